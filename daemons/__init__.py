@@ -1,0 +1,1 @@
+"""What a node decides.  Pure: time, randomness and packets are arguments, and what to do comes back as data."""

@@ -1,0 +1,71 @@
+"""The contract between a routing protocol and whatever carries it: Linux (testbed/daemon.py) or wires in memory
+(fabric.py).
+
+A protocol is a state machine of one node.  Four things can happen to it; what to do about them comes back as data, to be
+done in order.  It never reads a clock, never draws a random number, never touches a socket, so that a test can be its
+network and its time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from topologies.address import Prefix
+
+
+class Hop(NamedTuple):
+    """The next node of a route: which port leads there, and who it is (a crossbar port leads to several nodes)."""
+
+    port: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Put `payload` on the wire at `port`, for everybody there to hear."""
+
+    port: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SetRoute:
+    """Forward `prefix` to any one of `hops`; an empty tuple withdraws the route."""
+
+    prefix: Prefix
+    hops: tuple[Hop, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that a person reading the node's log would want to know."""
+
+    text: str
+
+
+Action = Send | SetRoute | Note
+
+
+class RoutingProtocol(Protocol):
+    """Feed it what happened and the time in seconds, from any origin; do what it returns, in order."""
+
+    deadline: float  # call tick() no later than this
+
+    def start(self, now: float) -> list[Action]:
+        """What to do first; called once, before anything else."""
+
+    def receive(self, payload: bytes, port: int, now: float) -> list[Action]:
+        """`payload` was heard at `port`.  Garbage is dropped, never raised."""
+
+    def link_changed(self, port: int, up: bool, now: float) -> list[Action]:
+        """The carrier of `port` came or went.  Ports are taken to be up before the first call."""
+
+    def tick(self, now: float) -> list[Action]:
+        """The deadline has passed (or somebody called early, which does no harm)."""
+
+    def converged(self) -> bool:
+        """Whether every neighbour that the topology promises is up, and every route that they give is set."""
+
+    def status(self) -> dict[str, Any]:
+        """What a person wants to see, JSON-able: neighbours, routes, counters."""

@@ -1,0 +1,1 @@
+"""Pure functions from addresses or a graph to paths, on integers."""

@@ -1,0 +1,1 @@
+"""Questions, results, plots, and the `weft` command."""

@@ -1,0 +1,1 @@
+"""Linux: the only folder that touches the system."""

@@ -1,0 +1,52 @@
+"""What a link can carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+kbps = 1_000
+Mbps = 1_000_000
+Gbps = 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkSpec:
+    """One direction of a link.
+
+    Every field is an integer that ends in its unit and keeps that name in JSON, in Parquet and on the axis of a plot.
+    """
+
+    rate_bps: int  # what tc counts: Ethernet header included, preamble, check sequence and gap not
+    queue_packets: int  # waiting to be sent, full size or not
+    delay_us: int = 0  # propagation, one way
+
+    def __post_init__(self) -> None:
+        if self.rate_bps < 8_000:
+            raise ValueError(f"link: rate_bps must be at least 8000, got {self.rate_bps}")
+        if self.queue_packets < 1:
+            raise ValueError(f"link: queue_packets must be at least 1, got {self.queue_packets}")
+        if self.delay_us < 0:
+            raise ValueError(f"link: delay_us must be at least 0, got {self.delay_us}")
+
+
+def rate_bps(text: str) -> int:
+    """Bits per second from "20mbit", "1gbit", "800kbit" or a plain number; ValueError otherwise."""
+    return _scaled(text, {"gbit": Gbps, "mbit": Mbps, "kbit": kbps, "bit": 1, "": 1}, "rate", "20mbit")
+
+
+def delay_us(text: str) -> int:
+    """Microseconds from "1ms", "250us" or "1s"; ValueError otherwise."""
+    return _scaled(text, {"ms": 1_000, "us": 1, "s": 1_000_000}, "delay", "1ms")
+
+
+def _scaled(text: str, units: dict[str, int], what: str, example: str) -> int:
+    digits = text.strip().lower()
+    unit = digits.lstrip("0123456789.")
+    number = digits[: len(digits) - len(unit)]
+    try:
+        value = float(number) * units[unit]
+    except (KeyError, ValueError):
+        raise ValueError(f"{what}: {text!r} is not a {what}; write it as in {example}") from None
+    if value != int(value):
+        raise ValueError(f"{what}: {text!r} is not a whole number of its smallest unit")
+    return int(value)

@@ -1,0 +1,56 @@
+"""The one grammar of every command and file: name:key=value,key=value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+NAME = re.compile(r"[a-z][a-z0-9_-]*")
+KEY = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def parse(spec: str) -> tuple[str, dict[str, str]]:
+    """`spec` as its name and its keys with their values, values still text.
+
+    Raises ValueError, in one line, for anything that is not name or name:key=value,...
+    """
+    name, colon, rest = spec.strip().partition(":")
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{spec!r}: expected name:key=value,... such as dcell:n=4,k=1")
+    values: dict[str, str] = {}
+    if colon and not rest:
+        raise ValueError(f"{spec!r}: nothing after the colon; expected {name}:key=value,...")
+    for item in rest.split(",") if rest else []:
+        key, equals, value = item.partition("=")
+        if not equals or not KEY.fullmatch(key) or not value:
+            raise ValueError(f"{spec!r}: {item!r} is not key=value")
+        if key in values:
+            raise ValueError(f"{spec!r}: {key} is given twice")
+        values[key] = value
+    return name, values
+
+
+def unparse(name: str, values: Mapping[str, object]) -> str:
+    """The text that parse() reads as `name` and `values`."""
+    return name + (":" if values else "") + ",".join(f"{key}={value}" for key, value in values.items())
+
+
+def integer(owner: str, key: str, text: str, *, least: int, most: int | None = None) -> int:
+    """`text` as an integer within [least, most], or ValueError: "dcell: n must be at least 3, got 1"."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError(f"{owner}: {key} must be an integer, got {text!r}") from None
+    if value < least:
+        raise ValueError(f"{owner}: {key} must be at least {least}, got {value}")
+    if most is not None and value > most:
+        raise ValueError(f"{owner}: {key} must be at most {most}, got {value}")
+    return value
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """One line that says that there is no `what` called `name`, and which there are."""
+    known = sorted(known)
+    close = get_close_matches(name, known, n=1)
+    return f"no {what} {name!r}" + (f", did you mean {close[0]}?" if close else "") + f" (there are: {', '.join(known)})"
