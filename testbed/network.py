@@ -1,0 +1,302 @@
+"""A network in the kernel: made from a plan, read back, broken and mended, taken down.
+
+Network is the engine; net.py puts Mininet's face on it.  `create` makes one, `open` finds one that another process made.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+
+from testbed import clean, netlink, netns, run, tc
+from testbed.ethtool import Offloads
+from testbed.plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, End, Plan, set_up
+from testbed.run import Kept, Run
+from topologies import build
+from topologies.graph import Topology
+from topologies.link import LinkSpec
+
+
+class Mismatch(RuntimeError):
+    """The kernel does not hold what was planned."""
+
+
+class Network:
+    """The namespaces, links, queues and routes of one run.
+
+    stages: how many seconds each part of making it took, in order.
+    """
+
+    def __init__(self, plan: Plan, spaces: list[netns.Netns], kept: Kept | None) -> None:
+        self.plan = plan
+        self.spaces = spaces
+        self.kept = kept
+        self.stages: dict[str, float] = {}
+
+    @property
+    def run(self) -> Run:
+        return self.plan.run
+
+    @property
+    def topology(self) -> Topology:
+        return self.plan.topology
+
+    @classmethod
+    def create(
+        cls,
+        topology: Topology,
+        link: LinkSpec | None,
+        *,
+        scheme: str = "none",
+        name: str | None = None,
+        progress: Callable[[str], None] = lambda stage: None,
+    ) -> Network:
+        """Make `topology` in the kernel, each link like `link` in both directions, or as fast as it goes if None.
+
+        scheme: what will route; `static` installs the routes that the topology alone gives, everything else leaves
+            them to daemons.
+        progress: called with the name of each stage as it begins.
+        Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing is left behind then.
+        """
+        need_root()
+        if link and link.delay_us:
+            from testbed import doctor
+
+            doctor.require("netem", f"a delay of {link.delay_us} us")
+            doctor.require("ifb", f"a delay of {link.delay_us} us")
+        kept = run.reserve(name)
+        network = None
+        try:
+            plan = Plan(kept.run, topology, link, static=scheme == "static")
+            network = cls(plan, [], kept)
+            run.write_journal(kept.run, journal(plan, scheme))
+            for stage, work in network._stages():
+                progress(stage)
+                began = time.perf_counter()
+                work()
+                network.stages[stage] = time.perf_counter() - began
+        except BaseException:
+            if network:
+                network.close()
+            clean.remove(kept.run)
+            kept.release()
+            raise
+        return network
+
+    @classmethod
+    def open(cls, name: str | None = None) -> Network:
+        """The live run called `name`, or the only one; ValueError if there is none."""
+        need_root()
+        found = run.find(name)
+        told = found.journal
+        if "topology" not in told:
+            raise ValueError(f"run {found.id} is still coming up")
+        plan = Plan(found, build(told["topology"]), LinkSpec(**told["link"]) if told["link"] else None)
+        return cls(plan, [], None)
+
+    def _stages(self) -> list[tuple[str, Callable[[], None]]]:
+        return [
+            ("namespaces", self._make_namespaces),
+            ("links", self._make_links),
+            ("queues", lambda: self._each(self.plan.queues)),
+            ("addresses", lambda: self._each(self.plan.addresses)),
+            ("routes", lambda: self._each(self.plan.routes)),
+            ("offloads", self._turn_offloads_off),
+            ("read back", self.check),
+        ]
+
+    def _make_namespaces(self) -> None:
+        plan = self.plan
+        allow_descriptors(3 * plan.topology.nodes + 200)
+        names = [plan.namespace(node) for node in range(plan.topology.nodes)]
+        wanted = {name: plan.sysctls(node) for node, name in enumerate(names)}
+        netns.create(names, wanted.__getitem__, self.spaces)
+
+    def _make_links(self) -> None:
+        messages = [self.plan.devices(node) for node in range(self.topology.nodes)]
+        far_ends: list[list[netlink.Message]] = [[] for _ in self.spaces]
+        for link in range(len(self.topology.links)):
+            near, _, far, far_port = self.plan.orientation(link)
+            messages[near].append(self.plan.veth(link, self.spaces[far].fd))
+            far_ends[far].append(set_up(self.plan.ends[far][far_port], True))
+        self._each(messages.__getitem__)
+        self._each(far_ends.__getitem__)
+
+    def _each(self, messages: Callable[[int], list[netlink.Message]]) -> None:
+        """Make the changes that `messages` gives for each node."""
+        for node, space in enumerate(self.spaces):
+            space.netlink.request(messages(node))
+
+    def _turn_offloads_off(self) -> None:
+        if self.plan.link is None:
+            return
+
+        def work() -> None:
+            for node in range(self.topology.servers):
+                netns.enter(self.spaces[node].fd)
+                offloads = Offloads()
+                for end in self.plan.ends[node].values():
+                    offloads.turn_off(end.dev)
+                offloads.close()
+
+        netns.in_thread(work)
+
+    def check(self) -> None:
+        """Read back every interface and its queue; Mismatch says where the kernel holds something else than planned."""
+        link = self.plan.link
+        for node, space in enumerate(self.spaces):
+            found = interfaces(space.netlink)
+            shapes = tc.shapes(space.netlink) if link else {}
+            for end in self.plan.ends[node].values():
+                name, up, segments = found.get(end.ifindex, ("", False, 0))
+                if name != end.dev or not up:
+                    raise Mismatch(f"{end.dev}: planned up with index {end.ifindex}, the kernel has {found}")
+                if link is None:
+                    continue
+                held = shapes.get(end.ifindex)
+                if held is None or abs((held.rate_bps or 0) - link.rate_bps) >= 8 or held.queue_packets != link.queue_packets:
+                    raise Mismatch(f"{end.dev}: planned {link}, the kernel has {held}")
+                if link.delay_us and (ifb := shapes.get(self.plan.ifb(end)[0])) and ifb.delay_us != link.delay_us:
+                    raise Mismatch(f"{end.dev}: planned {link}, the kernel holds packets back {ifb.delay_us} us")
+                if node < self.topology.servers and segments != 1:
+                    raise Mismatch(f"{end.dev}: planned gso_max_segs 1, the kernel has {segments}")
+
+    @contextmanager
+    def at(self, node: int) -> Iterator[netlink.Socket]:
+        """A netlink socket in the namespace of `node`, whoever made the network."""
+        if self.spaces:
+            yield self.spaces[node].netlink
+            return
+        with netns.inside(self.netns(node)):
+            socket = netlink.Socket()
+        try:
+            yield socket
+        finally:
+            socket.close()
+
+    @cached_property
+    def _opened(self) -> dict[int, int]:
+        return {}
+
+    def netns(self, node: int) -> int:
+        """A descriptor of the namespace of `node`, open as long as the network is."""
+        if self.spaces:
+            return self.spaces[node].fd
+        if node not in self._opened:
+            self._opened[node] = os.open(netns.NAMES / self.plan.namespace(node), os.O_RDONLY | os.O_CLOEXEC)
+        return self._opened[node]
+
+    def ifindex(self, node: int, port: int) -> int:
+        """The index of the interface that is `port` of `node`, unique over all live runs."""
+        return self.plan.ends[node][port].ifindex
+
+    def both_ends(self, link: int) -> list[tuple[int, int, End]]:
+        """(node, port, end) of each end of `link`."""
+        a, pa, b, pb = self.topology.links[link].tolist()
+        return [(a, pa, self.plan.ends[a][pa]), (b, pb, self.plan.ends[b][pb])]
+
+    def fail(self, name: str, *, silent: bool = False, only_to: str | None = None) -> None:
+        """Let the link called `name`, h0-w0, die: both ends lose their carrier, or, `silent`, packets just vanish.
+
+        only_to: in a silent failure, the one node that no longer hears anything over the link.
+        Raises ValueError if there is no such link or node.
+        """
+        link = self.topology.link(name)
+        ends = self.both_ends(link)
+        if only_to is not None:
+            node = self.topology.naming.node(only_to)
+            if not silent or node not in [at for at, _, _ in ends]:
+                raise ValueError(f"{only_to}: one way only goes with a silent failure, and must be an end of {name}")
+            ends = [end for end in ends if end[0] == node]
+        for node, _, end in ends:
+            with self.at(node) as socket:
+                if silent:
+                    socket.request(tc.blackhole(end.ifindex, end.dev))
+                else:
+                    socket.request([set_up(end, False)])
+
+    def restore(self, name: str) -> None:
+        """Undo fail() on the link called `name`, however it failed; ValueError if there is no such link."""
+        for node, port, end in self.both_ends(self.topology.link(name)):
+            with self.at(node) as socket:
+                socket.request(
+                    [tc.remove_filter(end.ifindex, end.dev, tc.INGRESS_HOOK, tc.BLACKHOLE_PRIORITY)],
+                    tolerate=tc.NO_FILTER,
+                )
+                if not interfaces(socket)[end.ifindex][1]:
+                    self.bring_up(node, port, socket)
+
+    def bring_up(self, node: int, port: int, socket: netlink.Socket) -> None:
+        """Set an interface up again, with what the kernel forgot when it went down: neighbours, and static routes."""
+        socket.request([set_up(self.plan.ends[node][port], True)])
+        if not self.topology.is_crossbar(node):
+            socket.request(self.plan.neighbours(node, port))
+            socket.request(self.plan.routes(node))
+
+    def close(self) -> None:
+        """Let go of the descriptors; the network stays."""
+        for space in self.spaces:
+            space.close()
+        self.spaces = []
+        for fd in self._opened.values():
+            os.close(fd)
+        self._opened.clear()
+
+    def down(self) -> None:
+        """Take the network out of the kernel, and return when it is gone."""
+        self.close()
+        clean.remove(self.run)
+        if self.kept:
+            self.kept.release()
+            self.kept = None
+
+
+def journal(plan: Plan, scheme: str) -> dict[str, object]:
+    """What a run says that it will create."""
+    link = plan.link
+    return {
+        "id": plan.run.id,
+        "slot": plan.run.slot,
+        "command": sys.argv,
+        "pid": os.getpid(),
+        "began_unix_s": time.time(),
+        "topology": plan.topology.spec,
+        "link": link and {"rate_bps": link.rate_bps, "queue_packets": link.queue_packets, "delay_us": link.delay_us},
+        "scheme": scheme,
+        "namespaces": [plan.namespace(node) for node in range(plan.topology.nodes)],
+    }
+
+
+def interfaces(socket: netlink.Socket) -> dict[int, tuple[str, bool, int]]:
+    """(name, whether it is set up, gso_max_segs) of every interface in the socket's namespace, by index."""
+    found = {}
+    for body in socket.dump(netlink.RTM_GETLINK, IFINFO.pack(0, 0, 0, 0, 0)):
+        _, _, index, flags, _ = IFINFO.unpack_from(body)
+        has = netlink.attributes(body, IFINFO.size)
+        segments = struct.unpack("=I", has[IFLA_GSO_MAX_SEGS])[0] if IFLA_GSO_MAX_SEGS in has else 0
+        found[index] = (has[IFLA_IFNAME].rstrip(b"\0").decode(), bool(flags & IFF_UP), segments)
+    return found
+
+
+def allow_descriptors(count: int) -> None:
+    """Let this process open `count` more files; ValueError if the system does not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= count:
+        return
+    if os.geteuid() == 0:
+        hard = max(hard, count)
+    if hard < count:
+        raise ValueError(f"this network needs {count} open files and the limit is {hard}; raise it with ulimit -n")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+def need_root() -> None:
+    """ValueError unless this process may make namespaces."""
+    if os.geteuid():
+        raise ValueError("networks need root: use sudo, or `weft uml -- COMMAND` for a kernel of your own")

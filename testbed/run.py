@@ -1,0 +1,135 @@
+"""Runs: a name for everything that one network is made of, on disk before it is in the kernel.
+
+A run's directory, /run/weft/<id>, holds its journal (run.json: what will be created), its lock (held by whoever keeps the
+run alive, so that a run whose lock is free is dead, whatever killed it), the daemons' board, sockets and logs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DIRECTORY = Path("/run/weft")
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
+SLOTS = 1 << 14  # a run's interface indexes are slot * 65536 + ..., and an index has 31 bits
+ENVIRONMENT = "WEFT_RUN"  # every process of a run carries its id under this name
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run: its id, its slot among the live ones, its directory."""
+
+    id: str
+    slot: int
+    directory: Path
+
+    @property
+    def journal(self) -> dict[str, Any]:
+        """What the run said it would create."""
+        read: dict[str, Any] = json.loads((self.directory / "run.json").read_text())
+        return read
+
+    def alive(self) -> bool:
+        """Whether somebody keeps the run: a foreground `weft up`, a script, or its supervisor."""
+        with suppress(FileNotFoundError), open(self.directory / "lock") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def namespace(self, node: str) -> str:
+        """The namespace of the node with this name, as `ip netns` shows it."""
+        return f"weft.{self.id}.{node}"
+
+    def forget(self) -> None:
+        """Remove the directory: the last thing to do to a run."""
+        shutil.rmtree(self.directory)
+
+
+@dataclass
+class Kept:
+    """A run and the lock that keeps it alive; give the descriptor to a child to let it keep the run too."""
+
+    run: Run
+    lock: int
+
+    def release(self) -> None:
+        os.close(self.lock)
+
+
+@contextmanager
+def _registry() -> Iterator[None]:
+    """Only one process at a time gives out names and slots."""
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with open(DIRECTORY / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def reserve(name: str | None) -> Kept:
+    """A new run called `name`, or by four hexadecimal digits, kept alive by the caller.
+
+    Raises ValueError for a name that is not one, or that a run has already.
+    """
+    if name is not None and not NAME.fullmatch(name):
+        raise ValueError(f"run name {name!r}: up to 16 of a-z, 0-9 and -, such as demo")
+    with _registry():
+        taken = {run.id: run for run in runs()}
+        if name in taken:
+            state = "is up" if taken[name].alive() else "has died; `weft clean` removes what it left"
+            raise ValueError(f"a run called {name} {state}")
+        while name is None or name in taken:
+            name = os.urandom(2).hex()
+        slots = {run.slot for run in taken.values()}
+        slot = next(slot for slot in range(1, SLOTS) if slot not in slots)
+        directory = DIRECTORY / name
+        directory.mkdir(mode=0o755)
+        lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run = Run(name, slot, directory)
+        write_journal(run, {"id": name, "slot": slot, "namespaces": []})
+        return Kept(run, lock)
+
+
+def write_journal(run: Run, journal: dict[str, Any]) -> None:
+    """Put `journal` on disk, whole or not at all."""
+    draft = run.directory / "run.json.new"
+    with open(draft, "w") as file:
+        json.dump(journal, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(run.directory / "run.json")
+
+
+def runs() -> list[Run]:
+    """Every run that has a directory, dead or alive, in order of id."""
+    found = []
+    for directory in sorted(DIRECTORY.glob("*/")):
+        slot = 0  # died before its journal was written, hence before it made anything
+        with suppress(FileNotFoundError):
+            slot = json.loads((directory / "run.json").read_text())["slot"]
+        found.append(Run(directory.name, slot, directory))
+    return found
+
+
+def find(name: str | None) -> Run:
+    """The live run called `name`, or the only live one; ValueError says what there is instead."""
+    live = [run for run in runs() if run.alive()]
+    if name is None and len(live) == 1:
+        return live[0]
+    for run in live:
+        if run.id == name:
+            return run
+    there = ", ".join(run.id for run in live) or "none"
+    if name is None and live:
+        raise ValueError(f"several runs are up, say which with --run: {there}")
+    raise ValueError(f"no run {name} is up (up: {there})" if name else "no run is up; start one with `weft up`")
