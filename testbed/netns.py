@@ -10,9 +10,10 @@ import ctypes
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from testbed import netlink
 NAMES = Path("/run/netns")  # where `ip netns` looks
 OWN = "/proc/thread-self/ns/net"
 CLONE_NEWNET = 0x40000000
+WORKERS = 2  # more wait for the kernel's one lock on interfaces
 MS_BIND, MS_REC, MS_SHARED, MNT_DETACH = 0x1000, 0x4000, 0x100000, 2
 
 T = TypeVar("T")
@@ -62,23 +64,31 @@ def inside(fd: int) -> Iterator[None]:
         os.close(home)
 
 
-def in_thread(function: Callable[[], T]) -> T:
-    """What `function` returns or raises, run in a thread of its own, whose namespace may change."""
-    result: list[T] = []
+def in_threads(functions: Sequence[Callable[[], T]]) -> list[T]:
+    """What each of `functions` returns, each run in a thread of its own, whose namespace may change; all of them have
+    ended when the first of their errors is raised."""
+    results: dict[int, T] = {}
     raised: list[BaseException] = []
 
-    def work() -> None:
+    def work(i: int) -> None:
         try:
-            result.append(function())
+            results[i] = functions[i]()
         except BaseException as error:
             raised.append(error)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(functions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     if raised:
         raise raised[0]
-    return result[0]
+    return [results[i] for i in range(len(functions))]
+
+
+def in_thread(function: Callable[[], T]) -> T:
+    """What `function` returns or raises, run in a thread of its own, whose namespace may change."""
+    return in_threads([function])[0]
 
 
 @dataclass(frozen=True)
@@ -94,23 +104,32 @@ class Netns:
         os.close(self.fd)
 
 
-def create(names: Iterable[str], sysctls: Callable[[str], Mapping[str, str]], made: list[Netns]) -> None:
-    """Make a namespace of each name, with `sysctls`(name), paths under /proc/sys/net, set; append each to `made` as
-    soon as it exists.  OSError for a name that is taken and for a sysctl that is refused.
+def create(names: Sequence[str], sysctls: Callable[[int], Mapping[str, str]], made: list[Netns]) -> None:
+    """Append to `made` a namespace of each name, in order, with `sysctls`(position), paths under /proc/sys/net, set.
+
+    On OSError, for a name that is taken or a sysctl that is refused, `made` has what was made, in any order.
     """
     NAMES.mkdir(parents=True, exist_ok=True)
     _share(NAMES)
+    spaces: dict[int, Netns] = {}
 
-    def work() -> None:
-        for name in names:
+    def work(start: int) -> None:
+        initial: dict[str, str] = {}  # what a new namespace has anyway need not be written, and all begin alike
+        for i in range(start, len(names), WORKERS):
             _check(libc.unshare(CLONE_NEWNET), "unshare")
-            made.append(Netns(name, os.open(OWN, os.O_RDONLY | os.O_CLOEXEC), netlink.Socket()))
-            for path, value in sysctls(name).items():
-                write_sysctl(path, value)
-            os.close(os.open(NAMES / name, os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0))
-            mount(OWN, str(NAMES / name), MS_BIND)
+            spaces[i] = Netns(names[i], os.open(OWN, os.O_RDONLY | os.O_CLOEXEC), netlink.Socket())
+            for path, value in sysctls(i).items():
+                if path not in initial:
+                    initial[path] = Path("/proc/sys/net", path).read_text().strip()
+                if initial[path] != value:
+                    write_sysctl(path, value)
+            os.close(os.open(NAMES / names[i], os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0))
+            mount(OWN, str(NAMES / names[i]), MS_BIND)
 
-    in_thread(work)
+    try:
+        in_threads([partial(work, start) for start in range(WORKERS)])
+    finally:
+        made += [spaces[i] for i in sorted(spaces)]
 
 
 def write_sysctl(path: str, value: str) -> None:

@@ -115,8 +115,7 @@ class Network:
         plan = self.plan
         allow_descriptors(3 * plan.topology.nodes + 200)
         names = [plan.namespace(node) for node in range(plan.topology.nodes)]
-        wanted = {name: plan.sysctls(node) for node, name in enumerate(names)}
-        netns.create(names, wanted.__getitem__, self.spaces)
+        netns.create(names, plan.sysctls, self.spaces)
 
     def _make_links(self) -> None:
         messages = [self.plan.devices(node) for node in range(self.topology.nodes)]
@@ -160,7 +159,11 @@ class Network:
                 if link is None:
                     continue
                 held = shapes.get(end.ifindex)
-                if held is None or abs((held.rate_bps or 0) - link.rate_bps) >= 8 or held.queue_packets != link.queue_packets:
+                if (
+                    held is None
+                    or abs((held.rate_bps or 0) - link.rate_bps) >= 8
+                    or held.queue_packets != link.queue_packets
+                ):
                     raise Mismatch(f"{end.dev}: planned {link}, the kernel has {held}")
                 if link.delay_us and (ifb := shapes.get(self.plan.ifb(end)[0])) and ifb.delay_us != link.delay_us:
                     raise Mismatch(f"{end.dev}: planned {link}, the kernel holds packets back {ifb.delay_us} us")
@@ -225,12 +228,17 @@ class Network:
         """Undo fail() on the link called `name`, however it failed; ValueError if there is no such link."""
         for node, port, end in self.both_ends(self.topology.link(name)):
             with self.at(node) as socket:
-                socket.request(
-                    [tc.remove_filter(end.ifindex, end.dev, tc.INGRESS_HOOK, tc.BLACKHOLE_PRIORITY)],
-                    tolerate=tc.NO_FILTER,
-                )
-                if not interfaces(socket)[end.ifindex][1]:
+                tc.unblackhole(socket, end.ifindex, end.dev)
+                if not self.is_up(node, port, socket):
                     self.bring_up(node, port, socket)
+
+    def is_up(self, node: int, port: int, socket: netlink.Socket) -> bool:
+        """Whether `port` of `node` is set up; `socket` is one in its namespace."""
+        return interfaces(socket)[self.ifindex(node, port)][1]
+
+    def take_down(self, node: int, port: int, socket: netlink.Socket) -> None:
+        """Set an interface down, and with it the link."""
+        socket.request([set_up(self.plan.ends[node][port], False)])
 
     def bring_up(self, node: int, port: int, socket: netlink.Socket) -> None:
         """Set an interface up again, with what the kernel forgot when it went down: neighbours, and static routes."""

@@ -36,17 +36,16 @@ ROUTER_SYSCTLS = {
     "ipv4/conf/default/rp_filter": "0",
     "ipv4/conf/all/send_redirects": "0",  # a detour through a neighbour behind the same crossbar is meant
     "ipv4/conf/default/send_redirects": "0",
-    "ipv4/fib_multipath_hash_policy": "1",  # by ports too
     "ipv4/icmp_ratelimit": "0",  # every probe of every path is answered
 }
+FABRIC_SYSCTLS = {"ipv4/fib_multipath_hash_policy": "1"}  # by ports too
 HOST_SYSCTLS = {
     "ipv4/conf/all/rp_filter": "0",
     "ipv4/conf/default/rp_filter": "0",
-    "ipv4/conf/all/accept_redirects": "0",
     "ipv4/tcp_no_metrics_save": "1",  # no run learns from the one before
     "ipv4/icmp_ratelimit": "0",
 }
-NO_IPV6 = {"ipv6/conf/all/disable_ipv6": "1", "ipv6/conf/default/disable_ipv6": "1"}  # no addresses to make and defend
+NO_IPV6 = {"ipv6/conf/all/disable_ipv6": "1"}  # no addresses to make and defend; new devices inherit it
 
 
 def mac(node: int, port: int) -> bytes:
@@ -128,7 +127,12 @@ class Plan:
             wanted |= HOST_SYSCTLS
         if self.is_router(node):
             wanted |= ROUTER_SYSCTLS
+            if not self.topology.server_centric:
+                wanted |= FABRIC_SYSCTLS
         return wanted
+
+    def mac_text(self, node: int, port: int) -> str:
+        return mac_text(mac(node, port))
 
     def bridge_index(self, node: int) -> int:
         return (self.run.slot << 16) + FIRST_BRIDGE + node - self.topology.servers

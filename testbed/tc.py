@@ -7,6 +7,7 @@ would wait behind 250 data packets and be taken for lost.  Real routers give the
 
 from __future__ import annotations
 
+import errno
 import struct
 from dataclasses import dataclass
 
@@ -51,7 +52,9 @@ def shape(ifindex: int, dev: str, link: LinkSpec) -> list[Message]:
     init += netlink.u32(TCA_HTB_DIRECT_QLEN, 1000)
     rate_text = f"rate {link.rate_bps}bit burst {burst} cburst {burst} quantum 1600"
     return [
-        qdisc(ifindex, ROOT, HTB, "htb", init, f"tc qdisc add dev {dev} root handle 1: htb default 10 direct_qlen 1000"),
+        qdisc(
+            ifindex, ROOT, HTB, "htb", init, f"tc qdisc add dev {dev} root handle 1: htb default 10 direct_qlen 1000"
+        ),
         Message(
             netlink.RTM_NEWTCLASS,
             netlink.CREATE,
@@ -94,9 +97,7 @@ def blackhole(ifindex: int, dev: str) -> list[Message]:
     program = [(0x06, 0, 0, TC_ACT_SHOT)]
     options = _classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
     command = f"tc filter add dev {dev} ingress prio {BLACKHOLE_PRIORITY} protocol all bpf da bytecode"
-    drop = filter_(
-        ifindex, INGRESS_HOOK, BLACKHOLE_PRIORITY, "bpf", options, f"{command} '{_bytecode(program)}'"
-    )
+    drop = filter_(ifindex, INGRESS_HOOK, BLACKHOLE_PRIORITY, "bpf", options, f"{command} '{_bytecode(program)}'")
     return [clsact(ifindex, dev), drop]
 
 
@@ -125,7 +126,9 @@ def redirect_arrivals(ifindex: int, dev: str, to: int, to_dev: str) -> list[Mess
     action = netlink.nested(
         1, netlink.text(1, "mirred"), netlink.nested(2, netlink.attribute(2, mirred))
     )  # TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS
-    selector = struct.pack("=BBBxHHHhI", 1, 0, 1, 0, 0, 0, 0, 0) + struct.pack("=IIii", 0, 0, 0, 0)  # terminal; any packet
+    selector = struct.pack("=BBBxHHHhI", 1, 0, 1, 0, 0, 0, 0, 0) + struct.pack(
+        "=IIii", 0, 0, 0, 0
+    )  # terminal; any packet
     options = netlink.attribute(5, selector) + netlink.nested(7, action)  # TCA_U32_SEL, TCA_U32_ACT
     command = f"tc filter add dev {dev} ingress prio {DELAY_PRIORITY} protocol all u32 match u32 0 0 action mirred egress redirect dev"
     return [clsact(ifindex, dev), filter_(ifindex, INGRESS_HOOK, DELAY_PRIORITY, "u32", options, f"{command} {to_dev}")]
@@ -133,7 +136,9 @@ def redirect_arrivals(ifindex: int, dev: str, to: int, to_dev: str) -> list[Mess
 
 def clsact(ifindex: int, dev: str) -> Message:
     """The change that gives a device its hooks for filters; it does no harm if the device has them."""
-    return qdisc(ifindex, CLSACT, 0xFFFF0000, "clsact", b"", f"tc qdisc replace dev {dev} clsact", flags=netlink.REPLACE)
+    return qdisc(
+        ifindex, CLSACT, 0xFFFF0000, "clsact", b"", f"tc qdisc replace dev {dev} clsact", flags=netlink.REPLACE
+    )
 
 
 def qdisc(
@@ -146,14 +151,23 @@ def qdisc(
 def filter_(ifindex: int, hook: int, priority: int, kind: str, options: bytes, command: str) -> Message:
     """A new filter of `kind`, for every protocol, on `hook` (a qdisc or one of the hooks of clsact)."""
     info = priority << 16 | 0x0300  # ETH_P_ALL in network order
-    body = TCMSG.pack(0, ifindex, 0, hook, info) + netlink.text(TCA_KIND, kind) + netlink.attribute(TCA_OPTIONS, options)
+    body = (
+        TCMSG.pack(0, ifindex, 0, hook, info) + netlink.text(TCA_KIND, kind) + netlink.attribute(TCA_OPTIONS, options)
+    )
     return Message(netlink.RTM_NEWTFILTER, netlink.CREATE, body, command)
 
 
-def remove_filter(ifindex: int, dev: str, hook: int, priority: int) -> Message:
-    """The change that takes every filter of `priority` from `hook` of device `ifindex`."""
-    body = TCMSG.pack(0, ifindex, 0, hook, priority << 16)
-    return Message(netlink.RTM_DELTFILTER, 0, body, f"tc filter del dev {dev} ingress prio {priority}")
+def unblackhole(socket: netlink.Socket, ifindex: int, dev: str) -> None:
+    """Undo blackhole(), whether it was done or not."""
+    kinds = (
+        netlink.attributes(body, TCMSG.size)[TCA_KIND]
+        for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0))
+        if TCMSG.unpack_from(body)[1] == ifindex
+    )
+    if b"clsact\0" in kinds:
+        body = TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, BLACKHOLE_PRIORITY << 16)
+        command = f"tc filter del dev {dev} ingress prio {BLACKHOLE_PRIORITY}"
+        socket.request([Message(netlink.RTM_DELTFILTER, 0, body, command)], tolerate=frozenset({errno.ENOENT}))
 
 
 def _body(ifindex: int, parent: int, handle: int, kind: str, options: bytes) -> bytes:
