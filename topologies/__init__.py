@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from topologies.registry import Family
     from topologies.graph import Topology
+    from topologies.registry import Family
 
 FAMILY_MODULES = {
     "dcell": "dcell",

@@ -1,9 +1,21 @@
 """Node number <-> name, label and address.
 
 A server's label is its place in the hierarchy, most significant digit first, and its address is 10 followed by the same
-digits, so that every sub-network is one prefix and the address can be worked out in the head: server 1.0.3 of a
-DCell_{2,n} is 10.1.0.3.  Where a network has more than three digits, or one over 255, digits take only as many bits as
-they need, packed from the right.
+digits, so that every sub-network is one prefix and the address can be worked out in the head.
+
+| network | label | address |
+|---|---|---|
+| DCell, beta-DCell, FiConn | s<x_k>. ... .<x_0>, the label of CCRDN section 3 | s1.0.3 is 10.1.0.3 |
+| fattree | s<pod>.<edge>.<host>; with n tiers the n digits of the host's code | s1.0.3 is 10.1.0.3 |
+| clos, complete | s<switch>.<host> | s1.3 is 10.0.1.3 |
+| star | s<host> | s3 is 10.0.0.3 |
+
+Up to three digits below 256 take a byte each, from the right.  Where a network has more digits, or larger ones, each
+takes only as many bits as it needs, packed from the right: FiConn_{3,16} (digits below 667, 37, 9, 16) uses
+10 + 6 + 4 + 4 = 24 bits.
+
+Switches that route have addresses too: 172.<16 + tier> followed by the digits of the name in the same way, so that a0.1
+(tier 2) is 172.18.0.1 and e12 (tier 1) is 172.17.0.12.
 """
 
 from __future__ import annotations
@@ -12,9 +24,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import NamedTuple
 
 SERVER_BLOCK = 10 << 24
+SWITCH_BLOCK = 172 << 24 | 16 << 16
+TIERS_WITH_ADDRESS = 15  # 172.16.0.0/12 holds 16 blocks of 16 bits, and tiers count from 1
 
 
 def dotted(address: int) -> str:
@@ -35,37 +50,46 @@ class Prefix(NamedTuple):
         return address >> (32 - self.length) == self.network >> (32 - self.length)
 
 
+EVERYTHING = Prefix(0, 0)
+
+
 @dataclass(frozen=True)
 class Layout:
-    """How labels of digits below `radices`, most significant first, lie in the 24 bits of 10.0.0.0/8."""
+    """How labels of digits below `radices`, most significant first, lie in the last `bits` bits of `block`'s addresses.
+
+    Up to bits / 8 digits below 256 take a byte each, else each takes as few bits as it needs; always from the right.
+    """
 
     radices: tuple[int, ...]
+    block: int = SERVER_BLOCK
+    bits: int = 24
 
     @cached_property
     def shifts(self) -> tuple[int, ...]:
-        """How far to the left each digit stands, most significant first; ValueError if they take over 24 bits."""
-        if len(self.radices) <= 3 and max(self.radices) <= 256:
+        """How far to the left each digit stands, most significant first; ValueError if there are not bits enough."""
+        if len(self.radices) * 8 <= self.bits and max(self.radices) <= 256:
             widths = [8] * len(self.radices)
         else:
             widths = [max(1, (radix - 1).bit_length()) for radix in self.radices]
-        if sum(widths) > 24:
-            raise ValueError(f"labels of {'x'.join(map(str, self.radices))} need {sum(widths)} bits; 10.0.0.0/8 has 24")
+        if sum(widths) > self.bits:
+            of, space = "x".join(map(str, self.radices)), f"{dotted(self.block)}/{32 - self.bits}"
+            raise ValueError(f"labels of {of} need {sum(widths)} bits of address; {space} has {self.bits}")
         return tuple(sum(widths[i + 1 :]) for i in range(len(widths)))
 
     def address(self, digits: Sequence[int]) -> int:
-        """The address of the server with this label."""
-        return SERVER_BLOCK | sum(digit << shift for digit, shift in zip(digits, self.shifts, strict=True))
+        """The address of the node with this label."""
+        return self.block | sum(digit << shift for digit, shift in zip(digits, self.shifts, strict=True))
 
     def prefix(self, digits: Sequence[int]) -> Prefix:
-        """The prefix of every server whose label begins with `digits`; all of them if there are none."""
-        network = SERVER_BLOCK | sum(digit << shift for digit, shift in zip(digits, self.shifts, strict=False))
+        """The prefix of every node whose label begins with `digits`; all of them if there are none."""
         if not digits:
-            return Prefix(SERVER_BLOCK, 8)
+            return Prefix(self.block, 32 - self.bits)
+        network = self.block | sum(digit << shift for digit, shift in zip(digits, self.shifts, strict=False))
         return Prefix(network, 32 if len(digits) == len(self.radices) else 32 - self.shifts[len(digits) - 1])
 
     def digits(self, address: int) -> tuple[int, ...]:
         """The label whose address() is `address`; ValueError if there is none."""
-        rest, found = address - SERVER_BLOCK, []
+        rest, found = address - self.block, []
         for radix, shift in zip(self.radices, self.shifts, strict=True):
             digit, rest = rest >> shift, rest & ((1 << shift) - 1)
             if not 0 <= digit < radix:
@@ -74,7 +98,7 @@ class Layout:
         return tuple(found)
 
     def label_of(self, number: int) -> tuple[int, ...]:
-        """`number` written in the mixed radices: the label of the server with that number."""
+        """`number` written in the mixed radices: the label of the node with that number."""
         digits = []
         for radix in reversed(self.radices):
             number, digit = divmod(number, radix)
@@ -82,13 +106,13 @@ class Layout:
         return tuple(reversed(digits))
 
     def number_of(self, digits: Sequence[int]) -> int:
-        """The server with this label; ValueError if a digit is out of range or one is missing."""
+        """The node with this label; ValueError if a digit is out of range or one is missing."""
         if len(digits) != len(self.radices):
-            raise ValueError(f"label {'.'.join(map(str, digits))} has {len(digits)} digits, expected {len(self.radices)}")
+            raise ValueError(f"label {spelled(digits)} has {len(digits)} digits, expected {len(self.radices)}")
         number = 0
         for digit, radix in zip(digits, self.radices, strict=True):
             if not 0 <= digit < radix:
-                raise ValueError(f"label {'.'.join(map(str, digits))}: {digit} is not below {radix}")
+                raise ValueError(f"label {spelled(digits)}: {digit} is not below {radix}")
             number = number * radix + digit
         return number
 
@@ -123,16 +147,17 @@ class Naming(ABC):
         """A server's place in the hierarchy, s1.0.3; a switch's name."""
         if node >= self.servers:
             return self.switch_name(node - self.servers)
-        return "s" + ".".join(map(str, self.layout.label_of(node)))
+        return "s" + spelled(self.layout.label_of(node))
 
     def node(self, text: str) -> int:
         """The node whose name or label is `text`; ValueError, in one line, if there is none."""
-        if text[:1] == "h" and text[1:].isdecimal():
-            if int(text[1:]) >= self.servers:
+        digits = parse_digits(text[1:])
+        if text[:1] == "h" and len(digits) == 1:
+            if digits[0] >= self.servers:
                 raise ValueError(f"no server {text}: they are h0 .. h{self.servers - 1}")
-            return int(text[1:])
-        if text[:1] == "s" and all(part.isdecimal() for part in text[1:].split(".")):
-            return self.layout.number_of([int(part) for part in text[1:].split(".")])
+            return digits[0]
+        if text[:1] == "s" and digits:
+            return self.layout.number_of(digits)
         return self.servers + self.switch_number(text)
 
     def address(self, node: int) -> int:
@@ -143,3 +168,81 @@ class Naming(ABC):
         if address is None:
             raise ValueError(f"{self.name(node)} is a crossbar and has no address")
         return address
+
+
+def spelled(digits: Sequence[int]) -> str:
+    """The digits of a label as text, 1.0.3."""
+    return ".".join(map(str, digits))
+
+
+def parse_digits(text: str) -> tuple[int, ...]:
+    """The digits of a label, 1.0.3; none if `text` is not of that form."""
+    parts = text.split(".")
+    return tuple(int(part) for part in parts) if all(part.isdecimal() and len(part) < 9 for part in parts) else ()
+
+
+@dataclass(frozen=True)
+class Tier:
+    """Switches of a fabric that are equally far from its hosts: `letter` begins their names, digits below `radices`
+    follow."""
+
+    letter: str
+    radices: tuple[int, ...]
+
+    @property
+    def switches(self) -> int:
+        return prod(self.radices)
+
+
+class FabricNaming(Naming):
+    """Names in a switch fabric: a switch is its tier's letter and its digits, e1.2; tiers count from 1, at the hosts.
+
+    Switches are numbered tier by tier from the hosts up, within a tier as their digits say.
+    """
+
+    def __init__(self, hosts: Sequence[int], tiers: Sequence[Tier]) -> None:
+        """`hosts`: the radices of a host's label."""
+        self.servers = prod(hosts)
+        self.switches = sum(tier.switches for tier in tiers)
+        self.layout = Layout(tuple(hosts))
+        self.tiers = tuple(tiers)
+        self._layouts = [Layout(tier.radices, SWITCH_BLOCK + (at << 16), 16) for at, tier in enumerate(tiers, 1)]
+
+    def tier(self, switch: int) -> int:
+        """The tier, from 1, of the `switch`-th switch."""
+        return self._place(switch)[0]
+
+    def _place(self, switch: int) -> tuple[int, tuple[int, ...]]:
+        """Tier and digits of the `switch`-th switch."""
+        for at, tier in enumerate(self.tiers, 1):
+            if switch < tier.switches:
+                return at, self._layouts[at - 1].label_of(switch)
+            switch -= tier.switches
+        raise ValueError(f"no such switch: there are {self.switches}")
+
+    def switch_name(self, switch: int) -> str:
+        at, digits = self._place(switch)
+        return self.tiers[at - 1].letter + spelled(digits)
+
+    def switch_number(self, text: str) -> int:
+        digits = parse_digits(text[1:])
+        before = 0
+        for tier, layout in zip(self.tiers, self._layouts, strict=True):
+            if text[:1] == tier.letter and len(digits) == len(tier.radices):
+                if all(digit < radix for digit, radix in zip(digits, tier.radices, strict=True)):
+                    return before + layout.number_of(digits)
+                break
+            before += tier.switches
+        raise ValueError(f"no node {text!r}: servers are h0 .. h{self.servers - 1}, switches {self._ranges()}")
+
+    def _ranges(self) -> str:
+        """Which switches there are, e0.0 .. e3.1, for a person who named another."""
+        first = [tier.letter + spelled([0] * len(tier.radices)) for tier in self.tiers]
+        last = [tier.letter + spelled([radix - 1 for radix in tier.radices]) for tier in self.tiers]
+        return ", ".join(a if a == b else f"{a} .. {b}" for a, b in zip(first, last, strict=True))
+
+    def switch_address(self, switch: int) -> int:
+        at, digits = self._place(switch)
+        if at > TIERS_WITH_ADDRESS:
+            raise ValueError(f"{self.switch_name(switch)} has no address: 172.16.0.0/12 has room for 15 tiers")
+        return self._layouts[at - 1].address(digits)

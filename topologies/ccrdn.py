@@ -1,7 +1,7 @@
 """Completely connected recursively defined networks with one link between any two copies: DCell, beta-DCell, FiConn.
 
-An X(h) is made of g_h copies of X(h-1), numbered 0 .. g_h - 1, and one level-h link between any two of them.  An X(0) is
-a crossbar with n servers.  Server u of X(k) is number u % t_h of its X(h), where t_h is the size of an X(h).
+An X(h) is made of g_h copies of X(h-1), numbered 0 .. g_h - 1, and one level-h link between any two of them.  An X(0)
+is a crossbar with n servers.  Server u of X(k) is number u % t_h of its X(h), where t_h is the size of an X(h).
 (CCRDN, section 3.)
 
 Everything here is arithmetic on integers, so that the same source serves a daemon on one server and, compiled, millions
@@ -13,22 +13,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
-from topologies.address import Layout, Naming
+from topologies.address import Layout, Naming, parse_digits
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 DCELL, BETA_DCELL, FICONN = 0, 1, 2
+FAMILY = {DCELL: "dcell", BETA_DCELL: "beta-dcell", FICONN: "ficonn"}
+Number = TypeVar("Number", int, "NDArray[np.int64]")
 
 
-def gateway(rule: int, t: Sequence[int], level: int, i: int, j: int) -> int:
+def gateway(rule: int, t: Sequence[int], level: int, i: Number, j: Number) -> Number:
     """Number, within copy `i` of X(level-1), of its server whose level-`level` link leads to copy `j`; i != j.
+
+    `i` and `j` may be arrays of the same shape.
 
     DCell, CCRDN 3.1: uid y-1 of copy x is joined to uid x of copy y, for x < y.
     beta-DCell, 3.1.1: uid y-x-1 of copy x to uid t_{level-1} - y + x of copy y.
     FiConn, 3.2: uid (y-1) 2^level + 2^(level-1) - 1 of copy x to uid x 2^level + 2^(level-1) - 1 of copy y.
     """
     if rule == BETA_DCELL:
-        return j - i - 1 if j > i else t[level - 1] - i + j
-    slot = j - 1 if j > i else j
+        return (j - i - 1) % (t[level - 1] + 1)
+    slot = j - (j > i)  # the other copies in order, this one left out
     if rule == FICONN:
         return (slot << level) + (1 << (level - 1)) - 1
     return slot
@@ -40,13 +49,12 @@ def far_copy(rule: int, t: Sequence[int], level: int, i: int, p: int) -> int:
     The inverse of gateway() in its last argument.
     """
     if rule == BETA_DCELL:
-        j = i + p + 1
-        return j if j <= t[level - 1] else j - t[level - 1] - 1
+        return (i + p + 1) % (t[level - 1] + 1)
     if rule == FICONN:
         if p & ((1 << level) - 1) != (1 << (level - 1)) - 1:
             return -1
         p >>= level
-    return p + 1 if p >= i else p
+    return p + (p >= i)
 
 
 def peer(rule: int, t: Sequence[int], server: int, level: int) -> int:
@@ -69,11 +77,18 @@ def common_level(t: Sequence[int], a: int, b: int) -> int:
 
 @dataclass(frozen=True)
 class Ccrdn:
-    """The sizes of one network: connection rule, servers n of a crossbar, depth k."""
+    """The sizes of one network: connection rule, servers n of a crossbar, depth k; ValueError if uids pass 63 bits."""
 
     rule: int
     n: int
     k: int
+
+    def __post_init__(self) -> None:
+        size = self.n
+        for level in range(1, self.k + 1):
+            size *= (size >> level if self.rule == FICONN else size) + 1
+            if size >> 63:
+                raise ValueError(f"{FAMILY[self.rule]}: n={self.n}, k={self.k} has too many servers for 63 bits")
 
     @cached_property
     def copies(self) -> tuple[int, ...]:
@@ -123,6 +138,8 @@ class CcrdnNaming(Naming):
         return f"w{switch}"
 
     def switch_number(self, text: str) -> int:
-        if text[:1] == "w" and text[1:].isdecimal() and int(text[1:]) < self.switches:
-            return int(text[1:])
-        raise ValueError(f"no node {text!r}: servers are h0 .. h{self.servers - 1}, switches w0 .. w{self.switches - 1}")
+        digits = parse_digits(text[1:])
+        if text[:1] == "w" and len(digits) == 1 and digits[0] < self.switches:
+            return digits[0]
+        there = f"servers are h0 .. h{self.servers - 1}, switches w0 .. w{self.switches - 1}"
+        raise ValueError(f"no node {text!r}: {there}")

@@ -1,4 +1,8 @@
-"""DCell (Guo et al., SIGCOMM 2008; CCRDN 3.1) and beta-DCell (CCRDN 3.1.1)."""
+"""DCell (Guo et al., SIGCOMM 2008; CCRDN 3.1) and beta-DCell (CCRDN 3.1.1).
+
+A server's label is that of the paper, x_k ... x_0, and its address 10 with the same digits: server 1.0.3 of a
+DCell_{2,n} is 10.1.0.3, and copy 1 of DCell_{1,n} within it is 10.1.0.0/16.  See address.py for larger digits.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from topologies.ccrdn import BETA_DCELL, DCELL, Ccrdn, CcrdnNaming
+from topologies.ccrdn import BETA_DCELL, DCELL, FAMILY, Ccrdn, CcrdnNaming, gateway
 from topologies.registry import Family, Parameter
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from topologies.graph import Topology
 
 PARAMETERS = {
@@ -18,34 +25,35 @@ PARAMETERS = {
 }
 
 
-def build(family: str, rule: int, parameters: Mapping[str, int]) -> Topology:
+def build(rule: int, parameters: Mapping[str, int]) -> Topology:
     """The CCRDN of `rule` as a graph: port 0 of a server leads to its crossbar, the others to servers."""
     import numpy as np
 
-    from topologies.graph import Topology
+    from topologies.graph import Topology, require_room, wire
 
     network = Ccrdn(rule, parameters["n"], parameters["k"])
     naming = CcrdnNaming(network)
-    naming.layout.shifts  # refuses a network that has more labels than addresses before it fills the memory
-    servers = np.arange(network.t[-1])
-    crossbar = [servers, servers * 0, network.t[-1] + servers // network.n, servers % network.n]
-    links, level = [np.stack(crossbar, 1)], [np.zeros(len(servers), dtype=np.int8)]
-    for at in range(1, network.k + 1):
-        ends = [(u, network.peer(u, at)) for u in range(network.t[-1])]
-        pairs = np.array([(u, v) for u, v in ends if u < v], dtype=np.int64).reshape(-1, 2)
-        port = np.full(len(pairs), network.port(at))
-        links.append(np.stack([pairs[:, 0], port, pairs[:, 1], port], 1))
-        level.append(np.full(len(pairs), at, dtype=np.int8))
-    return Topology(
-        family=family,
-        parameters=dict(parameters),
-        servers=naming.servers,
-        switches=naming.switches,
-        links=np.concatenate(links).astype(np.int64),
-        level=np.concatenate(level),
-        server_centric=True,
-        naming=naming,
-    )
+    t, g = network.t, network.copies
+    bridges = sum(t[-1] // t[h] * (g[h] * (g[h] - 1) // 2) for h in range(1, network.k + 1))
+    require_room(FAMILY[rule], naming.layout, nodes=naming.servers + naming.switches, links=t[-1] + bridges)
+    servers = np.arange(t[-1])
+    levels = [wire(servers, 0, t[-1] + servers // network.n, servers % network.n)]
+    levels += [links(network, level) for level in range(1, network.k + 1)]
+    return Topology.wired(FAMILY[rule], parameters, naming, levels, server_centric=True)
+
+
+def links(network: Ccrdn, level: int) -> NDArray[np.int64]:
+    """The links of `level` >= 1 of every X(level): one between any two of its copies."""
+    import numpy as np
+
+    from topologies.graph import wire
+
+    t, port = network.t, network.port(level)
+    i, j = np.triu_indices(network.copies[level], 1)
+    a = i * t[level - 1] + gateway(network.rule, t, level, i, j)
+    b = j * t[level - 1] + gateway(network.rule, t, level, j, i)
+    first = np.arange(0, t[-1], t[level])[:, None]
+    return wire(first + a, port, first + b, port)
 
 
 FAMILIES = {
@@ -55,7 +63,7 @@ FAMILIES = {
         source="Guo et al., SIGCOMM 2008; CCRDN, section 3.1",
         example="dcell:n=4,k=1",
         parameters=PARAMETERS,
-        build=partial(build, "dcell", DCELL),
+        build=partial(build, DCELL),
     ),
     "beta-dcell": Family(
         name="beta-dcell",
@@ -63,6 +71,6 @@ FAMILIES = {
         source="CCRDN, section 3.1.1",
         example="beta-dcell:n=4,k=1",
         parameters=PARAMETERS,
-        build=partial(build, "beta-dcell", BETA_DCELL),
+        build=partial(build, BETA_DCELL),
     ),
 }

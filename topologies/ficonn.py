@@ -1,4 +1,4 @@
-"""FiConn (Li et al., INFOCOM 2009; CCRDN 3.2): at most two ports a server."""
+"""FiConn (Li et al., INFOCOM 2009; CCRDN 3.2): at most two ports a server.  Labels and addresses as in dcell.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
     """
     if parameters["n"] % 2:
         raise ValueError(f"ficonn: n must be even, got {parameters['n']}")
-    return dcell.build("ficonn", FICONN, parameters)
+    return dcell.build(FICONN, parameters)
 
 
 FAMILIES = {

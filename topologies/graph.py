@@ -1,20 +1,38 @@
 """A network as integer arrays.
 
-Nodes are numbered: servers 0 .. servers-1 (hosts of a switch fabric are servers too), then switches.  A port is numbered
-within its node from 0.  A link joins two ports and runs both ways.
+Nodes are numbered: servers 0 .. servers-1 (hosts of a switch fabric are servers too), then switches.  A port is
+numbered within its node from 0.  A link joins two ports and runs both ways.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from topologies.address import Naming
+from topologies.address import Layout, Naming
 from topologies.spec import unparse
+
+MOST = 1 << 24  # nodes, since a MAC has three bytes for one; and links, whose array is then 512 MiB
+
+
+def wire(a: ArrayLike, port_a: ArrayLike, b: ArrayLike, port_b: ArrayLike) -> NDArray[np.int64]:
+    """Rows of Topology.links; what is given has one shape, or shapes that broadcast to one."""
+    ends = np.broadcast_arrays(a, port_a, b, port_b)
+    return np.stack([end.ravel() for end in ends], axis=1).astype(np.int64)
+
+
+def require_room(family: str, layout: Layout, *, nodes: int, links: int) -> None:
+    """Raise ValueError for a network too large to be held in memory, or without an address for each server."""
+    if max(nodes, links) > MOST:
+        raise ValueError(f"{family}: {nodes:.3g} nodes and {links:.3g} links are too many, the most is {MOST} each")
+    try:
+        _ = layout.shifts
+    except ValueError as error:
+        raise ValueError(f"{family}: {error}") from None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -42,6 +60,32 @@ class Topology:
     def __post_init__(self) -> None:
         if self.failed.size == 0:
             object.__setattr__(self, "failed", np.zeros(len(self.links), dtype=bool))
+        for name in ("links", "level", "failed"):  # what is derived from them is kept, so they must not change
+            kept = getattr(self, name).view()
+            kept.setflags(write=False)
+            object.__setattr__(self, name, kept)
+
+    @classmethod
+    def wired(
+        cls,
+        family: str,
+        parameters: Mapping[str, int],
+        naming: Naming,
+        levels: Sequence[NDArray[np.int64]],
+        *,
+        server_centric: bool,
+    ) -> Topology:
+        """The network whose level-l links are levels[l], in that order."""
+        return cls(
+            family=family,
+            parameters=dict(parameters),
+            servers=naming.servers,
+            switches=naming.switches,
+            links=np.concatenate(levels),
+            level=np.repeat(np.arange(len(levels), dtype=np.int8), [len(links) for links in levels]),
+            server_centric=server_centric,
+            naming=naming,
+        )
 
     @property
     def spec(self) -> str:
@@ -53,7 +97,7 @@ class Topology:
         return self.servers + self.switches
 
     @cached_property
-    def _adjacency(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Link ends sorted by (node, port), and where each node's begin: rows are node, port, peer, peer port, link."""
         index = np.arange(len(self.links))[:, None]
         ends = np.concatenate([np.hstack([self.links, index]), np.hstack([self.links[:, [2, 3, 0, 1]], index])])
@@ -62,15 +106,45 @@ class Topology:
 
     def ports(self, node: int) -> list[tuple[int, int, int, int]]:
         """(port, peer, peer's port, link) of every port of `node`, failed ones included, in order of port."""
-        ends, start = self._adjacency
-        return [(int(p), int(q), int(r), int(link)) for _, p, q, r, link in ends[start[node] : start[node + 1]]]
+        ends, start = self._ends
+        return [(port, peer, far, link) for _, port, peer, far, link in ends[start[node] : start[node + 1]].tolist()]
+
+    def live_ports(self, node: int) -> list[tuple[int, int, int, int]]:
+        """ports() without those whose link has failed."""
+        return [row for row in self.ports(node) if not self.failed[row[3]]]
+
+    @cached_property
+    def adjacency(self) -> Mapping[int, tuple[int, ...]]:
+        """For each routing node, those one hop away over links that have not failed, in order of number.
+
+        Routing nodes are the servers of a server-centric network, where a crossbar costs nothing and a hop through one
+        needs both of its links; in a switch fabric, hosts and switches.
+        """
+        beside: list[list[int]] = [[] for _ in range(self.nodes)]
+        for a, _, b, _ in self.links[~self.failed].tolist():
+            beside[a].append(b)
+            beside[b].append(a)
+        if not self.server_centric:
+            return {node: tuple(sorted(peers)) for node, peers in enumerate(beside)}
+        return {
+            server: tuple(
+                sorted(
+                    other
+                    for peer in beside[server]
+                    for other in (beside[peer] if self.is_crossbar(peer) else [peer])
+                    if other != server
+                )
+            )
+            for server in range(self.servers)
+        }
 
     def neighbours(self, node: int) -> dict[int, tuple[int, ...]]:
-        """For each port, the routing nodes one hop away through it: behind a crossbar all the others, else the peer."""
-        return {
-            port: tuple(other for _, other, _, _ in self.ports(peer) if other != node) if self.is_crossbar(peer) else (peer,)
-            for port, peer, _, _ in self.ports(node)
-        }
+        """For each port, failed or not, the routing nodes one hop away: all others of the crossbar, or the peer."""
+        found = {}
+        for port, peer, _, _ in self.ports(node):
+            behind = [other for _, other, _, _ in self.ports(peer)] if self.is_crossbar(peer) else [peer]
+            found[port] = tuple(other for other in behind if other != node)
+        return found
 
     def is_crossbar(self, node: int) -> bool:
         """Whether `node` is a switch without any knowledge of the network."""
@@ -102,8 +176,8 @@ class Topology:
             raise ValueError(f"{self.spec}: links, level and failed differ in length")
         if ((self.links < 0).any()) or (a >= b).any() or (b >= self.nodes).any():
             raise ValueError(f"{self.spec}: a link's ends must be two nodes of the network, the smaller first")
-        ports = np.concatenate([np.stack([a, pa], 1), np.stack([b, pb], 1)])
-        if len(np.unique(ports, axis=0)) != len(ports):
+        ports = np.sort(np.concatenate([a << 32 | pa, b << 32 | pb]))
+        if (ports[1:] == ports[:-1]).any():
             raise ValueError(f"{self.spec}: a port is used twice")
-        if len(np.unique(ports[ports[:, 0] < self.servers, 0])) != self.servers:
+        if not np.bincount(a, minlength=self.servers)[: self.servers].all():
             raise ValueError(f"{self.spec}: a server has no link")

@@ -14,18 +14,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """An integer parameter of a family; `default` None means that it must be given."""
+    """An integer parameter of a family, least .. most.
+
+    It must be given unless it has a default or is `optional`: the builder says what its absence means.
+    """
 
     meaning: str
     least: int
+    most: int = 1 << 24  # more than any network's nodes, see graph.require_room
     default: int | None = None
+    optional: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """A parameterised kind of network.
 
-    `build` takes exactly the keys of `parameters` and raises ValueError for values that do not go together.
+    `build` takes exactly the keys of `parameters`, optional ones only if given, and raises ValueError, in one line that
+    begins with the name, for values that do not go together.
     """
 
     name: str
@@ -36,16 +42,16 @@ class Family:
     build: Callable[[Mapping[str, int]], Topology]
 
     def parameters_from(self, given: Mapping[str, str]) -> dict[str, int]:
-        """`given`, still text, as integers with the defaults filled in; ValueError for unknown, missing or too small."""
+        """`given`, text, as integers, defaults filled in; ValueError if any is unknown, missing or out of range."""
         for key in given:
             if key not in self.parameters:
                 raise ValueError(f"{self.name}: " + unknown("parameter", key, self.parameters))
         values = {}
         for key, parameter in self.parameters.items():
             if key in given:
-                values[key] = integer(self.name, key, given[key], least=parameter.least)
+                values[key] = integer(self.name, key, given[key], least=parameter.least, most=parameter.most)
             elif parameter.default is not None:
                 values[key] = parameter.default
-            else:
+            elif not parameter.optional:
                 raise ValueError(f"{self.name}: {key} is missing, for example {self.example}")
         return values

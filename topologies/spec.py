@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+INTEGER = re.compile(r"-?[0-9]+")
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 KEY = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -38,10 +39,11 @@ def unparse(name: str, values: Mapping[str, object]) -> str:
 
 def integer(owner: str, key: str, text: str, *, least: int, most: int | None = None) -> int:
     """`text` as an integer within [least, most], or ValueError: "dcell: n must be at least 3, got 1"."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise ValueError(f"{owner}: {key} must be an integer, got {text!r}") from None
+    if not INTEGER.fullmatch(text):
+        raise ValueError(f"{owner}: {key} must be an integer, got {text!r}")
+    if len(text) > 18:
+        raise ValueError(f"{owner}: {key} must be an integer of at most 18 digits, got {text[:18]}...")
+    value = int(text)
     if value < least:
         raise ValueError(f"{owner}: {key} must be at least {least}, got {value}")
     if most is not None and value > most:
@@ -53,4 +55,5 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """One line that says that there is no `what` called `name`, and which there are."""
     known = sorted(known)
     close = get_close_matches(name, known, n=1)
-    return f"no {what} {name!r}" + (f", did you mean {close[0]}?" if close else "") + f" (there are: {', '.join(known)})"
+    guess = f", did you mean {close[0]}?" if close else ""
+    return f"no {what} {name!r}{guess} (there are: {', '.join(known)})"

@@ -1,8 +1,8 @@
 """Dimensional routing, DR (CCRDN, definition 4.1): DCellRouting on DCell and beta-DCell, TOR on FiConn.
 
-From copy i to copy j: to the server of copy i that is joined to copy j, over that link, and on within copy j, recursively.
-DR is consistent hop by hop: next_hop(u, dst) at each server u of route(src, dst) gives the next server of that route, and
-so prefix routes in each server suffice to carry it out.
+From copy i to copy j: to the server of copy i that is joined to copy j, over that link, and on within copy j,
+recursively.  DR is consistent hop by hop: next_hop(u, dst) at each server u of route(src, dst) gives the next server of
+that route, and so prefix routes in each server suffice to carry it out.
 
 `rule` and `t` as in topologies/ccrdn.py.
 """
