@@ -1,0 +1,99 @@
+"""How figures look: one table gives each scheme and engine its name, colour and marker, everywhere.
+
+Colours are those of Okabe and Ito, which people with any kind of colour vision tell apart; markers differ as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from topologies.spec import parse, unknown
+
+INK, FAINT, PAPER = "#222222", "#d9d9d9", "#ffffff"
+BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
+LEVELS = ("#9a9a9a", BLUE, VERMILION, GREEN, PURPLE, ORANGE)  # of links: 0 joins a server to a switch
+SEVERAL = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)  # for what has no colour of its own, such as networks
+
+
+class Look(NamedTuple):
+    """How something appears in every figure."""
+
+    label: str
+    colour: str
+    marker: str
+
+
+SCHEMES: Mapping[str, Look] = {
+    "dr": Look("DR", BLUE, "o"),
+    "bfs": Look("shortest path", INK, "s"),
+    "ecmp": Look("ECMP", ORANGE, "^"),
+}
+ENGINES: Mapping[str, Look] = {
+    "graph": Look("graph", INK, "s"),
+    "fabric": Look("fabric", ORANGE, "^"),
+    "kernel": Look("kernel", BLUE, "o"),
+}
+
+UNITS: Mapping[str, str] = {
+    "_bps": "bit/s",
+    "_us": "µs",
+    "_ms": "ms",
+    "_s": "s",
+    "_bytes": "bytes",
+    "_packets": "packets",
+    "_fraction": "fraction",
+    "_hops": "hops",
+}
+
+RC: dict[Any, Any] = {
+    "figure.figsize": (6.4, 4.2),
+    "figure.dpi": 160,
+    "figure.constrained_layout.use": True,
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.edgecolor": "#888888",
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.size": 3,
+    "ytick.major.size": 3,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "savefig.facecolor": PAPER,
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+}
+
+
+def scheme(spec: str) -> Look:
+    """The look of a routing scheme, whatever its parameters; ValueError if the table lacks it."""
+    name, _ = parse(spec)
+    if name not in SCHEMES:
+        raise ValueError(f"experiments/style.py: {unknown('scheme', name, SCHEMES)}")
+    return SCHEMES[name]
+
+
+def axis(key: str, label: str = "") -> str:
+    """The label of an axis that shows `key`: its unit is the end of its name, or what it counts."""
+    for suffix, unit in UNITS.items():
+        if key.endswith(suffix):
+            return f"{label or words(key.removesuffix(suffix))} ({unit})"
+    return label or words(key)
+
+
+def words(key: str) -> str:
+    """A key as a person would write it."""
+    return key.replace("_", " ")
