@@ -1,0 +1,32 @@
+"""How a bench prints what it found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure, and the least or the most that it should be."""
+
+    what: str
+    value: float
+    unit: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        if self.at_least is not None:
+            return f"{'reached' if self.value >= self.at_least else 'MISSED'} (at least {self.at_least:g})"
+        if self.at_most is not None:
+            return f"{'reached' if self.value <= self.at_most else 'MISSED'} (at most {self.at_most:g})"
+        return ""
+
+
+def show(title: str, lines: list[Line]) -> None:
+    """Print `lines` as a table."""
+    print(title)
+    width = max(len(line.what) for line in lines)
+    for line in lines:
+        print(f"  {line.what:<{width}}  {line.value:10.3g} {line.unit:<6} {line.verdict}".rstrip())

@@ -1,0 +1,283 @@
+"""Commands on networks in the kernel: up, exec, fail, restore, status, down, ps, clean, daemon, doctor, uml."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.network import Network
+    from topologies.graph import Topology
+    from topologies.link import LinkSpec
+
+Commands = Any  # argparse does not export the class of what add_subparsers() returns
+
+
+def add_commands(commands: Commands) -> None:
+    """Add this file's commands to the parser."""
+    up = _command(commands, "up", start, "bring a network up; Mininet's command line, or --detach")
+    up.add_argument("topology", help="such as dcell:n=4,k=1; `weft list` has the families")
+    up.add_argument("--routing", help="scheme, static or none; default: dr on server-centric networks, else ecmp")
+    up.add_argument("--rate", help="of every link, such as 20mbit; default: as fast as the machine goes")
+    up.add_argument("--queue", type=int, help="packets that wait at a port; default 250")
+    up.add_argument("--delay", help="of every link, one way, such as 1ms; needs --rate")
+    up.add_argument("--packed", type=int, metavar="P", help="P processes share the daemons; default: one for each node")
+    up.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
+    up.add_argument("--dry-run", action="store_true", help="print the plan as commands and make nothing")
+
+    execute = _command(commands, "exec", run_in, "run a command on a node")
+    execute.add_argument("node", help="name or label, such as h3 or s1.0.3")
+    execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    _of_run(execute)
+
+    fail = _command(commands, "fail", break_link, "let a link die")
+    fail.add_argument("--silent", action="store_true", help="packets vanish, carriers stay")
+    fail.add_argument("--only-to", metavar="NODE", help="with --silent: only what NODE should hear vanishes")
+    restore = _command(commands, "restore", mend_link, "undo fail")
+    for parser in (fail, restore):
+        parser.add_argument("link", help="its two ends, such as h0-w0")
+        _of_run(parser)
+
+    status = _command(commands, "status", tell, "neighbours, routes and daemons of a run")
+    status.add_argument("node", nargs="?", help="what the daemon of this one node knows")
+    status.add_argument("--json", action="store_true")
+    _of_run(status)
+
+    down = _command(commands, "down", stop, "take a run down")
+    down.add_argument("run", nargs="?", help="default: the only one")
+    ps = _command(commands, "ps", list_runs, "list runs")
+    ps.add_argument("--json", action="store_true")
+    _command(commands, "clean", clean_up, "remove what dead runs left, and nothing else")
+
+    daemon = _command(commands, "daemon", serve, "run one node's routing daemon by hand")
+    daemon.add_argument("scheme", nargs="?", help="default: the run's")
+    daemon.add_argument("--node", required=True, help="name or label")
+    _of_run(daemon)
+
+    doctor = _command(commands, "doctor", examine, "what this kernel can do")
+    doctor.add_argument("--json", action="store_true")
+    doctor.add_argument("--fresh", action="store_true", help="probe again rather than believe the last time")
+
+    uml = _command(commands, "uml", under_uml, "run a command under User-Mode Linux: a full kernel, without root")
+    uml.add_argument("--core", type=int, help="processor core to stay on; default: any one")
+    uml.add_argument("--memory-mb", type=int, default=1500)
+    uml.add_argument("--timeout-s", type=float, default=600.0)
+    uml.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+
+
+def _command(commands: Commands, name: str, action: Any, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.set_defaults(action=action)
+    return parser
+
+
+def _of_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--run", help="which run; default: the only one")
+
+
+def start(given: argparse.Namespace) -> int:
+    from testbed.network import need_root
+    from topologies import build
+
+    topology = build(given.topology)
+    link = link_from(given)
+    routing = given.routing or ("dr" if topology.server_centric else "ecmp")
+    if given.dry_run:
+        return _print_plan(topology, link, routing)
+    need_root()
+    if given.detach:
+        return _detach(topology, link, routing, given)
+    return _foreground(topology, link, routing, given)
+
+
+def link_from(given: argparse.Namespace) -> LinkSpec | None:
+    """What --rate, --queue and --delay say; ValueError if they do not go together."""
+    from topologies.link import LinkSpec, delay_us, rate_bps
+
+    if given.rate is None:
+        for name in ("queue", "delay"):
+            if getattr(given, name) is not None:
+                raise ValueError(f"--{name} needs --rate: a link as fast as the machine has no {name}")
+        return None
+    queue = 250 if given.queue is None else given.queue
+    return LinkSpec(
+        rate_bps=rate_bps(given.rate), queue_packets=queue, delay_us=delay_us(given.delay) if given.delay else 0
+    )
+
+
+def _print_plan(topology: Topology, link: LinkSpec | None, routing: str) -> int:
+    from testbed.plan import Plan
+    from testbed.run import DIRECTORY, Run
+
+    for line in Plan(Run("RUN", 1, DIRECTORY / "RUN"), topology, link, static=routing == "static").text():
+        print(line)
+    return 0
+
+
+def _detach(topology: Topology, link: LinkSpec | None, routing: str, given: argparse.Namespace) -> int:
+    from experiments.console import stages
+    from testbed.network import Network
+
+    with stages("bringing up") as progress:
+        network = Network.create(
+            topology, link, scheme=routing, name=given.detach, packed=given.packed, detached=True, progress=progress
+        )
+    print(f"{network.run.id} is up: {summary(network)}", file=sys.stderr)
+    network.close()
+    return 0
+
+
+def _foreground(topology: Topology, link: LinkSpec | None, routing: str, given: argparse.Namespace) -> int:
+    from mininet.cli import CLI
+    from mininet.log import setLogLevel
+
+    from experiments.console import stages
+    from testbed.net import Net
+
+    setLogLevel("info")
+    with stages("bringing up") as progress:
+        net = Net(topology, link=link, routing=routing, packed=given.packed, progress=progress)
+        net.start()
+    try:
+        print(f"run {net.run.id} is up: {summary(net.network)}", file=sys.stderr)
+        CLI(net)
+    finally:
+        with stages("taking down") as progress:
+            progress("processes and namespaces")
+            net.stop()
+    return 0
+
+
+def summary(network: Network) -> str:
+    """What came up, and how long each part took."""
+    from experiments.console import duration
+
+    topology = network.topology
+    took = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in network.stages.items())
+    counts = f"{topology.servers} servers, {topology.switches} switches, {len(topology.links)} links"
+    return f"{topology.spec}, {counts}, in {duration(sum(network.stages.values()))} ({took})"
+
+
+def run_in(given: argparse.Namespace) -> int:
+    from testbed import run
+    from testbed.network import need_root
+
+    need_root()
+    found = run.find(given.run)
+    network = _open(found.id)
+    node = network.topology.naming.node(given.node)
+    argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv
+    if not argv:
+        raise ValueError("exec: no command; write weft exec NODE -- COMMAND")
+    os.environ[run.ENVIRONMENT] = found.id
+    os.execvp("ip", ["ip", "netns", "exec", network.plan.namespace(node), *argv])
+
+
+def _open(name: str | None) -> Network:
+    from testbed.network import Network
+
+    return Network.open(name)
+
+
+def break_link(given: argparse.Namespace) -> int:
+    _open(given.run).fail(given.link, silent=given.silent, only_to=given.only_to)
+    return 0
+
+
+def mend_link(given: argparse.Namespace) -> int:
+    _open(given.run).restore(given.link)
+    return 0
+
+
+def tell(given: argparse.Namespace) -> int:
+    from experiments.console import show
+
+    network = _open(given.run)
+    if given.node is not None:
+        found = network.daemon_status(network.topology.naming.node(given.node))
+        print(json.dumps(found, indent=None if given.json else 2))
+        return 0
+    state = network.status()
+    if given.json:
+        print(json.dumps(state))
+        return 0
+    print(f"{state['run']}: {state['topology']}, {state['scheme']}, failed links: {', '.join(state['failed']) or 'none'}")
+    if state["nodes"]:
+        show(state["nodes"], list(state["nodes"][0]))
+    return 0
+
+
+def stop(given: argparse.Namespace) -> int:
+    from experiments.console import stages
+
+    network = _open(given.run)
+    with stages("taking down") as progress:
+        progress(f"run {network.run.id}")
+        network.down()
+    return 0
+
+
+def list_runs(given: argparse.Namespace) -> int:
+    from experiments.console import show
+    from testbed.run import runs
+
+    rows = []
+    for run in runs():
+        told = run.journal if (run.directory / "run.json").exists() else {}
+        rows.append(
+            {
+                "run": run.id,
+                "state": "up" if run.alive() else "dead",
+                "topology": told.get("topology"),
+                "scheme": told.get("scheme"),
+                "pid": told.get("pid"),
+            }
+        )
+    if given.json:
+        print(json.dumps(rows))
+    elif rows:
+        show(rows, list(rows[0]))
+    else:
+        print("no run is up", file=sys.stderr)
+    return 0
+
+
+def clean_up(given: argparse.Namespace) -> int:
+    from testbed.clean import clean
+    from testbed.network import need_root
+
+    need_root()
+    removed = clean()
+    print(f"removed {', '.join(removed)}" if removed else "nothing to remove", file=sys.stderr)
+    return 0
+
+
+def serve(given: argparse.Namespace) -> int:
+    from testbed.daemon import serve_by_hand
+
+    network = _open(given.run)
+    serve_by_hand(network.run.directory, network.topology.naming.node(given.node), given.scheme)
+    return 0
+
+
+def examine(given: argparse.Namespace) -> int:
+    from testbed import doctor
+
+    features = doctor.probe(fresh=given.fresh)
+    if given.json:
+        print(json.dumps(doctor.as_json(features)))
+    else:
+        doctor.show(features)
+    return 0
+
+
+def under_uml(given: argparse.Namespace) -> int:
+    from testbed import uml
+
+    argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv
+    if not argv:
+        raise ValueError("uml: no command; write weft uml -- COMMAND")
+    return uml.run(argv, memory_mb=given.memory_mb, core=given.core, timeout_s=given.timeout_s)
