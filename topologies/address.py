@@ -208,9 +208,9 @@ class FabricNaming(Naming):
         self.tiers = tuple(tiers)
         self._layouts = [Layout(tier.radices, SWITCH_BLOCK + (at << 16), 16) for at, tier in enumerate(tiers, 1)]
 
-    def tier(self, switch: int) -> int:
-        """The tier, from 1, of the `switch`-th switch."""
-        return self._place(switch)[0]
+    def tier(self, node: int) -> int:
+        """The tier of `node`, 0 if it is a host."""
+        return 0 if node < self.servers else self._place(node - self.servers)[0]
 
     def _place(self, switch: int) -> tuple[int, tuple[int, ...]]:
         """Tier and digits of the `switch`-th switch."""

@@ -1,0 +1,97 @@
+"""Equal-cost shortest paths in switch fabrics (fattree, clos, star, complete), as prefix routes of each switch.
+
+In a fat-tree these go up, by any up-port that leads to a common ancestor, and then down the one way there is (TTC,
+section 2).  Nothing here knows that, though: next hops are the neighbours that are nearer to the destination's edge
+switch by breadth-first search over links that have not failed, and hosts whose labels begin alike and whose next hops
+are the same share a route.  So it holds for any fabric and for any failures.
+
+Without failures an edge switch has a /32 for each of its hosts and one route up for the rest; an aggregation switch, a
+prefix for each edge switch of its pod and one up; a core switch, a prefix for each pod: O(ports + pods) routes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING
+
+from daemons.protocol import Hop
+from daemons.routing import shortest
+from topologies.address import EVERYTHING, FabricNaming, Layout, Prefix
+
+if TYPE_CHECKING:
+    from topologies.graph import Topology
+
+Hops = tuple[Hop, ...]
+
+
+def prefix_routes(topology: Topology, node: int) -> list[tuple[Prefix, Hops]]:
+    """The routing table of `node`, longer prefixes to be preferred: a host has its edge switch for everything.
+
+    A host that cannot be reached has no route.
+    """
+    up = _up(topology, node)
+    if node < topology.servers:
+        return [(EVERYTHING, up)] if up else []
+    hops_to = next_hops(topology, node)
+    layout = topology.naming.layout
+    routes = list(_aggregated(layout, hops_to, ()))
+    ways_up = Counter(hops for _, hops in routes if set(hops) <= set(up))
+    if ways_up and all(hops_to):  # a route for the rest must not hide that a host is out of reach
+        ((rest, _),) = ways_up.most_common(1)
+        routes = [(prefix, hops) for prefix, hops in routes if hops != rest] + [(layout.prefix(()), rest)]
+    return routes
+
+
+def next_hops(topology: Topology, switch: int) -> list[Hops]:
+    """For each host, all hops from `switch` on shortest paths to it, in order of port; empty if there is no path."""
+    edge_of, left = _edges(topology)
+    ports = [(port, peer) for port, peer, _, _ in topology.live_ports(switch)]
+    own = {peer: (Hop(port, peer),) for port, peer in ports if peer < topology.servers}
+    to_edge: dict[int | None, Hops] = {None: ()}
+    for edge, hops in left.items():
+        nearer = hops.get(switch, 0) - 1
+        to_edge[edge] = tuple(Hop(port, peer) for port, peer in ports if hops.get(peer) == nearer)
+    return [own.get(host) or to_edge[edge_of[host]] for host in range(topology.servers)]
+
+
+def paths(topology: Topology, src: int, dst: int) -> list[list[int]]:
+    """Every shortest path from node `src` to node `dst`, both included, over links that have not failed."""
+    return list(shortest.paths(topology.adjacency, src, dst))
+
+
+@lru_cache(maxsize=4)
+def _edges(topology: Topology) -> tuple[list[int | None], dict[int, Mapping[int, int]]]:
+    """The edge switch of each host, None if it is cut off; and for each of these, hops to all switches."""
+    links = topology.links[~topology.failed & (topology.level == 0)]
+    edge_of: list[int | None] = [None] * topology.servers
+    for host, _, edge, _ in links.tolist():
+        edge_of[host] = edge
+    switches = {
+        node: [peer for peer in peers if peer >= topology.servers]
+        for node, peers in topology.adjacency.items()
+        if node >= topology.servers
+    }
+    return edge_of, {edge: shortest.distances(switches, edge) for edge in set(edge_of) if edge is not None}
+
+
+def _aggregated(layout: Layout, hops_to: Sequence[Hops], digits: tuple[int, ...]) -> Iterator[tuple[Prefix, Hops]]:
+    """Routes to the hosts, `hops_to`, whose labels begin with `digits`: one if they all have the same next hops."""
+    if len(set(hops_to)) == 1:
+        if hops_to[0]:
+            yield layout.prefix(digits), hops_to[0]
+        return
+    size = prod(layout.radices[len(digits) + 1 :])
+    for digit in range(layout.radices[len(digits)]):
+        yield from _aggregated(layout, hops_to[digit * size : (digit + 1) * size], (*digits, digit))
+
+
+def _up(topology: Topology, node: int) -> Hops:
+    """The live ports of `node` that lead to a higher tier; ValueError if the network is no switch fabric."""
+    naming = topology.naming
+    if not isinstance(naming, FabricNaming):
+        raise ValueError(f"{topology.spec} is not a switch fabric: its servers forward, by dr for example")
+    own = naming.tier(node)
+    return tuple(Hop(port, peer) for port, peer, _, _ in topology.live_ports(node) if naming.tier(peer) > own)
