@@ -204,7 +204,9 @@ def tell(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(state))
         return 0
-    print(f"{state['run']}: {state['topology']}, {state['scheme']}, failed links: {', '.join(state['failed']) or 'none'}")
+    print(
+        f"{state['run']}: {state['topology']}, {state['scheme']}, failed links: {', '.join(state['failed']) or 'none'}"
+    )
     if state["nodes"]:
         show(state["nodes"], list(state["nodes"][0]))
     return 0
@@ -226,7 +228,7 @@ def list_runs(given: argparse.Namespace) -> int:
 
     rows = []
     for run in runs():
-        told = run.journal if (run.directory / "run.json").exists() else {}
+        told = run.journal_or_empty()
         rows.append(
             {
                 "run": run.id,

@@ -28,9 +28,7 @@ def clean() -> list[str]:
 def remove(run: Run) -> None:
     """Remove everything of `run`: its processes but this one, its namespaces, its directory.  TimeoutError if the kernel
     takes too long.  It may be called again after it was interrupted at any point."""
-    names = []
-    with suppress(FileNotFoundError):  # died before its journal was written
-        names = run.journal["namespaces"]
+    names = run.journal_or_empty().get("namespaces", [])
     kill(processes(run.id, names))
     netns.forget(names)
     if names:
@@ -52,7 +50,10 @@ def processes(run: str, namespaces: Collection[str]) -> list[int]:
         if pid == os.getpid():
             continue
         with suppress(OSError):  # it ended meanwhile, or has no environment as a kernel thread has none
-            if mark in (directory / "environ").read_bytes().split(b"\0") or os.stat(directory / "ns/net").st_ino in inodes:
+            if (
+                mark in (directory / "environ").read_bytes().split(b"\0")
+                or os.stat(directory / "ns/net").st_ino in inodes
+            ):
                 found.append(pid)
     return found
 
@@ -76,8 +77,6 @@ def kill(pids: Collection[int], timeout_s: float = 10.0) -> None:
             for fd, _ in ended:
                 poll.unregister(fd)
                 os.close(fd)
-                with suppress(ChildProcessError):  # not our child: its own parent reaps it
-                    os.waitpid(waiting[fd], os.WNOHANG)
                 del waiting[fd]
     finally:
         for fd in waiting:

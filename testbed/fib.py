@@ -21,9 +21,8 @@ NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80
 def route_message(prefix: Prefix, via: Sequence[tuple[int, str, int]], source: int) -> Message:
     """The change that forwards `prefix` to any one of `via`, (ifindex, device, next hop's address) each; packets of our
     own bear the address `source`."""
-    body = RTMSG.pack(
-        AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_UNIVERSE, RTN_UNICAST, RTNH_F_ONLINK
-    )
+    flags = RTNH_F_ONLINK if len(via) == 1 else 0  # of several hops each has its own
+    body = RTMSG.pack(AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_UNIVERSE, RTN_UNICAST, flags)
     body += struct.pack(">2sHI", b"\x08\x00", RTA_DST << 8, prefix.network) if prefix.length else b""
     body += struct.pack(">2sHI", b"\x08\x00", RTA_PREFSRC << 8, source)
     if len(via) == 1:

@@ -97,7 +97,8 @@ class Network:
         told = found.journal
         if "topology" not in told:
             raise ValueError(f"run {found.id} is still coming up")
-        plan = Plan(found, build(told["topology"]), LinkSpec(**told["link"]) if told["link"] else None)
+        link = LinkSpec(**told["link"]) if told["link"] else None
+        plan = Plan(found, build(told["topology"]), link, static=told["scheme"] == "static")
         return cls(plan, [], None)
 
     def _stages(self) -> list[tuple[str, Callable[[], None]]]:

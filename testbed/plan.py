@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from daemons.routing.candidates import candidates
 from testbed import fib, netlink, tc
 from testbed.netlink import Message
 from testbed.run import Run
@@ -245,8 +246,6 @@ class Plan:
             return [fib.route_message(Prefix(0, 0), via, source)]
         if not self.static:
             return []
-        from daemons.schemes import candidates
-
         ends = self.ends[node]
         return [
             fib.route_message(

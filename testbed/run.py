@@ -37,6 +37,13 @@ class Run:
         read: dict[str, Any] = json.loads((self.directory / "run.json").read_text())
         return read
 
+    def journal_or_empty(self) -> dict[str, Any]:
+        """The journal; empty if the run died before it was written, and hence before it made anything."""
+        try:
+            return self.journal
+        except FileNotFoundError:
+            return {}
+
     def alive(self) -> bool:
         """Whether somebody keeps the run: a foreground `weft up`, a script, or its supervisor."""
         with suppress(FileNotFoundError), open(self.directory / "lock") as lock:
@@ -114,10 +121,8 @@ def runs() -> list[Run]:
     """Every run that has a directory, dead or alive, in order of id."""
     found = []
     for directory in sorted(DIRECTORY.glob("*/")):
-        slot = 0  # died before its journal was written, hence before it made anything
-        with suppress(FileNotFoundError):
-            slot = json.loads((directory / "run.json").read_text())["slot"]
-        found.append(Run(directory.name, slot, directory))
+        nameless = Run(directory.name, 0, directory)
+        found.append(Run(directory.name, nameless.journal_or_empty().get("slot", 0), directory))
     return found
 
 
