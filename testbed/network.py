@@ -55,12 +55,17 @@ class Network:
         *,
         scheme: str = "none",
         name: str | None = None,
+        packed: int | None = None,
+        detached: bool = False,
         progress: Callable[[str], None] = lambda stage: None,
     ) -> Network:
-        """Make `topology` in the kernel, each link like `link` in both directions, or as fast as it goes if None.
+        """Make `topology` in the kernel, each link like `link` in both directions, or as fast as it goes if None, start
+        the daemons, and return when they have converged.
 
-        scheme: what will route; `static` installs the routes that the topology alone gives, everything else leaves
-            them to daemons.
+        scheme: what routes; `static` installs the routes that the topology alone gives, `none` none; everything else is
+            a scheme of daemons.
+        packed: how many processes share the daemons; None: every node has one of its own.
+        detached: leave the run to its supervisor, which keeps it alive when this process has ended.
         progress: called with the name of each stage as it begins.
         Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing is left behind then.
         """
