@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from daemons.routing.candidates import candidates
+from daemons.schemes import candidates
 from testbed import fib, netlink, tc
 from testbed.netlink import Message
 from testbed.run import Run
