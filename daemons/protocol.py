@@ -1,13 +1,21 @@
 """The contract between a routing protocol and whatever carries it: Linux (testbed/daemon.py) or wires in memory
 (fabric.py).
 
-A protocol is a state machine of one node.  Four things can happen to it; what to do about them comes back as data, to be
-done in order.  It never reads a clock, never draws a random number, never touches a socket, so that a test can be its
-network and its time.
+A protocol is a state machine of one node.  Four things can happen to it; what to do about them comes back as data, to
+be done in order.  It never reads a clock, never draws a random number, never touches a socket, so that a test can be
+its network and its time.
+
+A turn of the carrier: sleep until `deadline` or until something can be read; read the clock, once; hand over everything
+that is queued at any port, in order of arrival; and only then, if `deadline` has passed, tick().  A carrier that was
+kept from running thereby lets the neighbours speak before their silence is judged.
+
+A protocol starts with a forwarding table that holds none of its routes.  So does one that is started again: the carrier
+takes away what its predecessor left.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -31,7 +39,11 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SetRoute:
-    """Forward `prefix` to any one of `hops`; an empty tuple withdraws the route."""
+    """Forward `prefix` to any one of `hops`.
+
+    An empty tuple: to nobody, packets there are refused.  Where a shorter prefix that is set covers it, they must not
+    follow that one: in a fat-tree the shorter prefix leads up, to a switch whose only way is back down.
+    """
 
     prefix: Prefix
     hops: tuple[Hop, ...]
@@ -45,23 +57,26 @@ class Note:
 
 
 Action = Send | SetRoute | Note
+NOTHING: Sequence[Action] = ()
 
 
 class RoutingProtocol(Protocol):
     """Feed it what happened and the time in seconds, from any origin; do what it returns, in order."""
 
-    deadline: float  # call tick() no later than this
+    @property
+    def deadline(self) -> float:
+        """Call tick() no later than this; ask again after every call."""
 
-    def start(self, now: float) -> list[Action]:
+    def start(self, now: float) -> Sequence[Action]:
         """What to do first; called once, before anything else."""
 
-    def receive(self, payload: bytes, port: int, now: float) -> list[Action]:
+    def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
         """`payload` was heard at `port`.  Garbage is dropped, never raised."""
 
-    def link_changed(self, port: int, up: bool, now: float) -> list[Action]:
+    def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         """The carrier of `port` came or went.  Ports are taken to be up before the first call."""
 
-    def tick(self, now: float) -> list[Action]:
+    def tick(self, now: float) -> Sequence[Action]:
         """The deadline has passed (or somebody called early, which does no harm)."""
 
     def converged(self) -> bool:

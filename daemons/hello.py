@@ -1,0 +1,287 @@
+"""Who is alive around one node.
+
+Every `interval_ms` a hello leaves each port, for everybody there to hear; it lists the nodes that were heard there of
+late.  A neighbour goes through three states:
+
+    silent --heard--> heard --it lists us--> up
+       ^                ^                     |
+       |                +---it does not-------+
+       +----dead x interval without a hello, or no carrier, from either
+
+so that a link that works in one direction only is up at neither end: the end that hears nothing stops listing the
+other.  Being listed means with our incarnation, so that what a neighbour said to our predecessor does not count.
+
+Changes do not wait for the next interval.  Whenever what a port has to say has changed, it is said at once, unless the
+port spoke less than a tenth of an interval ago; then, that long after it did.  Two neighbours are up after three
+hellos.
+
+Silence.  A neighbour is dead `dead` of its own intervals after its last hello, plus a tenth of one so that the hello
+that is sent just then still counts.  Silence must not be blamed on the neighbours by a node that was itself kept from
+running.  Two rules see to that: the carrier hands over everything that is queued before it calls tick(); and a tick
+that comes more than an interval late, when others on the same machine will hardly have fared better, grants every
+neighbour that is heard one interval from then on, once in each silence.  So a node that is never late notices a death
+within (dead + 0.1) x interval, and one that is late, an interval after it runs again.
+
+The hot path is refresh(): hundreds of daemons share a machine, and nearly every hello says what the one before it said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from daemons import wire
+from daemons.protocol import Hop, Note, Send
+
+SEQUENCE_BYTES = wire.SEQUENCE.size
+STRANGERS_NOTED = 64  # a flood of false names must not fill the memory
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourChanged:
+    """`hop` came up, or is up no longer."""
+
+    hop: Hop
+    up: bool
+
+
+Event = NeighbourChanged | Send | Note
+
+
+class Neighbour:
+    """What is known of one neighbour at one port.  `heard` and `up` as in the drawing above."""
+
+    __slots__ = ("body", "dead_s", "digest", "excused_s", "heard", "heard_s", "hop", "incarnation", "sequence", "up")
+
+    def __init__(self, hop: Hop) -> None:
+        self.hop = hop
+        self.heard = self.up = False
+        self.heard_s = self.excused_s = -inf
+        self.dead_s = inf  # how long it may be silent
+        self.incarnation = -1
+        self.sequence = b""  # as in the message: big-endian, so that bytes compare as numbers do
+        self.body = b""  # its last hello without the sequence number
+        self.digest = 0
+
+    def dies_s(self, grace_s: float) -> float:
+        """When it is dead unless it is heard."""
+        dies = self.heard_s + self.dead_s
+        return max(dies, self.excused_s + grace_s) if self.excused_s > self.heard_s else dies
+
+
+class Port:
+    """One port that carries hellos."""
+
+    __slots__ = ("body", "carrier", "due_s", "known", "neighbours", "number", "sent_s")
+
+    def __init__(self, number: int, nodes: Sequence[int]) -> None:
+        self.number = number
+        self.neighbours = {node: Neighbour(Hop(number, node)) for node in nodes}
+        self.known: dict[bytes, Neighbour] = {}  # by the body of their last hello, those that are heard
+        self.carrier = True
+        self.body: bytes | None = None  # what we say here, None if that has changed since
+        self.sent_s = -inf
+        self.due_s = inf  # when a change has to be said that had to wait
+
+
+class Neighbourhood:
+    """The neighbours of `node`: by port, the nodes that the topology promises there.
+
+    incarnation: larger than that of any daemon that ran on this node before, below 2^64.
+    phase_fraction: of an interval, from start() to the second hello, so that nodes started together do not tick
+    together. names: what to call nodes in notes and status, else their numbers.
+    """
+
+    def __init__(
+        self,
+        node: int,
+        ports: Mapping[int, Sequence[int]],
+        *,
+        incarnation: int,
+        interval_ms: int = 30,
+        dead: int = 3,
+        phase_fraction: float = 1.0,
+        names: Mapping[int, str] | None = None,
+    ) -> None:
+        self.node = node
+        self.deadline = inf
+        self._ports = {number: Port(number, nodes) for number, nodes in ports.items()}
+        self._neighbours = [neighbour for port in self._ports.values() for neighbour in port.neighbours.values()]
+        self._incarnation = incarnation
+        self._interval_ms, self._interval_s = interval_ms, interval_ms / 1000
+        self._gap_s = self._interval_s / 10
+        self._dead = dead
+        self._phase_fraction = phase_fraction
+        self._names = names or {}
+        self._digest = 0
+        self._sequence = 0
+        self._regular_s = inf  # when the next hello leaves every port
+        self._strangers: set[Hop] = set()
+        self._counters = {"hellos_sent": 0, "downs": 0, "late_ticks": 0, "strangers": 0}
+
+    def start(self, now: float) -> list[Event]:
+        """Say hello everywhere."""
+        self._regular_s = now + self._interval_s * self._phase_fraction
+        return self._speak(now, everywhere=True)
+
+    def refresh(self, payload: bytes, port: int, now: float) -> bool:
+        """Whether `payload` says what its sender's last hello said; if so it has been dealt with."""
+        try:
+            neighbour = self._ports[port].known[payload[:-SEQUENCE_BYTES]]
+        except KeyError:
+            return False
+        sequence = payload[-SEQUENCE_BYTES:]
+        if sequence > neighbour.sequence:
+            neighbour.sequence = sequence
+            neighbour.heard_s = now
+        return True
+
+    def receive(self, hello: wire.Hello, payload: bytes, port: int, now: float) -> list[Event]:
+        """A hello, `payload` as it was on the wire, that refresh() left."""
+        if port not in self._ports or not self._ports[port].carrier:
+            return []  # read after the carrier had gone, sent before
+        at = self._ports[port]
+        neighbour = at.neighbours.get(hello.sender)
+        if neighbour is None:
+            return self._stranger(Hop(port, hello.sender))
+        sequence = payload[-SEQUENCE_BYTES:]
+        if hello.incarnation == neighbour.incarnation:
+            if sequence <= neighbour.sequence:
+                return []
+        elif neighbour.heard:
+            if hello.incarnation < neighbour.incarnation:
+                return []
+            at.body = None  # we have heard it anew
+        if not neighbour.heard:
+            neighbour.heard = True
+            at.body = None
+        at.known.pop(neighbour.body, None)
+        neighbour.body = payload[:-SEQUENCE_BYTES]
+        at.known[neighbour.body] = neighbour
+        neighbour.incarnation, neighbour.sequence, neighbour.heard_s = hello.incarnation, sequence, now
+        neighbour.dead_s = (self._dead + 0.1) * hello.interval_ms / 1000
+        neighbour.digest = hello.digest
+        listed = (self.node, self._incarnation) in hello.heard
+        return self._set_up(neighbour, listed, "hears us" if listed else "does not hear us") + self._speak(now)
+
+    def link_changed(self, port: int, up: bool, now: float) -> list[Event]:
+        """The carrier of `port` came or went."""
+        if port not in self._ports or self._ports[port].carrier == up:
+            return []
+        at = self._ports[port]
+        at.carrier, at.body, events = up, None, []
+        for neighbour in at.neighbours.values():
+            events += self._silence(neighbour, "no carrier")
+        return events + self._speak(now)
+
+    def tick(self, now: float) -> list[Event]:
+        """Note who is dead, say hello where it is time to."""
+        if now - self.deadline > self._interval_s:
+            self._counters["late_ticks"] += 1
+            for neighbour in self._neighbours:
+                if neighbour.excused_s <= neighbour.heard_s:
+                    neighbour.excused_s = now
+        events: list[Event] = []
+        for neighbour in self._neighbours:
+            if neighbour.heard and neighbour.dies_s(self._interval_s) <= now:
+                events += self._silence(neighbour, f"silent for {(now - neighbour.heard_s) * 1000:.0f} ms")
+        regular = now >= self._regular_s
+        if regular:  # keep the phase, leave out what was missed
+            self._regular_s += self._interval_s * ((now - self._regular_s) // self._interval_s + 1)
+        return events + self._speak(now, everywhere=regular)
+
+    def set_digest(self, digest: int) -> None:
+        """Tell the neighbours this digest of the link-state database from the next regular hello on."""
+        if digest != self._digest:
+            self._digest = digest
+            for port in self._ports.values():
+                if port.body is not None:
+                    port.body = self._body(port)
+
+    def neighbours(self) -> list[Neighbour]:
+        """All that the topology promises."""
+        return self._neighbours
+
+    def digest(self, hop: Hop) -> int:
+        """The digest that `hop` told last, 0 if it is none of the neighbours."""
+        port = self._ports.get(hop.port)
+        return port.neighbours[hop.node].digest if port and hop.node in port.neighbours else 0
+
+    def complete(self) -> bool:
+        """Whether all neighbours that the topology promises are up."""
+        return all(neighbour.up for neighbour in self._neighbours)
+
+    def name(self, node: int) -> str:
+        return self._names.get(node, str(node))
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "neighbours": [
+                {
+                    "port": neighbour.hop.port,
+                    "node": self.name(neighbour.hop.node),
+                    "state": "up" if neighbour.up else "heard" if neighbour.heard else "silent",
+                }
+                for neighbour in self._neighbours
+            ],
+            **self._counters,
+        }
+
+    def _set_up(self, neighbour: Neighbour, up: bool, why: str) -> list[Event]:
+        if neighbour.up == up:
+            return []
+        neighbour.up = up
+        self._counters["downs"] += not up
+        state = "up" if up else "down"
+        text = f"port {neighbour.hop.port}: neighbour {self.name(neighbour.hop.node)} {state}: {why}"
+        return [NeighbourChanged(neighbour.hop, up), Note(text)]
+
+    def _silence(self, neighbour: Neighbour, why: str) -> list[Event]:
+        """It is not heard any more."""
+        if neighbour.heard:
+            neighbour.heard = False
+            at = self._ports[neighbour.hop.port]
+            at.known.pop(neighbour.body, None)
+            at.body = None
+        return self._set_up(neighbour, False, why)
+
+    def _stranger(self, hop: Hop) -> list[Event]:
+        self._counters["strangers"] += 1
+        if hop in self._strangers or len(self._strangers) >= STRANGERS_NOTED:
+            return []
+        self._strangers.add(hop)
+        return [Note(f"port {hop.port}: hello from {self.name(hop.node)}, which the topology does not promise there")]
+
+    def _body(self, port: Port) -> bytes:
+        heard = [(node, other.incarnation) for node, other in port.neighbours.items() if other.heard]
+        return wire.hello_body(self.node, self._incarnation, self._interval_ms, self._digest, heard)
+
+    def _speak(self, now: float, everywhere: bool = False) -> list[Event]:
+        """Send what has to be sent now, and find the next deadline."""
+        events: list[Event] = []
+        sequence = b""
+        deadline = self._regular_s
+        for port in self._ports.values():
+            if not port.carrier:
+                continue
+            if port.body is None:
+                port.body = self._body(port)
+                port.due_s = port.sent_s + self._gap_s
+            if everywhere or port.due_s <= now:
+                if not sequence:
+                    self._sequence += 1
+                    sequence = wire.SEQUENCE.pack(self._sequence)
+                port.sent_s, port.due_s = now, inf
+                events.append(Send(port.number, port.body + sequence))
+            if port.due_s < deadline:
+                deadline = port.due_s
+        self._counters["hellos_sent"] += len(events)
+        for neighbour in self._neighbours:
+            if neighbour.heard:
+                dies = neighbour.dies_s(self._interval_s)
+                if dies < deadline:
+                    deadline = dies
+        self.deadline = deadline
+        return events

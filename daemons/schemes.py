@@ -1,0 +1,233 @@
+"""The routing schemes by name, with the grammar of topologies/spec.py: dr, or dr:hello_ms=30,dead=3.
+
+What a node's daemon has to know of the network is worked out once, by whoever holds the whole graph, as a View:
+views().  From it alone protocol() makes the state machine, without graph and without numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from daemons.bfs import Bfs
+from daemons.hello import Neighbourhood
+from daemons.linkstate import Database
+from daemons.live_routes import LiveRoutes
+from daemons.protocol import Hop, RoutingProtocol
+from daemons.routing import dr
+from topologies.address import Prefix
+from topologies.ccrdn import CcrdnNaming
+from topologies.registry import Parameter
+from topologies.spec import integer, parse, unknown
+
+if TYPE_CHECKING:
+    from topologies.graph import Topology
+
+Routes = tuple[tuple[Prefix, tuple[Hop, ...]], ...]
+GOLDEN_FRACTION = 0.6180339887498949  # its multiples modulo 1 are spread evenly however many are taken
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What `node` needs to know to route by `scheme`; plain tuples and integers.
+
+    ports: each port that carries hellos, and the nodes that the topology promises there.
+    candidates: prefixes and the hops that may be used for each.
+    destinations: prefixes and the node that each leads to, where the scheme finds the hops itself.
+    names: of this node and its neighbours, for those who read logs.
+    phase_fraction: where in an interval this node's hellos lie.
+    """
+
+    scheme: str
+    options: Mapping[str, int]
+    node: int
+    ports: tuple[tuple[int, tuple[int, ...]], ...]
+    candidates: Routes
+    destinations: tuple[tuple[Prefix, int], ...]
+    names: Mapping[int, str]
+    phase_fraction: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheme:
+    """A way to route.
+
+    server_centric: the kind of network that it is for, None for both.
+    candidates: (topology, node) -> routes of that node's View.
+    all_destinations: whether the View has those of the whole network.
+    make: (view, incarnation) -> state machine.
+    """
+
+    name: str
+    summary: str
+    parameters: Mapping[str, Parameter]
+    server_centric: bool | None
+    candidates: Callable[[Topology, int], Routes]
+    all_destinations: bool
+    make: Callable[[View, int], RoutingProtocol]
+
+    def options(self, given: Mapping[str, str]) -> dict[str, int]:
+        """`given`, text, as integers, defaults filled in; ValueError if any is unknown or out of range."""
+        for key in given:
+            if key not in self.parameters:
+                raise ValueError(f"scheme {self.name}: " + unknown("parameter", key, self.parameters))
+        return {
+            key: integer(f"scheme {self.name}", key, given[key], least=parameter.least, most=parameter.most)
+            if key in given
+            else parameter.default or 0
+            for key, parameter in self.parameters.items()
+        }
+
+
+def scheme(spec: str) -> tuple[Scheme, dict[str, int]]:
+    """The scheme that `spec` names, and its options; ValueError says in one line what is wrong with it."""
+    name, given = parse(spec)
+    if name not in SCHEMES:
+        raise ValueError(unknown("scheme", name, SCHEMES))
+    return SCHEMES[name], SCHEMES[name].options(given)
+
+
+def routers(topology: Topology) -> range:
+    """The nodes that run a daemon: the servers of a server-centric network, the switches of a fabric."""
+    return range(topology.servers) if topology.server_centric else range(topology.servers, topology.nodes)
+
+
+def candidates(topology: Topology, node: int) -> Routes:
+    """The routes that the topology alone gives router `node`: DR's in a server-centric network, all shortest up-down
+    paths in a switch fabric."""
+    if not topology.server_centric:
+        from daemons.routing import updown
+
+        return tuple(updown.prefix_routes(topology, node))
+    if not isinstance(topology.naming, CcrdnNaming):
+        raise ValueError(f"scheme dr runs on dcell, beta-dcell and ficonn, not on {topology.family}")
+    return tuple((prefix, (hop,)) for prefix, hop in dr.prefix_routes(topology.naming.network, node))
+
+
+def views(topology: Topology, spec: str) -> dict[int, View]:
+    """What every router of `topology`, as it is wired, needs to know to route by the scheme `spec`.
+
+    ValueError, in one line, if the scheme is not for such a network.
+    """
+    chosen, options = scheme(spec)
+    if chosen.server_centric not in (None, topology.server_centric):
+        is_a, take = ("server-centric network", "dr") if topology.server_centric else ("switch fabric", "ecmp")
+        runs_on = "server-centric networks" if chosen.server_centric else "switch fabrics"
+        raise ValueError(f"scheme {chosen.name} runs on {runs_on}; {topology.spec} is a {is_a}, take {take}")
+    naming = topology.naming
+    destinations = tuple(_destinations(topology)) if chosen.all_destinations else ()
+    runs_daemon = routers(topology)
+    found = {}
+    for node in runs_daemon:
+        wired = topology.neighbours(node).items()
+        ports = {port: nodes for port, nodes in wired if all(other in runs_daemon for other in nodes)}
+        known = {node, *(other for nodes in ports.values() for other in nodes)}
+        found[node] = View(
+            scheme=chosen.name,
+            options=options,
+            node=node,
+            ports=tuple(ports.items()),
+            candidates=chosen.candidates(topology, node),
+            destinations=destinations,
+            names={other: naming.name(other) for other in known},
+            phase_fraction=1 - node * GOLDEN_FRACTION % 1,
+        )
+    return found
+
+
+def protocol(view: View, incarnation: int) -> RoutingProtocol:
+    """The state machine of view.node.
+
+    incarnation: larger than that of any daemon that ran on this node before, below 2^63: nanoseconds since 1970, say.
+    """
+    return SCHEMES[view.scheme].make(view, incarnation)
+
+
+def _destinations(topology: Topology) -> list[tuple[Prefix, int]]:
+    """Every server's /32 and the router that it is, or that it is attached to."""
+    naming = topology.naming
+    return [
+        (Prefix(naming.address(server), 32), server if topology.server_centric else topology.ports(server)[0][1])
+        for server in range(topology.servers)
+    ]
+
+
+def _local(topology: Topology, node: int) -> Routes:
+    """The hosts of a switch."""
+    if topology.server_centric:
+        return ()
+    naming = topology.naming
+    return tuple(
+        (Prefix(naming.address(host), 32), (Hop(port, host),))
+        for port, host, _, _ in topology.ports(node)
+        if host < topology.servers
+    )
+
+
+def _neighbourhood(view: View, incarnation: int) -> Neighbourhood:
+    return Neighbourhood(
+        view.node,
+        dict(view.ports),
+        incarnation=incarnation,
+        interval_ms=view.options["hello_ms"],
+        dead=view.options["dead"],
+        phase_fraction=view.phase_fraction,
+        names=view.names,
+    )
+
+
+def _live_routes(view: View, incarnation: int) -> RoutingProtocol:
+    return LiveRoutes(_neighbourhood(view, incarnation), view.candidates)
+
+
+def _bfs(view: View, incarnation: int) -> RoutingProtocol:
+    database = Database(
+        view.node,
+        dict(view.ports),
+        incarnation=incarnation,
+        lifetime_ms=view.options["lifetime_s"] * 1000,
+        settle_s=2 * view.options["hello_ms"] / 1000,
+        phase_fraction=view.phase_fraction,
+    )
+    hold_s = view.options["hold_ms"] / 1000
+    return Bfs(_neighbourhood(view, incarnation), database, view.destinations, view.candidates, hold_s=hold_s)
+
+
+HELLO_PARAMETERS = {
+    "hello_ms": Parameter(meaning="time between hellos, in ms", least=1, most=10_000, default=30),
+    "dead": Parameter(meaning="hellos missing before a neighbour is dead", least=1, most=100, default=3),
+}
+SCHEMES: Mapping[str, Scheme] = {
+    "dr": Scheme(
+        name="dr",
+        summary="dimensional routing (DCellRouting, TOR) over the links that live",
+        parameters=HELLO_PARAMETERS,
+        server_centric=True,
+        candidates=candidates,
+        all_destinations=False,
+        make=_live_routes,
+    ),
+    "ecmp": Scheme(
+        name="ecmp",
+        summary="all equal-cost shortest paths of a switch fabric, each switch leaving out its own dead links",
+        parameters=HELLO_PARAMETERS,
+        server_centric=False,
+        candidates=candidates,
+        all_destinations=False,
+        make=_live_routes,
+    ),
+    "bfs": Scheme(
+        name="bfs",
+        summary="shortest paths over the links that live, all of them known to all by link state",
+        parameters=HELLO_PARAMETERS
+        | {
+            "hold_ms": Parameter(meaning="from a change to new routes, in ms", least=0, most=10_000, default=2),
+            "lifetime_s": Parameter(meaning="how long link state is believed, in s", least=1, most=86_400, default=300),
+        },
+        server_centric=None,
+        candidates=_local,
+        all_destinations=True,
+        make=_bfs,
+    ),
+}
