@@ -178,7 +178,9 @@ def spelled(digits: Sequence[int]) -> str:
 def parse_digits(text: str) -> tuple[int, ...]:
     """The digits of a label, 1.0.3; none if `text` is not of that form."""
     parts = text.split(".")
-    return tuple(int(part) for part in parts) if all(part.isdecimal() and len(part) < 9 for part in parts) else ()
+    if all(part.isascii() and part.isdecimal() and len(part) < 9 for part in parts):
+        return tuple(int(part) for part in parts)
+    return ()
 
 
 @dataclass(frozen=True)
