@@ -26,8 +26,10 @@ def clean() -> list[str]:
 
 
 def remove(run: Run) -> None:
-    """Remove everything of `run`: its processes but this one, its namespaces, its directory.  TimeoutError if the kernel
-    takes too long.  It may be called again after it was interrupted at any point."""
+    """Remove everything of `run`: its processes but this one, its namespaces, its directory.
+
+    TimeoutError if the kernel takes too long.  It may be called again after it was interrupted at any point.
+    """
     names = run.journal_or_empty().get("namespaces", [])
     kill(processes(run.id, names))
     netns.forget(names)

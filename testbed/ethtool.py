@@ -28,7 +28,9 @@ def _features(control: socket.socket, dev: str) -> tuple[int, frozenset[int]]:
     info = ctypes.create_string_buffer(struct.pack("=IIQI", GSSET_INFO, 0, 1 << ETH_SS_FEATURES, 0), 20)
     _ioctl(control, dev, info)
     count = struct.unpack_from("=I", info.raw, 16)[0]
-    names = ctypes.create_string_buffer(struct.pack("=III", GSTRINGS, ETH_SS_FEATURES, count), 12 + count * STRING_BYTES)
+    names = ctypes.create_string_buffer(
+        struct.pack("=III", GSTRINGS, ETH_SS_FEATURES, count), 12 + count * STRING_BYTES
+    )
     _ioctl(control, dev, names)
     found = set()
     for i in range(count):

@@ -1,6 +1,7 @@
 """A network in the kernel: made from a plan, read back, broken and mended, taken down.
 
-Network is the engine; net.py puts Mininet's face on it.  `create` makes one, `open` finds one that another process made.
+Network is the engine; net.py puts Mininet's face on it.  `create` makes one, `open` finds one that another process
+made.
 """
 
 from __future__ import annotations

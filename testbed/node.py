@@ -1,7 +1,8 @@
 """Mininet's nodes and interfaces on namespaces that are there already.
 
-A node's shell, which costs Mininet a process and a pseudo-terminal each, starts when somebody first asks for it; setting
-an interface up or down goes by netlink.  Everything else is Mininet's own: cmd(), popen(), the CLI, users' scripts.
+A node's shell, which costs Mininet a process and a pseudo-terminal each, starts when somebody first asks for it;
+setting an interface up or down goes by netlink.  Everything else is Mininet's own: cmd(), popen(), the CLI, users'
+scripts.
 """
 
 from __future__ import annotations

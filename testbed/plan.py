@@ -1,8 +1,8 @@
 """A network as the changes that make it, before any is made.
 
 The plan knows every name, index and address, and gives for each node the netlink messages of each stage; `weft up
---dry-run` prints them as the `ip` and `tc` commands that would do the same.  Every rule here can be worked out in the head:
-interface X-eth<p> is port p of node X in namespace weft.<run>.X.
+--dry-run` prints them as the `ip` and `tc` commands that would do the same.  Every rule here can be worked out in the
+head: interface X-eth<p> is port p of node X in namespace weft.<run>.X.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from daemons.schemes import candidates
+from daemons.routing.candidates import candidates
 from testbed import fib, netlink, tc
 from testbed.netlink import Message
 from testbed.run import Run
@@ -37,14 +37,14 @@ ROUTER_SYSCTLS = {
     "ipv4/conf/default/rp_filter": "0",
     "ipv4/conf/all/send_redirects": "0",  # a detour through a neighbour behind the same crossbar is meant
     "ipv4/conf/default/send_redirects": "0",
-    "ipv4/icmp_ratelimit": "0",  # every probe of every path is answered
+    "ipv4/icmp_ratemask": "0",  # every probe of every path is answered: see paths.py
 }
 FABRIC_SYSCTLS = {"ipv4/fib_multipath_hash_policy": "1"}  # by ports too
 HOST_SYSCTLS = {
     "ipv4/conf/all/rp_filter": "0",
     "ipv4/conf/default/rp_filter": "0",
     "ipv4/tcp_no_metrics_save": "1",  # no run learns from the one before
-    "ipv4/icmp_ratelimit": "0",
+    "ipv4/icmp_ratemask": "0",
 }
 NO_IPV6 = {"ipv6/conf/all/disable_ipv6": "1"}  # no addresses to make and defend; new devices inherit it
 

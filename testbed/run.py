@@ -1,7 +1,7 @@
 """Runs: a name for everything that one network is made of, on disk before it is in the kernel.
 
-A run's directory, /run/weft/<id>, holds its journal (run.json: what will be created), its lock (held by whoever keeps the
-run alive, so that a run whose lock is free is dead, whatever killed it), the daemons' board, sockets and logs.
+A run's directory, /run/weft/<id>, holds its journal (run.json: what will be created), its lock (held by whoever keeps
+the run alive, so that a run whose lock is free is dead, whatever killed it), the daemons' board, sockets and logs.
 """
 
 from __future__ import annotations

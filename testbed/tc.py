@@ -1,8 +1,8 @@
 """LinkSpec -> queueing disciplines, packed, read back, and compared.
 
-A shaped port is  root htb 1: -> class 1:10 (rate) -> pfifo (exactly queue_packets).  HTB rather than TBF, 130 ns a packet
-dearer, because what is addressed to 1:0 goes ahead of the queue, unshaped: the routing daemons' few packets, which else
-would wait behind 250 data packets and be taken for lost.  Real routers give their control plane a queue of its own too.
+A shaped port is  root htb 1: -> class 1:10 (rate) -> pfifo (exactly queue_packets).  HTB rather than TBF, 130 ns a
+packet dearer, because what is addressed to 1:0 goes ahead of the queue, unshaped: the routing daemons' few packets,
+which else would wait behind 250 data packets and be taken for lost.  Real routers give their control plane a queue too.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ TCA_BPF_OPS_LEN, TCA_BPF_OPS, TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT = 4, 5, 8, 
 
 
 def burst_bytes(rate_bps: int) -> int:
-    """What may leave at once.  A token bucket drops what is longer than its burst and cannot be refilled more often than
-    its timer fires, so it holds two frames, or 250 us worth of the rate if that is more."""
+    """What may leave at once: two frames, or 250 us worth of the rate if that is more.
+
+    A token bucket must hold a frame, and cannot be refilled more often than its timer fires.
+    """
     return max(2 * FRAME_BYTES, rate_bps * BURST_US // 8_000_000)
 
 
@@ -130,8 +132,18 @@ def redirect_arrivals(ifindex: int, dev: str, to: int, to_dev: str) -> list[Mess
         "=IIii", 0, 0, 0, 0
     )  # terminal; any packet
     options = netlink.attribute(5, selector) + netlink.nested(7, action)  # TCA_U32_SEL, TCA_U32_ACT
-    command = f"tc filter add dev {dev} ingress prio {DELAY_PRIORITY} protocol all u32 match u32 0 0 action mirred egress redirect dev"
-    return [clsact(ifindex, dev), filter_(ifindex, INGRESS_HOOK, DELAY_PRIORITY, "u32", options, f"{command} {to_dev}")]
+    command = f"tc filter add dev {dev} ingress prio {DELAY_PRIORITY} protocol all u32 match u32 0 0"
+    return [
+        clsact(ifindex, dev),
+        filter_(
+            ifindex,
+            INGRESS_HOOK,
+            DELAY_PRIORITY,
+            "u32",
+            options,
+            f"{command} action mirred egress redirect dev {to_dev}",
+        ),
+    ]
 
 
 def clsact(ifindex: int, dev: str) -> Message:

@@ -107,7 +107,8 @@ def test_what_the_kernel_holds_must_be_what_was_planned(network):
     one = network("star:n=2")
     end = one.plan.ends[0][0]
     one.check()
-    subprocess.run(f"tc -n {one.plan.namespace(0)} qdisc change dev {end.dev} parent 1:10 handle 10: pfifo limit 249".split(), check=True)
+    change = f"qdisc change dev {end.dev} parent 1:10 handle 10: pfifo limit 249"
+    subprocess.run(["tc", "-n", one.plan.namespace(0), *change.split()], check=True)
     with pytest.raises(Mismatch, match=f"{end.dev}: planned .*queue_packets=250.* queue 249 packets"):
         one.check()
 
@@ -116,7 +117,7 @@ def test_what_the_kernel_holds_must_be_what_was_planned(network):
 def test_a_failed_network_leaves_nothing(monkeypatch):
     """A plan that the kernel refuses half-way is taken back."""
     before = set(os.listdir(netns.NAMES))
-    monkeypatch.setattr(Plan, "addresses", lambda plan, node: plan.neighbours(node, 0) + [BAD] if node == 3 else [])
+    monkeypatch.setattr(Plan, "addresses", lambda plan, node: [*plan.neighbours(node, 0), BAD] if node == 3 else [])
     with pytest.raises(netlink.NetlinkError, match="ip nonsense"):
         Network.create(build("dcell:n=3,k=1"), LINK)
     assert {name for name in os.listdir(netns.NAMES) if name.startswith("weft.")} <= before
@@ -196,7 +197,7 @@ network.down()
 
 @pytest.mark.kernel
 def test_clean_removes_what_a_killed_process_left_whenever_it_died(network):
-    """SIGKILL at random moments of coming up and going down, and then clean(): nothing is left, others are untouched."""
+    """SIGKILL at random moments of coming up and going down, then clean(): nothing is left, others are untouched."""
     stays = network("star:n=2")
     mine = state(stays.plan.namespace(0))
     rng = random.Random(1)

@@ -1,0 +1,24 @@
+"""The routes that the topology alone gives, before anybody knows what is alive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemons.protocol import Hop
+from daemons.routing import dr
+from topologies.address import Prefix
+from topologies.ccrdn import CcrdnNaming
+
+if TYPE_CHECKING:
+    from topologies.graph import Topology
+
+
+def candidates(topology: Topology, node: int) -> list[tuple[Prefix, tuple[Hop, ...]]]:
+    """Every prefix that router `node` forwards, and the hops that are as good as one another for it: dimensional routing
+    in a server-centric network, all shortest up-down paths in a switch fabric.
+    """
+    if isinstance(topology.naming, CcrdnNaming):
+        return [(prefix, (hop,)) for prefix, hop in dr.prefix_routes(topology.naming.network, node)]
+    from daemons.routing import updown
+
+    return updown.prefix_routes(topology, node)
