@@ -224,15 +224,19 @@ class Plan:
             found += self.neighbours(node, port)
         return found
 
+    def one_hop(self, node: int, port: int) -> list[tuple[int, int]]:
+        """Who is one hop away through `port`, crossbars left out: (node, its port)."""
+        end = self.ends[node][port]
+        if not self.topology.is_crossbar(end.peer):
+            return [(end.peer, end.peer_port)]
+        return [(far.peer, far.peer_port) for far in self.ends[end.peer].values() if far.peer != node]
+
     def neighbours(self, node: int, port: int) -> list[Message]:
         """Permanent neighbour entries for whoever is one hop away through `port`: nobody need ask."""
         end = self.ends[node][port]
-        others = [(end.peer, end.peer_port)]
-        if self.topology.is_crossbar(end.peer):
-            others = [(far.peer, far.peer_port) for far in self.ends[end.peer].values() if far.peer != node]
         return [
             fib.neighbour_message(end.ifindex, end.dev, self.address(other), mac(other, its_port))
-            for other, its_port in others
+            for other, its_port in self.one_hop(node, port)
         ]
 
     def routes(self, node: int) -> list[Message]:
