@@ -273,8 +273,8 @@ class Neighbourhood:
                 if not sequence:
                     self._sequence += 1
                     sequence = wire.SEQUENCE.pack(self._sequence)
+                events.append(Send(port.number, port.body + sequence, routine=port.due_s == inf))
                 port.sent_s, port.due_s = now, inf
-                events.append(Send(port.number, port.body + sequence))
             if port.due_s < deadline:
                 deadline = port.due_s
         self._counters["hellos_sent"] += len(events)

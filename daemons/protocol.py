@@ -31,10 +31,15 @@ class Hop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Put `payload` on the wire at `port`, for everybody there to hear."""
+    """Put `payload` on the wire at `port`, for everybody there to hear.
+
+    routine: says nothing new.  Whoever hears it may leave it unread until something else wakes it, and is then told when
+        it came: where hundreds of daemons share a machine, waking them is what hellos cost.
+    """
 
     port: int
     payload: bytes
+    routine: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class RoutingProtocol(Protocol):
         """What to do first; called once, before anything else."""
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
-        """`payload` was heard at `port`.  Garbage is dropped, never raised."""
+        """`payload` was heard at `port`; `now` is when it came.  Garbage is dropped, never raised."""
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         """The carrier of `port` came or went.  Ports are taken to be up before the first call."""
