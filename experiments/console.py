@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from experiments.ledger import Failure
-from experiments.spec import Result, Row, Run
+from experiments.spec import Row, Run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,14 +69,14 @@ class Bar:
         if self.bar:
             self.bar.stop()
 
-    def ended(self, run: Run, ended: Result | Failure) -> None:
+    def ended(self, run: Run, failure: Failure | None) -> None:
         self.count += 1
         now = time.monotonic()
         left_s = (now - self.began) / self.count * (self.total - self.count)
         left = f"{duration(left_s)} left" if self.count < self.total else ""
-        if isinstance(ended, Failure):
+        if failure:
             self.failed += 1
-            self._line(f"{self.title}: {run} failed: {ended.reason}")
+            self._line(f"{self.title}: {run} failed: {failure.reason}")
         if self.bar:
             failed = f"  {self.failed} failed" if self.failed else ""
             self.bar.update(self.bar.task_ids[0], completed=self.count, left=left + failed, refresh=True)
@@ -89,6 +89,26 @@ class Bar:
             terminal().print(text, markup=False)
         else:
             say(text)
+
+
+@contextmanager
+def stages(title: str) -> Iterator[Callable[[str], None]]:
+    """Yields what is to be told of each stage as it begins; plain lines only once it takes more than two seconds."""
+    if plain():
+        began = time.monotonic()
+
+        def tell(stage: str) -> None:
+            if time.monotonic() - began >= QUIET_S:
+                say(f"{title}: {stage}")
+
+        yield tell
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=terminal(), transient=True) as bar:
+        task = bar.add_task(title)
+        yield lambda stage: bar.update(task, description=f"{title}: {stage}")
 
 
 class Step:

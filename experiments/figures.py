@@ -62,11 +62,18 @@ def failed_fidelity(row: Row) -> bool:
     return row.get("fidelity") == "FAIL"
 
 
-def marks(axes: Axes, x: Sequence[float], y: Sequence[float], look: style.Look, hollow: Sequence[bool]) -> None:
-    """A mark for each run, hollow where it failed fidelity."""
+def marks(
+    axes: Axes, x: Sequence[float], y: Sequence[float], look: style.Look, hollow: Sequence[bool], label: str = ""
+) -> None:
+    """A mark for each run, hollow where it failed fidelity; `label` for the legend."""
     for empty in (False, True):
         chosen = [(a, b) for a, b, c in zip(x, y, hollow, strict=True) if c is empty]
-        if chosen:
-            face = style.PAPER if empty else look.colour
-            xs, ys = zip(*chosen, strict=True)
-            axes.plot(xs, ys, look.marker, color=look.colour, markerfacecolor=face, markeredgewidth=1.1)
+        face = style.PAPER if empty else look.colour
+        xs, ys = [a for a, _ in chosen], [b for _, b in chosen]
+        form: dict[str, Any] = {
+            "color": look.colour,
+            "marker": look.marker,
+            "markersize": look.size,
+            "markerfacecolor": face,
+        }
+        axes.plot(xs, ys, linestyle="none", markeredgewidth=1.2, zorder=3, label="" if empty else label, **form)

@@ -37,7 +37,7 @@ class Ledger:
     """The state of every run that ended, by its id.  Several sweeps may write to one ledger."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
         self.db = sqlite3.connect(path, timeout=BUSY_S)
         # A commit need not reach the disk at once: the result files do, and from them the ledger can be made again.
         self.db.execute("PRAGMA journal_mode = WAL")

@@ -14,11 +14,9 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiments.ledger import Failure, Ledger
 from experiments.spec import CIRCUMSTANCES, Experiment, Result, Row, Run
 
 
@@ -28,17 +26,12 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    @cached_property
-    def ledger(self) -> Ledger:
-        self.root.mkdir(parents=True, exist_ok=True)
-        return Ledger(self.root / "ledger.sqlite")
-
     def path(self, run: Run) -> Path:
         """Where the row of `run` is, or would be."""
         return self.root / run.experiment / f"{run.id}.parquet"
 
     def put(self, run: Run, result: Result, circumstances: Mapping[str, Any], wall_s: float) -> None:
-        """Store what `run` gave, and enter it in the ledger."""
+        """Store what `run` gave."""
         import pyarrow
         import pyarrow.parquet
 
@@ -56,30 +49,13 @@ class Store:
         sink = pyarrow.BufferOutputStream()
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), sink)
         write(path, sink.getvalue().to_pybytes())
-        self.ledger.done(run, wall_s)
 
-    def failed(self, run: Run, failure: Failure, wall_s: float) -> None:
-        """Note that `run` could not be measured; a result that it had before stays."""
-        self.ledger.failed(run, failure, wall_s)
-
-    def missing(self, runs: Iterable[Run]) -> list[Run]:
-        """Those of `runs` that have no result.  One that has, but is not in the ledger, is entered there."""
-        left, found = [], []
-        states = {}
-        for run in runs:
-            if run.experiment not in states:
-                states[run.experiment] = self.ledger.states(run.experiment)
-            if not self.path(run).exists():
-                left.append(run)
-            elif states[run.experiment].get(run.id) != "done":
-                found.append(run)
-        for run in found:
-            self.ledger.done(run, None)
-        return left
+    def __contains__(self, run: Run) -> bool:
+        return self.path(run).exists()
 
     def rows(self, runs: Iterable[Run]) -> list[Row]:
         """The rows of those of `runs` that have one."""
-        return [read(self.path(run)) for run in runs if self.path(run).exists()]
+        return [read(self.path(run)) for run in runs if run in self]
 
     def circumstances(self, run: Run) -> dict[str, Any]:
         """The circumstances that are stored for `run`."""

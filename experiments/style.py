@@ -17,11 +17,12 @@ SEVERAL = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)  # for what has no 
 
 
 class Look(NamedTuple):
-    """How something appears in every figure."""
+    """How something appears in every figure; the size of its marks is in points."""
 
     label: str
     colour: str
     marker: str
+    size: float = 5.5
 
 
 SCHEMES: Mapping[str, Look] = {
@@ -30,9 +31,10 @@ SCHEMES: Mapping[str, Look] = {
     "ecmp": Look("ECMP", ORANGE, "^"),
 }
 ENGINES: Mapping[str, Look] = {
-    "graph": Look("graph", INK, "s"),
-    "fabric": Look("fabric", ORANGE, "^"),
-    "kernel": Look("kernel", BLUE, "o"),
+    # Marks that are all seen where engines agree: a dot on a cross on a bar.
+    "graph": Look("graph", INK, "_", 10),
+    "fabric": Look("fabric", ORANGE, "|", 10),
+    "kernel": Look("kernel", BLUE, "o", 5),
 }
 
 UNITS: Mapping[str, str] = {

@@ -49,7 +49,6 @@ EXPERIMENT = Experiment(
 
 if __name__ == "__main__":
     import __main__
-
     from experiments.cli import main
 
     sys.modules["quick"] = __main__  # processes of the sweep find measure() where this is

@@ -1,13 +1,13 @@
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
 from quick import EXPERIMENT, measure
 
-from experiments.ledger import Failure
 from experiments.spec import Result
 from experiments.store import Store, row_of
 
@@ -55,43 +55,17 @@ def test_other_tools_read_the_rows(store):
     assert {"size", "area_bytes", "seed", "engine", "run"} <= set(table.column_names)
 
 
-def test_what_is_stored_is_not_missing(store):
-    runs = EXPERIMENT.runs()
-    assert store.missing(runs) == runs
-    for run in runs[:5]:
-        put(store, run)
-    assert store.missing(runs) == runs[5:]
-
-
-def test_a_result_that_was_stored_just_before_a_kill_counts(store):
-    run = EXPERIMENT.runs()[0]
-    put(store, run)
-    store.ledger.path.unlink()
-    again = Store(store.root)
-    assert again.missing([run]) == []
-    assert again.ledger.states("quick") == {run.id: "done"}
-
-
 def test_circumstances_without_a_row_are_no_result(store):
     run = EXPERIMENT.runs()[0]
     put(store, run)
+    assert run in store
     store.path(run).unlink()
-    assert store.missing([run]) == [run]
+    assert run not in store
+    assert store.rows([run]) == []
     assert store.table(EXPERIMENT) == []
 
 
-def test_a_failed_run_is_missing_and_its_reason_kept(store):
-    run = EXPERIMENT.runs()[0]
-    store.failed(run, Failure("why", "where"), 0.1)
-    assert store.missing([run]) == [run]
-    assert store.ledger.failures("quick") == {run.id: Failure("why", "where")}
-    put(store, run)
-    assert store.ledger.failures("quick") == {}
-
-
 def test_rows_of_another_version_do_not_answer_the_question(store):
-    from dataclasses import replace
-
     put(store, EXPERIMENT.runs()[0])
     assert len(store.table(EXPERIMENT)) == 1
     assert store.table(replace(EXPERIMENT, version=2)) == []
@@ -138,5 +112,4 @@ def test_a_file_is_whole_or_not_there(store, monkeypatch):
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         put(store, run)
-    assert not store.path(run).exists()
-    assert Store(store.root).missing([run]) == [run]
+    assert run not in store

@@ -8,59 +8,92 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import quick
 from quick import EXPERIMENT
 
-import quick
+from experiments.ledger import Ledger
 from experiments.spec import Result
 from experiments.store import Store
-from experiments.sweep import sweep
+from experiments.sweep import remaining, sweep
 
 
 class Watcher:
     def __init__(self):
         self.seen = []
 
-    def ended(self, run, ended):
-        self.seen.append((run, ended))
+    def ended(self, run, failure):
+        self.seen.append((run, failure))
 
 
-def carry_out(runs, store, experiment=EXPERIMENT, jobs=1, watcher=None):
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results")
+
+
+@pytest.fixture
+def ledger(store):
+    return Ledger(store.root / "ledger.sqlite")
+
+
+def carry_out(runs, store, ledger, experiment=EXPERIMENT, jobs=1, watcher=None):
     options = {"jobs": jobs, "circumstances": {"commit": None, "dirty": False}, "watcher": watcher or Watcher()}
-    return sweep(experiment, runs, store, **options)
+    return sweep(experiment, runs, store, ledger, **options)
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_every_run_is_measured_once_and_told_of(tmp_path, monkeypatch, jobs):
+def test_every_run_is_measured_once_and_told_of(tmp_path, monkeypatch, store, ledger, jobs):
     log = tmp_path / "log"
     monkeypatch.setenv("WEFT_TEST_LOG", str(log))
-    store, watcher, runs = Store(tmp_path / "results"), Watcher(), EXPERIMENT.runs({"size": "1,2,3,4,5"})
-    assert carry_out(runs, store, jobs=jobs, watcher=watcher) == {}
+    watcher, runs = Watcher(), EXPERIMENT.runs({"size": "1,2,3,4,5"})
+    assert remaining(runs, store, ledger) == runs
+    assert carry_out(runs, store, ledger, jobs=jobs, watcher=watcher) == {}
     assert sorted(log.read_text().split()) == sorted(run.id for run in runs)
     assert {run for run, _ in watcher.seen} == set(runs)
     assert [row["run"] for row in store.rows(runs)] == [run.id for run in runs]
-    assert store.missing(runs) == []
+    assert remaining(runs, store, ledger) == []
+    assert set(ledger.states("quick").items()) == {(run.id, "done") for run in runs}
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_run_that_fails_does_not_end_the_sweep(tmp_path, jobs):
-    store, runs = Store(tmp_path), EXPERIMENT.runs({"scheme": "dr,broken,bfs", "size": "1"}, seeds=1)
-    failures = carry_out(runs, store, jobs=jobs)
-    assert {run.text("scheme"): failure.reason for run, failure in failures.items()} == {
-        "broken": "RuntimeError: the reason"
-    }
-    assert "in measure" in store.ledger.failures("quick")[runs[1].id].traceback
+def test_a_run_that_fails_does_not_end_the_sweep(store, ledger, jobs):
+    runs = EXPERIMENT.runs({"scheme": "dr,broken,bfs", "size": "1"}, seeds=1)
+    failures = carry_out(runs, store, ledger, jobs=jobs)
+    assert {run: failure.reason for run, failure in failures.items()} == {runs[1]: "RuntimeError: the reason"}
+    assert ledger.failures("quick") == {runs[1].id: failures[runs[1]]}
+    assert "in measure" in failures[runs[1]].traceback
     assert [row["scheme"] for row in store.rows(runs)] == ["dr", "bfs"]
-    assert store.missing(runs) == [runs[1]]
+    assert remaining(runs, store, ledger) == [runs[1]]
 
 
 def not_a_number(run):
     return Result(figures={"x_s": float("nan")})
 
 
-def test_figures_that_cannot_be_stored_are_a_failure_of_the_run(tmp_path):
+def test_figures_that_cannot_be_stored_are_a_failure_of_the_run(store, ledger):
     runs = EXPERIMENT.runs(seeds=1)[:1]
-    failures = carry_out(runs, Store(tmp_path), replace(EXPERIMENT, measure=not_a_number))
+    failures = carry_out(runs, store, ledger, replace(EXPERIMENT, measure=not_a_number))
     assert failures[runs[0]].reason == "ValueError: figure x_s is nan; what could not be measured is None"
+
+
+def die(run):
+    if run.seed == 1:
+        os._exit(3)
+    return quick.measure(run)
+
+
+def test_a_process_that_dies_costs_one_run(store, ledger):
+    runs = EXPERIMENT.runs({"scheme": "dr", "size": "1,2"}, seeds=4)
+    failures = carry_out(runs, store, ledger, replace(EXPERIMENT, measure=die), jobs=2)
+    assert {run.seed for run in failures} == {1}
+    assert {f.reason for f in failures.values()} == {"the process that measured it died (exit status 3)"}
+    assert len(store.rows(runs)) == 6
+
+
+def test_a_result_that_was_stored_just_before_a_kill_counts(store, ledger):
+    runs = EXPERIMENT.runs()[:2]
+    store.put(runs[0], quick.measure(runs[0]), {}, 0.25)
+    assert remaining(runs, store, ledger) == runs[1:]
+    assert ledger.states("quick") == {runs[0].id: "done"}
 
 
 def interrupt(run):
@@ -69,15 +102,15 @@ def interrupt(run):
     return quick.measure(run)
 
 
-def test_what_was_finished_before_an_interrupt_is_kept(tmp_path):
-    store, runs = Store(tmp_path), EXPERIMENT.runs({"scheme": "dr", "size": "1"}, seeds=4)
+def test_what_was_finished_before_an_interrupt_is_kept(store, ledger):
+    runs = EXPERIMENT.runs({"scheme": "dr", "size": "1"}, seeds=4)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(runs, store, replace(EXPERIMENT, measure=interrupt))
-    assert store.missing(runs) == runs[2:]
+        carry_out(runs, store, ledger, replace(EXPERIMENT, measure=interrupt))
+    assert remaining(runs, store, ledger) == runs[2:]
 
 
 def weft(tmp_path, *argv, pause_s=0.0):
-    """`weft` with the quick experiment only, in a session of its own, so that all its processes can be seen to be gone."""
+    """`weft` with the quick experiment only, in a session of its own, so that all its processes can be seen."""
     environment = {
         **os.environ,
         "WEFT_RESULTS": str(tmp_path / "results"),
@@ -119,7 +152,8 @@ def test_a_sweep_killed_at_any_moment_is_resumed_without_repeating_or_losing_a_r
     chance, kills = random.Random(7), 3
     for kill in range(kills):
         process = weft(tmp_path, "run", "quick", "--set", f"size={sizes}", "--jobs", "2", pause_s=0.01)
-        wait_until(lambda at=8 * kill + chance.randrange(8): len(measured(tmp_path)) > at)
+        at = 8 * kill + chance.randrange(8)
+        wait_until(lambda at=at: len(measured(tmp_path)) > at)
         time.sleep(chance.random() * 0.02)
         process.kill()
         process.communicate()
@@ -130,12 +164,12 @@ def test_a_sweep_killed_at_any_moment_is_resumed_without_repeating_or_losing_a_r
     assert process.returncode == 1, err  # size 7 is not right
     assert out.count('"run": ') == len(runs)
     assert stored(tmp_path) == {run.id for run in runs} > before
-    # Only what was under way when the sweep was killed, two runs and those ended but not yet stored, is measured again.
-    assert len(runs) <= len(measured(tmp_path)) <= len(runs) + 4 * kills
+    # Only what was under way when the sweep was killed, a run in each process, is measured again.
+    assert len(runs) <= len(measured(tmp_path)) <= len(runs) + 2 * kills
     assert all(measured(tmp_path).count(run) == 1 for run in stored(tmp_path) - before)
     store = Store(tmp_path / "results")
     assert len(store.table(EXPERIMENT)) == len(runs)
-    assert set(store.ledger.states("quick")) == {run.id for run in runs}
+    assert set(Ledger(store.root / "ledger.sqlite").states("quick")) == {run.id for run in runs}
     assert not list((tmp_path / "results").rglob("*.tmp"))
 
 

@@ -1,0 +1,145 @@
+"""The commands about experiments: run, plot."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from experiments.ledger import Failure
+    from experiments.spec import Experiment, Row, Run
+
+RESULTS = "WEFT_RESULTS"  # the environment variable that says where results are kept
+WIDEST = 28  # characters of a column
+
+
+def add_commands(commands: Any) -> None:
+    """Add run and plot."""
+    add = commands.add_parser("run", help="measure what an experiment asks for and is not stored yet")
+    add.add_argument("experiment", metavar="EXPERIMENT")
+    add.add_argument(
+        "--set", metavar="KEY=VALUE[,VALUE...]", nargs="+", action="extend", default=[], help="values of a parameter"
+    )
+    add.add_argument("--seeds", metavar="N", type=int, help="runs of each cell, seeded 0 .. N-1")
+    add.add_argument("--engine", metavar="NAME[,NAME...]", default="", help="graph, fabric or kernel")
+    add.add_argument(
+        "--jobs",
+        metavar="N",
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        help="processes; the kernel engine takes one",
+    )
+    again = add.add_mutually_exclusive_group()
+    again.add_argument(
+        "--resume", action="store_true", help="measure only what is not stored yet (this is the default)"
+    )
+    again.add_argument("--fresh", "--no-resume", action="store_true", help="measure again what is stored")
+    add.add_argument(
+        "--results", metavar="DIR", default=results(), help=f"where results are kept (${RESULTS}, or ./results)"
+    )
+    add.add_argument("--json", action="store_true", help="print the rows as JSON")
+    add.set_defaults(action=run)
+
+    add = commands.add_parser("plot", help="draw what is stored of an experiment")
+    add.add_argument("experiment", metavar="EXPERIMENT")
+    add.add_argument(
+        "--set", metavar="KEY=VALUE[,VALUE...]", nargs="+", action="extend", default=[], help="draw only these"
+    )
+    add.add_argument("-o", "--output", metavar="FILE", help=".png, .pdf or .svg (figures/EXPERIMENT.png)")
+    add.add_argument(
+        "--results", metavar="DIR", default=results(), help=f"where results are kept (${RESULTS}, or ./results)"
+    )
+    add.set_defaults(action=plot)
+
+
+def results() -> str:
+    return os.environ.get(RESULTS) or "results"
+
+
+def run(given: argparse.Namespace) -> int:
+    """Carry an experiment out; status 1 if a run failed or did not give what it must."""
+    from pathlib import Path
+
+    from experiments import spec
+    from experiments.circumstances import circumstances
+    from experiments.console import Bar, say, show
+    from experiments.ledger import Ledger
+    from experiments.store import Store
+    from experiments.sweep import remaining, sweep
+
+    experiment = spec.find(given.experiment)
+    if given.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {given.jobs}")
+    engines = list(dict.fromkeys(given.engine.split(","))) if given.engine else []
+    runs = experiment.runs(spec.assignments(given.set), seeds=given.seeds, engines=engines)
+    if os.geteuid() and any(run.engine == "kernel" for run in runs):
+        raise ValueError(no_root(experiment))
+    store = Store(Path(given.results))
+    ledger = Ledger(store.root / "ledger.sqlite")
+    todo = runs if given.fresh else remaining(runs, store, ledger)
+    kernel = all(run.engine == "kernel" for run in todo)
+    with Bar(experiment.name, len(todo), ticking=kernel) as bar:
+        failures = sweep(experiment, todo, store, ledger, jobs=given.jobs, circumstances=circumstances(), watcher=bar)
+    rows = store.rows(run for run in runs if run not in failures)
+    if given.json:
+        print(json.dumps(rows, indent=1))
+    else:
+        show(rows, columns(rows))
+        say(f"{len(todo)} runs measured, {len(runs) - len(todo)} stored before, in {given.results}/{experiment.name}")
+    return verdict(experiment, rows, failures)
+
+
+def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, Failure]) -> int:
+    """1 if a run failed or did not give what it must, with a line on standard error for each reason; else 0."""
+    from experiments.console import say
+
+    for run, failure in failures.items():
+        say(f"weft: {experiment.name}: {run} failed: {failure.reason}")
+    broken = {key: sum(not row.get(key, True) for row in rows) for key in experiment.must_hold}
+    for key, count in broken.items():
+        if count:
+            say(f"weft: {experiment.name}: {key} does not hold in {count} of {len(rows)} runs")
+    return 1 if failures or any(broken.values()) else 0
+
+
+def columns(rows: list[Row]) -> list[str]:
+    """What fits a terminal: everything but the run's id, distributions and long texts."""
+    from experiments.console import cell
+
+    keys = dict.fromkeys(key for row in rows for key in row if key != "run")
+    short = [key for key in keys if all(len(cell(row.get(key))) <= WIDEST for row in rows)]
+    return [key for key in short if not any(isinstance(row.get(key), list) for row in rows)]
+
+
+def no_root(experiment: Experiment) -> str:
+    others = [engine for engine in experiment.engines if engine != "kernel"]
+    instead = f"--engine {others[0]} needs none, and " if others else ""
+    uml = f"`weft uml -- weft run {experiment.name}` brings a kernel of its own"
+    return f"{experiment.name}: the kernel engine needs root; {instead}{uml}"
+
+
+def plot(given: argparse.Namespace) -> int:
+    """Draw what is stored of an experiment."""
+    from pathlib import Path
+
+    from experiments import figures, spec
+    from experiments.store import Store
+
+    experiment = spec.find(given.experiment)
+    chosen = experiment.values(spec.assignments(given.set))
+    entries = [
+        (row, about)
+        for row, about in Store(Path(given.results)).table(experiment)
+        if all(row[key] in values for key, values in chosen.items())
+    ]
+    if not entries:
+        raise ValueError(
+            f"nothing of {experiment.name} is stored in {given.results}; weft run {experiment.name} measures it"
+        )
+    output = given.output or f"figures/{experiment.name}.png"
+    figures.plot(experiment, entries, output)
+    print(output)
+    return 0
