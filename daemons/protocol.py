@@ -33,8 +33,8 @@ class Hop(NamedTuple):
 class Send:
     """Put `payload` on the wire at `port`, for everybody there to hear.
 
-    routine: says nothing new.  Whoever hears it may leave it unread until something else wakes it, and is then told when
-        it came: where hundreds of daemons share a machine, waking them is what hellos cost.
+    routine: says nothing new.  Whoever hears it may leave it unread until something else wakes it, and is then told
+        when it came: where hundreds of daemons share a machine, waking them is what hellos cost.
     """
 
     port: int
