@@ -22,7 +22,7 @@ CLSACT, INGRESS_HOOK, EGRESS_HOOK = 0xFFFFFFF1, 0xFFFFFFF2, 0xFFFFFFF3
 HTB, DATA, FIFO, NETEM = 0x10000, 0x10010, 0x100000, 0x20000
 CONTROL_PRIORITY = HTB  # SO_PRIORITY that sends a local packet to 1:0
 FRAME_BYTES = 1514
-BURST_US = 250
+BURST_US = 1000
 TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_DIRECT_QLEN, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 5, 6, 7
 LINKLAYER_ETHERNET = 1
@@ -34,9 +34,10 @@ TCA_BPF_OPS_LEN, TCA_BPF_OPS, TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT = 4, 5, 8, 
 
 
 def burst_bytes(rate_bps: int) -> int:
-    """What may leave at once: two frames, or 250 us worth of the rate if that is more.
+    """What may leave at once: two frames, or 1 ms worth of the rate if that is more.
 
-    A token bucket must hold a frame, and cannot be refilled more often than its timer fires.
+    A token bucket must hold a frame; and a timer that fires late, as on a busy machine, costs rate unless the bucket
+    holds what was due meanwhile.
     """
     return max(2 * FRAME_BYTES, rate_bps * BURST_US // 8_000_000)
 

@@ -1,0 +1,36 @@
+"""How exact shaped links are: TCP goodput as a share of rate x payload / frame.  Run as root, on a quiet machine."""
+
+from __future__ import annotations
+
+from bench.report import Line, show
+from testbed.iperf import IperfSpec, iperf
+from testbed.network import Network
+from topologies import build
+from topologies.link import LinkSpec, Mbps
+
+PAYLOAD_FRACTION = 1448 / 1514  # of a full frame: 1500 less two headers and the timestamp option, with 14 of Ethernet
+SECONDS = 5
+
+
+def goodput_share(rate_bps: int) -> float:
+    """Goodput of one TCP flow across two links and a crossbar, as a share of what the rate allows."""
+    network = Network.create(build("dcell:n=3,k=0"), LinkSpec(rate_bps=rate_bps, queue_packets=250), scheme="static")
+    try:
+        found = iperf(network, 0, 1, IperfSpec(seconds=SECONDS, omit_s=2))
+    finally:
+        network.down()
+    return found.goodput_bps / (rate_bps * PAYLOAD_FRACTION)
+
+
+def main() -> None:
+    """Print the share for the rates at which a small machine keeps up."""
+    lines = []
+    for rate in (10, 100):
+        share = goodput_share(rate * Mbps)
+        lines.append(Line(f"TCP goodput at {rate} Mbit/s, of the ideal", 100 * share, "%"))
+        lines.append(Line("  distance from it", abs(100 * share - 100), "%", at_most=1))
+    show("Exactness of links", lines)
+
+
+if __name__ == "__main__":
+    main()
