@@ -70,6 +70,8 @@ def test_any_numbers_make_a_network_or_are_refused_in_one_line(name, data):
         ("fattree:k=5", "fattree: k must be even, got 5"),
         ("fattree:k=4,n=3,d=2",
          "fattree: give k, or n and d, but not both; fattree:k=4 is the same as fattree:n=3,d=2"),
+        ("fattree:k=4,d=2",
+         "fattree: give k, or n and d, but not both; fattree:k=4 is the same as fattree:n=3,d=2"),
         ("dcell:n=7,k=3", "dcell: 1.16e+07 nodes and 2.55e+07 links are too many, the most is 16777216 each"),
         ("dcell:n=3,k=60", "dcell: n=3, k=60 has too many servers for 63 bits"),
         ("fattree:k=270", "fattree: labels of 270x135x135 need 25 bits of address; 10.0.0.0/8 has 24"),
