@@ -65,7 +65,7 @@ def run(given: argparse.Namespace) -> int:
 
     from experiments import spec
     from experiments.circumstances import circumstances
-    from experiments.console import Bar, say, show
+    from experiments.console import Bar, say, show, show_one
     from experiments.ledger import Ledger
     from experiments.store import Store
     from experiments.sweep import remaining, sweep
@@ -87,8 +87,13 @@ def run(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(rows, indent=1))
     else:
-        show(rows, columns(rows))
-        say(f"{len(todo)} runs measured, {len(runs) - len(todo)} stored before, in {given.results}/{experiment.name}")
+        if len(rows) == 1:
+            show_one(rows[0])
+        else:
+            show(rows, columns(rows))
+        say(
+            f"{experiment.name}: {len(todo) - len(failures)} of {len(runs)} runs measured, rows in {given.results}/{experiment.name}"
+        )
     return verdict(experiment, rows, failures)
 
 

@@ -76,7 +76,8 @@ class Bar:
         left = f"{duration(left_s)} left" if self.count < self.total else ""
         if failure:
             self.failed += 1
-            self._line(f"{self.title}: {run} failed: {failure.reason}")
+            if self.total > 1:  # of one alone it is told at the end
+                self._line(f"{self.title}: {run} failed: {failure.reason}")
         if self.bar:
             failed = f"  {self.failed} failed" if self.failed else ""
             self.bar.update(self.bar.task_ids[0], completed=self.count, left=left + failed, refresh=True)
@@ -132,7 +133,7 @@ def step(what: str) -> Iterator[Step]:
             with terminal().status(what):
                 yield told
     except BaseException as error:
-        told.says(type(error).__name__, passed=False)
+        told.says(" ".join(f"{type(error).__name__} {error}".split()), passed=False)
         raise
     finally:
         line(told.mark, time.monotonic() - begin, what, told.found)
@@ -143,10 +144,13 @@ def line(mark: str, took_s: float, what: str, found: str) -> None:
     if plain():
         say(f"{mark}  {duration(took_s):>7}  {what}" + (f": {found}" if found else ""))
         return
+    from rich.table import Table
     from rich.text import Text
 
-    text = Text.assemble((mark, f"bold {MARKS[mark]}"), (f"  {duration(took_s):>7}  ", "dim"), what)
-    terminal().print(text.append(f": {found}" if found else "", style="dim"))
+    grid = Table.grid(padding=(0, 2))  # wraps what is long beside the mark and the time, not below them
+    text = Text.assemble(what, (f": {found}" if found else "", "dim"))
+    grid.add_row(Text(mark, f"bold {MARKS[mark]}"), Text(f"{duration(took_s):>7}", "dim"), text)
+    terminal().print(grid)
 
 
 def duration(seconds: float) -> str:
@@ -168,6 +172,13 @@ def show(rows: list[Row], columns: list[str]) -> None:
         print("  ".join(aligned).rstrip())
         if number == 0:
             print("  ".join("-" * width for width in widths))
+
+
+def show_one(row: Row) -> None:
+    """A row on standard output, a line for each of its figures."""
+    width = max(map(len, row))
+    for key, value in row.items():
+        print(f"{key:<{width}}  {cell(value)}")
 
 
 def cell(value: object) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 INCHES, MOST_INCHES = 8.0, 20.0  # the longer side, of a network of 60 nodes and of any
 MOST_SCALE = 0.75  # inches between two servers
-MOST_NODES = 3000  # beyond, a picture is ink
+MOST_NODES = 2000  # beyond, a picture is ink
 SERVER, SWITCH = 0.34, 0.30  # radius, half a side; neighbouring servers are about 1 apart
 LEAST_POINTS = 2.5  # a smaller name is not drawn
 BEND = 0.45  # how far the middle of a link is drawn to the centre of the sub-network that it holds together

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,7 @@ from testbed.measured import Measured, all_pairs
 from testbed.paths import Fib, fib_paths
 from testbed.ping import PingTable, ping
 from testbed.wait import wait_until
+from topologies.graph import Topology
 
 if TYPE_CHECKING:
     from experiments.routes import Pairs
@@ -44,3 +47,34 @@ def pinged(net: Measured) -> PingTable:
 def lost(table: PingTable) -> Pairs:
     """The pairs that had no answer."""
     return {(one.src, one.dst) for one in table.lost}
+
+
+def wait_for_notice(net: Measured, hops: Sequence[tuple[int, int]]) -> float | None:
+    """Seconds until no node of `hops` has a route to its neighbour there any more; None if that does not come about.
+
+    Known to some 2 ms: so long it takes to ask all of them once.
+    """
+    began = time.monotonic()
+    with suppress(TimeoutError):
+        wait_until("notice", lambda: not any(has_route(net, hops)), timeout_s=NOTICE_S, every_s=0.0005)
+        return time.monotonic() - began
+    return None
+
+
+def has_route(net: Measured, hops: Sequence[tuple[int, int]]) -> Iterator[bool]:
+    """For each (node, neighbour) whether the node has a route to the neighbour now."""
+    with Fib(net) as fib:
+        for node, neighbour in hops:
+            try:
+                fib.next_hops(node, neighbour)
+            except OSError:
+                yield False
+            else:
+                yield True
+
+
+def over(topology: Topology, link: int) -> list[tuple[int, int]]:
+    """The hops, from node to neighbour, that cross `link`: both ways between its ends, or all through its crossbar."""
+    a, _, b, _ = topology.links[link].tolist()
+    far = [peer for _, peer, _, _ in topology.ports(b) if peer != a] if topology.is_crossbar(b) else [b]
+    return [hop for other in far for hop in ((a, other), (other, a))]

@@ -77,9 +77,17 @@ class Store:
     def sweep_up(self) -> None:
         """Remove the unfinished files of processes that are no more."""
         for path in self.root.glob("*/.*.tmp"):
-            owner = int(path.suffixes[-2][1:])
-            if not Path(f"/proc/{owner}").exists():
+            if not runs(pid=int(path.suffixes[-2][1:])):
                 path.unlink(missing_ok=True)
+
+
+def runs(pid: int) -> bool:
+    """Whether the process exists and is not merely waiting to be buried."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
 
 
 def row_of(run: Run, result: Result) -> Row:
@@ -107,7 +115,8 @@ def read(path: Path) -> Row:
     """The one row of a Parquet file."""
     import pyarrow.parquet
 
-    (row,) = pyarrow.parquet.read_table(path).to_pylist()
+    with pyarrow.parquet.ParquetFile(path) as file:
+        (row,) = file.read(use_threads=False).to_pylist()
     found: Row = row
     return found
 

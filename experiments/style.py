@@ -29,6 +29,15 @@ SCHEMES: Mapping[str, Look] = {
     "dr": Look("DR", BLUE, "o"),
     "bfs": Look("shortest path", INK, "s"),
     "ecmp": Look("ECMP", ORANGE, "^"),
+    "dmodk": Look("D-mod-k", INK, "D"),
+    "vlb": Look("VLB", SKY, "v"),
+    "rps": Look("random", SKY, "<"),
+    "rr": Look("round robin", GREEN, ">"),
+    "micro": Look("Micro", PURPLE, "P"),
+    "drill": Look("DRILL", VERMILION, "s"),
+    "ttc": Look("TTC", BLUE, "o"),
+    "jsq": Look("JSQ", "#9a9a9a", "X"),
+    "letflow": Look("LetFlow", PURPLE, "d"),
 }
 ENGINES: Mapping[str, Look] = {
     # Marks that are all seen where engines agree: a dot on a cross on a bar.

@@ -8,8 +8,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from matplotlib.figure import Figure  # noqa: E402
-
 from experiments import spec  # noqa: E402
 from experiments.spec import Experiment, Result, Run, Table  # noqa: E402
 
@@ -30,7 +28,7 @@ def measure(run: Run) -> Result:
     )
 
 
-def plot(table: Table, figure: Figure) -> None:
+def plot(table: Table, figure) -> None:
     axes = figure.add_subplot()
     axes.plot([float(str(row["size"])) for row in table], [float(str(row["area_bytes"])) for row in table], "o")
 
