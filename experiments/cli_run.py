@@ -91,9 +91,8 @@ def run(given: argparse.Namespace) -> int:
             show_one(rows[0])
         else:
             show(rows, columns(rows))
-        say(
-            f"{experiment.name}: {len(todo) - len(failures)} of {len(runs)} runs measured, rows in {given.results}/{experiment.name}"
-        )
+        measured = f"{len(todo) - len(failures)} of {len(runs)} runs measured"
+        say(f"{experiment.name}: {measured}, rows in {given.results}/{experiment.name}")
     return verdict(experiment, rows, failures)
 
 

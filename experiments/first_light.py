@@ -128,6 +128,7 @@ class Story:
 
 def measure(run: Run) -> Result:
     """The story of one network, told on standard error."""
+    from testbed.fidelity import Fidelity
     from testbed.net import Net
 
     topology = build(run.text("topology"))
@@ -140,16 +141,23 @@ def measure(run: Run) -> Result:
         stages = story.net.stages
         told.says(", ".join(f"{stage} {duration(took_s)}" for stage, took_s in stages.items()))
     try:
-        story.all_ping()
-        story.paths_are_computed_ones()
-        story.tcp_gets_its_rate(link.rate_bps, run.integer("iperf_s"))
-        story.link_dies(announced, silent=False)
-        story.link_dies(silent, silent=True)
+        with Fidelity(story.net) as fidelity:
+            story.all_ping()
+            story.paths_are_computed_ones()
+            story.tcp_gets_its_rate(link.rate_bps, run.integer("iperf_s"))
+            story.link_dies(announced, silent=False)
+            story.link_dies(silent, silent=True)
     finally:
         with step("everything is taken down again"):
             story.net.stop()
-    row = {"up_s": sum(stages.values()), **story.figures, "passed": story.passed}
-    return Result(figures=row, circumstances={"stages_s": dict(stages)})
+    report = fidelity.report
+    with step("the machine kept up with what was asked of it") as told:
+        told.mark, told.found = report.verdict, f"worst is {report.worst}"
+    return Result(
+        figures={"up_s": sum(stages.values()), **story.figures, "passed": story.passed},
+        fidelity=report.verdict,
+        circumstances={"stages_s": dict(stages), "fidelity_report": report.as_dict()},
+    )
 
 
 def check(run: Run) -> None:

@@ -28,6 +28,8 @@ from topologies.graph import Topology
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from testbed.fidelity import Report
+
 SCHEMES = ("dr", "bfs")  # those whose paths follow from the live links alone, so that engines can agree
 
 
@@ -60,10 +62,11 @@ def measure(run: Run) -> Result:
     """The fraction of ordered pairs lost, by each engine that `run.engine` includes, and whether these all agree."""
     topology, routing = broken(run), run.text("routing")
     lost = {"graph": lost_pairs(routing, topology)}
+    report: Report | None = None
     if run.engine != "graph":
         lost["fabric"] = lost_in_fabric(routing, topology)
     if run.engine == "kernel":
-        lost["kernel"] = lost_on_kernel(routing, topology, lost["graph"])
+        lost["kernel"], report = lost_on_kernel(routing, topology, lost["graph"])
     pairs = topology.servers * (topology.servers - 1)
     failed = np.flatnonzero(topology.failed).tolist()
     row: dict[str, Value] = {
@@ -74,7 +77,11 @@ def measure(run: Run) -> Result:
     }
     if len(lost) > 1:
         row["equal"] = all(one == lost["graph"] for one in lost.values())
-    return Result(figures=row)
+    return Result(
+        figures=row,
+        fidelity=report.verdict if report else None,
+        circumstances={"fidelity_report": report.as_dict()} if report else {},
+    )
 
 
 def lost_in_fabric(routing: str, topology: Topology) -> Pairs:
@@ -90,16 +97,18 @@ def lost_in_fabric(routing: str, topology: Topology) -> Pairs:
     return {(src, dst) for src in servers for dst in servers if src != dst and fabric.walk(src, dst).lost}
 
 
-def lost_on_kernel(routing: str, topology: Topology, expected: Pairs) -> Pairs:
-    """The pairs that do not ping once the daemons know what has failed."""
+def lost_on_kernel(routing: str, topology: Topology, expected: Pairs) -> tuple[Pairs, Report]:
+    """The pairs that do not ping once the daemons know what has failed, and whether the emulation kept up."""
     from experiments import reach
+    from testbed.fidelity import Fidelity
     from testbed.net import Net
 
-    with Net(whole(topology.spec), routing=routing) as net:
+    with Net(whole(topology.spec), routing=routing) as net, Fidelity(net) as fidelity:
         for link in np.flatnonzero(topology.failed).tolist():
             net.fail(topology.link_name(link))
         reach.wait_for_routes(net, expected)
-        return reach.lost(reach.pinged(net))
+        lost = reach.lost(reach.pinged(net))
+    return lost, fidelity.report
 
 
 def plot(table: Table, figure: Figure) -> None:

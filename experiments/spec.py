@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -156,15 +157,14 @@ class Experiment:
     def scalar(self, key: str, text: str) -> Scalar:
         """`text` as a value of the parameter `key`: of the narrowest type that the parameter's values have."""
         kinds = {type(value) for value in self.sweep[key]}
+        if str in kinds:
+            return canonical(text) if key == "topology" else text
         for kind in (int, float):
-            if kind in kinds:
-                try:
+            with suppress(ValueError):
+                if kind in kinds:
                     return kind(text)
-                except ValueError:
-                    if kind is float or float not in kinds:
-                        number = "an integer" if kind is int else "a number"
-                        raise ValueError(f"{self.name}: {key} must be {number}, got {text!r}") from None
-        return canonical(text) if key == "topology" else text
+        number = "a number" if float in kinds else "an integer"
+        raise ValueError(f"{self.name}: {key} must be {number}, got {text!r}")
 
 
 def canonical(topology: str) -> str:

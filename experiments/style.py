@@ -5,7 +5,7 @@ Colours are those of Okabe and Ito, which people with any kind of colour vision 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from topologies.spec import parse, unknown
@@ -14,6 +14,9 @@ INK, FAINT, PAPER = "#222222", "#d9d9d9", "#ffffff"
 BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
 LEVELS = ("#9a9a9a", BLUE, VERMILION, GREEN, PURPLE, ORANGE)  # of links: 0 joins a server to a switch
 SEVERAL = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)  # for what has no colour of its own, such as networks
+
+
+DASHES = ("-", "--", ":", "-.")
 
 
 class Look(NamedTuple):
@@ -95,6 +98,16 @@ def scheme(spec: str) -> Look:
     if name not in SCHEMES:
         raise ValueError(f"experiments/style.py: {unknown('scheme', name, SCHEMES)}")
     return SCHEMES[name]
+
+
+def lines(specs: Iterable[str]) -> dict[str, tuple[Look, str]]:
+    """The look and the dash of each of `specs`: those that differ in their parameters alone share colour and marker."""
+    found: dict[str, tuple[Look, str]] = {}
+    for spec in dict.fromkeys(specs):
+        look = scheme(spec)
+        dash = DASHES[sum(look.colour == other.colour for other, _ in found.values()) % len(DASHES)]
+        found[spec] = look._replace(label=f"{look.label} {spec.partition(':')[2]}".strip()), dash
+    return found
 
 
 def axis(key: str, label: str = "") -> str:

@@ -190,8 +190,8 @@ def test_a_second_run_measures_nothing_and_gives_the_same(weft, with_quick, tmp_
 def test_run_for_people(weft, with_quick, results):
     status, out, err = weft("run", "quick", "--set", "size=1", "scheme=dr")
     assert (status, err) == (0, [f"quick: 2 of 2 runs measured, rows in {results}/quick"])
-    assert out.splitlines()[0].split() == "scheme size load_fraction area_bytes right seed engine".split()
-    assert out.splitlines()[2].split() == "dr 1 0.5 1 yes 0 graph".split()
+    assert out.splitlines()[0].split() == ["scheme", "size", "load_fraction", "area_bytes", "right", "seed", "engine"]
+    assert out.splitlines()[2].split() == ["dr", "1", "0.5", "1", "yes", "0", "graph"]
 
 
 def test_a_run_that_fails_is_told_and_the_others_are_kept(weft, with_quick):
