@@ -1,8 +1,8 @@
 """Shortest paths over the links that live, known to all by link state: the adaptive yard-stick of the other schemes.
 
-What was learnt is turned into routes `hold_s` after the first change, so that a failure that many nodes report costs
-one computation, and only routes that change are set.  Where several neighbours are on shortest paths a route has them
-all.
+What was learnt is turned into routes `hold_s` after the first change, and no sooner than five times that after the last
+time, so that what many nodes report costs few computations; and only routes that change are set.  Where several
+neighbours are on shortest paths, a route has them all.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Bfs:
         self._destinations = [(prefix, node) for prefix, node in destinations if node != self._node]
         self._local = dict(local)
         self._hold_s = hold_s
-        self._compute_s = inf
+        self._compute_s, self._rested_s = inf, -inf  # when to compute next, and when that may be at the earliest
         self._computed = 0  # the database.changes that the routes know of
         self._routes: dict[Prefix, tuple[Hop, ...]] = {}  # as set, none for those that were never
         self._counters = {"computations": 0, "garbage": 0}
@@ -82,7 +82,7 @@ class Bfs:
         if now >= self._database.deadline:
             events += self._database.tick(now)
         actions = self._follow(events, now)
-        return actions + self._compute() if now >= self._compute_s else actions
+        return actions + self._compute(now) if now >= self._compute_s else actions
 
     def converged(self) -> bool:
         complete = self._neighbourhood.complete() and self._database.agreed() and self._compute_s == inf
@@ -112,12 +112,13 @@ class Bfs:
         self._neighbourhood.set_digest(self._database.digest)
         changed = changed or self._database.changes != self._computed
         if changed and self._compute_s == inf:
-            self._compute_s = now + self._hold_s
+            self._compute_s = max(now + self._hold_s, self._rested_s)
         return actions
 
-    def _compute(self) -> list[Action]:
+    def _compute(self, now: float) -> list[Action]:
         """The routes that have changed."""
-        self._compute_s, self._computed = inf, self._database.changes
+        self._compute_s, self._rested_s = inf, now + 5 * self._hold_s
+        self._computed = self._database.changes
         self._counters["computations"] += 1
         up: dict[int, list[Hop]] = {}
         for neighbour in self._neighbourhood.neighbours():

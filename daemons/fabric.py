@@ -1,13 +1,15 @@
 """Wires in memory between the state machines of a whole network, in simulated time.
 
-Events wait in a heap, ordered by time; at one instant packets come before ticks, as the contract asks of a carrier.  A
-packet is delivered to whoever the wires lead to when it is sent: what is in flight when a link dies still arrives.
+Events wait in a heap, ordered by time; at one instant packets come before ticks, as the contract asks of a carrier.  As
+Linux does it, what is routine lies unread until the machine wakes for something else.  A packet is delivered to whoever
+the wires lead to when it is sent: what is in flight when a link dies still arrives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -57,10 +59,16 @@ class Fib:
 
     def __init__(self) -> None:
         self.routes: dict[Prefix, tuple[Hop, ...]] = {}
+        self._lengths: list[int] = []  # of prefixes, longest first
+
+    def set(self, prefix: Prefix, hops: tuple[Hop, ...]) -> None:
+        self.routes[prefix] = hops
+        if prefix.length not in self._lengths:
+            self._lengths = sorted([prefix.length, *self._lengths], reverse=True)
 
     def lookup(self, address: int) -> tuple[Hop, ...]:
         """The hops for `address`; none if there is no route, or one that refuses."""
-        for length in sorted({prefix.length for prefix in self.routes}, reverse=True):
+        for length in self._lengths:
             hops = self.routes.get(Prefix(address >> (32 - length) << (32 - length), length))
             if hops is not None:
                 return hops
@@ -74,6 +82,7 @@ class Machine:
         self.protocol: RoutingProtocol | None = None  # None while it has no power
         self.fib = Fib()
         self.tick_s = inf  # when the tick event lies in the heap that counts
+        self.unread: list[tuple[bytes, int, float]] = []  # payload, port, when it came
         self.incarnation = 0
         self.stalled_s = -inf  # until when its process does not run
 
@@ -105,7 +114,6 @@ class Fabric:
         self._random = random
         if random is None and (self._wire.jitter_s or self._wire.loss_fraction or self._wire.duplicate_fraction):
             raise ValueError("wires that lose, delay or duplicate at random need a random generator")
-        self._plain = random is None
         self._ports = [topology.ports(node) for node in range(topology.nodes)]
         self._dead: set[tuple[int, int]] = set()  # (link, end): nothing that this end sends arrives
         self._no_carrier: set[int] = set()
@@ -118,7 +126,7 @@ class Fabric:
         for link in topology.failed.nonzero()[0].tolist():
             self.fail(link)
         for at, node in enumerate(self._machines):
-            self._push(start_spread_s * at / len(self._machines), CALL, lambda node=node: self._boot(node), None)
+            self._push(start_spread_s * at / len(self._machines), CALL, partial(self._boot, node))
 
     def fail(self, link: int, *, silent: bool = False, sender: int | None = None) -> None:
         """`link` passes nothing more; unless `silent`, both its ends see the carrier go.
@@ -143,7 +151,7 @@ class Fabric:
     def kill(self, node: int) -> None:
         """`node` loses power: it says nothing, forwards nothing, and forgets everything."""
         machine = self._machines[node]
-        machine.protocol, machine.fib, machine.tick_s = None, Fib(), inf
+        machine.protocol, machine.fib, machine.tick_s, machine.unread = None, Fib(), inf, []
 
     def restart(self, node: int) -> None:
         """`node` runs a new daemon, with empty tables, in place of the one it had if any."""
@@ -152,16 +160,17 @@ class Fabric:
 
     def stall(self, node: int, for_s: float) -> None:
         """The daemon of `node` does not run for a while; what arrives is queued."""
-        self._machines[node].stalled_s = self.now + for_s
+        machine = self._machines[node]
+        machine.stalled_s = self.now + for_s
+        self.at(machine.stalled_s, lambda: self._read(node, machine))
 
     def run_until(self, time_s: float) -> None:
         """Let everything happen up to and including `time_s`."""
         heap = self._heap
         while heap and heap[0][0] <= time_s:
-            now, kind, _, what, payload = heappop(heap)
-            self.now = now
+            self.now, kind, _, what, sent = heappop(heap)
             if kind == PACKET:
-                self._deliver(what, payload)
+                self._deliver(what, sent)
             elif kind == TICK:
                 self._tick(what)
             else:
@@ -173,7 +182,7 @@ class Fabric:
 
     def at(self, time_s: float, call: Callable[[], None]) -> None:
         """Do `call` when it is `time_s`."""
-        self._push(time_s, CALL, call, None)
+        self._push(time_s, CALL, call)
 
     def run_until_converged(self, within_s: float = 10.0, every_s: float = 0.001) -> float:
         """Run until every daemon has converged and say when that was; TimeoutError names one that has not."""
@@ -252,8 +261,8 @@ class Fabric:
         a, _, b, _ = self.topology.links[link].tolist()
         return a, b
 
-    def _push(self, time_s: float, kind: int, what: Any, payload: Any) -> None:
-        heappush(self._heap, (time_s, kind, next(self._number), what, payload))
+    def _push(self, time_s: float, kind: int, what: Any, sent: Send | None = None) -> None:
+        heappush(self._heap, (time_s, kind, next(self._number), what, sent))
 
     # -- wires
 
@@ -284,22 +293,22 @@ class Fabric:
                 if other != node and (onward, peer) not in self._dead:
                     found.append((other, other_port, 2 * delay))
 
-    def _send(self, node: int, port: int, payload: bytes) -> None:
+    def _send(self, node: int, send: Send) -> None:
         self.counters["messages"] += 1
-        self.counters["bytes"] += len(payload)
-        listeners = self._listeners[node, port]
+        self.counters["bytes"] += len(send.payload)
+        listeners = self._listeners[node, send.port]
         if not listeners:
             return
-        if self._plain:
-            self._push(self.now + listeners[0][2], PACKET, listeners, payload)
+        if self._random is None:
+            self._push(self.now + listeners[0][2], PACKET, listeners, send)
             return
-        wire, draw = self._wire, self._random.random  # type: ignore[union-attr]
+        wire, draw = self._wire, self._random.random
         for listener in listeners:
             links = round(listener[2] / wire.delay_s)
             for _ in range(2 if draw() < wire.duplicate_fraction else 1):
                 if draw() < (1 - wire.loss_fraction) ** links:
                     delay = listener[2] + sum(wire.jitter_s * draw() for _ in range(links))
-                    self._push(self.now + delay, PACKET, (listener,), payload)
+                    self._push(self.now + delay, PACKET, (listener,), send)
 
     # -- machines
 
@@ -318,45 +327,50 @@ class Fabric:
         if machine is None or machine.protocol is None:
             return
         if machine.stalled_s > self.now:
-            self._push(machine.stalled_s, CALL, lambda: self._tell_carrier(node, port, up), None)
+            self.at(machine.stalled_s, lambda: self._tell_carrier(node, port, up))
             return
         self._act(node, machine, machine.protocol.link_changed(port, up, self.now))
 
-    def _deliver(self, listeners: Iterable[tuple[int, int, float]], payload: bytes) -> None:
-        now = self.now
-        for listener in listeners:
-            node, port, _ = listener
+    def _deliver(self, listeners: Iterable[tuple[int, int, float]], sent: Send) -> None:
+        for node, port, _ in listeners:
             machine = self._machines.get(node)
-            if machine is None or machine.protocol is None:
-                continue
-            if machine.stalled_s > now:
-                self._push(machine.stalled_s, PACKET, (listener,), payload)
-                continue
-            self.counters["deliveries"] += 1
-            actions = machine.protocol.receive(payload, port, now)
-            if actions or machine.protocol.deadline < machine.tick_s:
-                self._act(node, machine, actions)
+            if machine is not None and machine.protocol is not None:
+                self.counters["deliveries"] += 1
+                machine.unread.append((sent.payload, port, self.now))
+                if not sent.routine and machine.stalled_s <= self.now:
+                    self._read(node, machine)
+
+    def _read(self, node: int, machine: Machine) -> None:
+        """Hand over all that has come."""
+        if machine.protocol is None:
+            return
+        unread, machine.unread = machine.unread, []
+        actions: list[Action] = []
+        for payload, port, when in unread:
+            actions += machine.protocol.receive(payload, port, when)
+        self._act(node, machine, actions)
 
     def _tick(self, node: int) -> None:
         machine = self._machines[node]
         if machine.tick_s != self.now or machine.protocol is None:
             return  # a later thought has replaced this event
-        machine.tick_s = inf
         if machine.stalled_s > self.now:
             machine.tick_s = machine.stalled_s
-            self._push(machine.tick_s, TICK, node, None)
+            self._push(machine.tick_s, TICK, node)
             return
-        late = machine.protocol.deadline <= self.now
-        self._act(node, machine, machine.protocol.tick(self.now) if late else ())
+        machine.tick_s = inf
+        self._read(node, machine)
+        if machine.protocol.deadline <= self.now:
+            self._act(node, machine, machine.protocol.tick(self.now))
 
     def _act(self, node: int, machine: Machine, actions: Iterable[Action]) -> None:
         """Do `actions`, and have the machine ticked in time."""
         for action in actions:
             match action:
-                case Send(port, payload):
-                    self._send(node, port, payload)
+                case Send():
+                    self._send(node, action)
                 case SetRoute(prefix, hops):
-                    machine.fib.routes[prefix] = hops
+                    machine.fib.set(prefix, hops)
                     self.changed_s = self.now
                     self.counters["routes_set"] += 1
                 case _:
@@ -364,4 +378,4 @@ class Fabric:
                         self.on_note(self.now, node, action.text)
         if machine.protocol and machine.protocol.deadline < machine.tick_s:
             machine.tick_s = max(self.now, machine.protocol.deadline)
-            self._push(machine.tick_s, TICK, node, None)
+            self._push(machine.tick_s, TICK, node)

@@ -17,10 +17,10 @@ hellos.
 
 Silence.  A neighbour is dead `dead` of its own intervals after its last hello, plus a tenth of one so that the hello
 that is sent just then still counts.  Silence must not be blamed on the neighbours by a node that was itself kept from
-running.  Two rules see to that: the carrier hands over everything that is queued before it calls tick(); and a tick
-that comes more than an interval late, when others on the same machine will hardly have fared better, grants every
-neighbour that is heard one interval from then on, once in each silence.  So a node that is never late notices a death
-within (dead + 0.1) x interval, and one that is late, an interval after it runs again.
+running, when others on the same machine will hardly have fared better.  Two rules see to that: the carrier hands over
+everything that is queued before it calls tick(); and where a tick comes more than an interval late, the time by which
+it is late does not count as silence.  So a node that is never late notices a death within (dead + 0.1) x interval, and
+one that is late at most that long after it runs again.
 
 The hot path is refresh(): hundreds of daemons share a machine, and nearly every hello says what the one before it said.
 """
@@ -53,22 +53,17 @@ Event = NeighbourChanged | Send | Note
 class Neighbour:
     """What is known of one neighbour at one port.  `heard` and `up` as in the drawing above."""
 
-    __slots__ = ("body", "dead_s", "digest", "excused_s", "heard", "heard_s", "hop", "incarnation", "sequence", "up")
+    __slots__ = ("body", "dead_s", "digest", "heard", "heard_s", "hop", "incarnation", "sequence", "up")
 
     def __init__(self, hop: Hop) -> None:
         self.hop = hop
         self.heard = self.up = False
-        self.heard_s = self.excused_s = -inf
+        self.heard_s = -inf  # when last, or later if we did not run since
         self.dead_s = inf  # how long it may be silent
         self.incarnation = -1
         self.sequence = b""  # as in the message: big-endian, so that bytes compare as numbers do
         self.body = b""  # its last hello without the sequence number
         self.digest = 0
-
-    def dies_s(self, grace_s: float) -> float:
-        """When it is dead unless it is heard."""
-        dies = self.heard_s + self.dead_s
-        return max(dies, self.excused_s + grace_s) if self.excused_s > self.heard_s else dies
 
 
 class Port:
@@ -178,14 +173,14 @@ class Neighbourhood:
 
     def tick(self, now: float) -> list[Event]:
         """Note who is dead, say hello where it is time to."""
-        if now - self.deadline > self._interval_s:
+        late_s = now - self.deadline
+        if late_s > self._interval_s:
             self._counters["late_ticks"] += 1
             for neighbour in self._neighbours:
-                if neighbour.excused_s <= neighbour.heard_s:
-                    neighbour.excused_s = now
+                neighbour.heard_s = min(neighbour.heard_s + late_s, now)
         events: list[Event] = []
         for neighbour in self._neighbours:
-            if neighbour.heard and neighbour.dies_s(self._interval_s) <= now:
+            if neighbour.heard and neighbour.heard_s + neighbour.dead_s <= now:
                 events += self._silence(neighbour, f"silent for {(now - neighbour.heard_s) * 1000:.0f} ms")
         regular = now >= self._regular_s
         if regular:  # keep the phase, leave out what was missed
@@ -280,7 +275,7 @@ class Neighbourhood:
         self._counters["hellos_sent"] += len(events)
         for neighbour in self._neighbours:
             if neighbour.heard:
-                dies = neighbour.dies_s(self._interval_s)
+                dies = neighbour.heard_s + neighbour.dead_s
                 if dies < deadline:
                     deadline = dies
         self.deadline = deadline

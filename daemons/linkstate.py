@@ -28,10 +28,10 @@ BITS_64 = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one origin said last."""
+    """What one origin said last; links as in wire.Advertisement."""
 
     sequence: int
-    links: tuple[Hop, ...]
+    links: tuple[tuple[int, int], ...]
     expires_s: float
 
 
@@ -115,7 +115,7 @@ class Database:
 
     def graph(self) -> dict[int, tuple[int, ...]]:
         """The live links as neighbours of each node: those that both ends advertise."""
-        said = {origin: {hop.node for hop in entry.links} for origin, entry in self.entries.items()}
+        said = {origin: {node for _, node in entry.links} for origin, entry in self.entries.items()}
         none: set[int] = set()
         return {
             origin: tuple(sorted(other for other in others if origin in said.get(other, none)))
@@ -200,8 +200,11 @@ class Database:
                 self.changes += 1
             self._purge_s = min((entry.expires_s for entry in self.entries.values()), default=inf)
         actions = []
+        live = {hop.port for hop in self._told}
         for port, pending in self._pending.items():
-            if pending and now >= self._sent_s[port] + self._gap_s:
+            if port not in live:
+                pending.clear()  # who comes up there later gets it by summary
+            elif pending and now >= self._sent_s[port] + self._gap_s:
                 payloads = wire.packed(self.node, self._advertisements(pending, now))
                 actions += [Send(port, payload) for payload in payloads]
                 pending.clear()

@@ -6,7 +6,7 @@ views().  From it alone protocol() makes the state machine, without graph and wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,8 @@ from daemons.hello import Neighbourhood
 from daemons.linkstate import Database
 from daemons.live_routes import LiveRoutes
 from daemons.protocol import Hop, RoutingProtocol
-from daemons.routing import dr
+from daemons.routing.candidates import candidates
 from topologies.address import Prefix
-from topologies.ccrdn import CcrdnNaming
 from topologies.registry import Parameter
 from topologies.spec import integer, parse, unknown
 
@@ -63,7 +62,7 @@ class Scheme:
     summary: str
     parameters: Mapping[str, Parameter]
     server_centric: bool | None
-    candidates: Callable[[Topology, int], Routes]
+    candidates: Callable[[Topology, int], Iterable[tuple[Prefix, tuple[Hop, ...]]]]
     all_destinations: bool
     make: Callable[[View, int], RoutingProtocol]
 
@@ -93,18 +92,6 @@ def routers(topology: Topology) -> range:
     return range(topology.servers) if topology.server_centric else range(topology.servers, topology.nodes)
 
 
-def candidates(topology: Topology, node: int) -> Routes:
-    """The routes that the topology alone gives router `node`: DR's in a server-centric network, all shortest up-down
-    paths in a switch fabric."""
-    if not topology.server_centric:
-        from daemons.routing import updown
-
-        return tuple(updown.prefix_routes(topology, node))
-    if not isinstance(topology.naming, CcrdnNaming):
-        raise ValueError(f"scheme dr runs on dcell, beta-dcell and ficonn, not on {topology.family}")
-    return tuple((prefix, (hop,)) for prefix, hop in dr.prefix_routes(topology.naming.network, node))
-
-
 def views(topology: Topology, spec: str) -> dict[int, View]:
     """What every router of `topology`, as it is wired, needs to know to route by the scheme `spec`.
 
@@ -128,7 +115,7 @@ def views(topology: Topology, spec: str) -> dict[int, View]:
             options=options,
             node=node,
             ports=tuple(ports.items()),
-            candidates=chosen.candidates(topology, node),
+            candidates=tuple(chosen.candidates(topology, node)),
             destinations=destinations,
             names={other: naming.name(other) for other in known},
             phase_fraction=1 - node * GOLDEN_FRACTION % 1,

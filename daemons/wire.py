@@ -7,11 +7,8 @@ here is somebody else's and decodes to None; anything else that is not exactly a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-
-from daemons.protocol import Hop
 
 MAGIC, VERSION = 0x77, 1
 HELLO, LINK_STATES, SUMMARY = 1, 2, 3
@@ -55,12 +52,13 @@ class Advertisement:
     """The live links of `origin`, as it says: the one with the largest sequence is the newest.
 
     lifetime_ms: how much longer it may be believed.
+    links: (port, neighbour) of each.
     """
 
     origin: int
     sequence: int
     lifetime_ms: int
-    links: tuple[Hop, ...]
+    links: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +136,7 @@ def _link_states(payload: bytes) -> LinkStates:
         at += ADVERTISEMENT.size
         end = at + links * LINK.size
         _require(end <= len(payload))
-        hops = tuple(map(Hop._make, LINK.iter_unpack(payload[at:end])))
-        found.append(Advertisement(origin, sequence, lifetime_ms, hops))
+        found.append(Advertisement(origin, sequence, lifetime_ms, tuple(LINK.iter_unpack(payload[at:end]))))
         at = end
     _require(at == len(payload))
     return LinkStates(sender, tuple(found))
@@ -174,15 +171,12 @@ def packed(sender: int, advertisements: Iterable[Advertisement]) -> Iterator[byt
         yield encode(LinkStates(sender, tuple(batch)))
 
 
-def summaries(sender: int, target: int, entries: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+def summaries(sender: int, target: int, entries: Sequence[tuple[int, int]]) -> Iterator[bytes]:
     """`entries`, in order of origin, as Summary messages of at most PAYLOAD_BYTES that together cover all origins."""
-    rest, first = iter(entries), 0
     most = (PAYLOAD_BYTES - SUMMARY_FIXED.size) // ENTRY.size
-    while True:
-        batch = tuple(islice(rest, most))
-        complete = len(batch) < most
-        last = 0xFFFFFFFF if complete else batch[-1][0]
+    first = 0
+    for at in range(0, len(entries) or 1, most):
+        batch = tuple(entries[at : at + most])
+        last = batch[-1][0] if at + most < len(entries) else 0xFFFFFFFF
         yield encode(Summary(sender, target, first, last, batch))
-        if complete:
-            return
         first = last + 1
