@@ -8,12 +8,20 @@ the same in C, held equal by a test, and numba compiles it for the models of TTC
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from topologies.address import Layout
 
 WORD = 0xFFFFFFFF
 DIGITS = 4  # of a destination's address, that a switch reads
+
+
+class Words(Protocol):
+    """Integers in a row: a list, or an array."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, i: int, /) -> int: ...
 
 
 def below(random: int, n: int) -> int:
@@ -69,7 +77,7 @@ def d_mod_k(host: int, n: int) -> int:
     return host % n
 
 
-def ttc(loads: Sequence[int], default: int, random: int, delta: int, ties_redirect: int) -> int:
+def ttc(loads: Words, default: int, random: int, delta: int, ties_redirect: int) -> int:
     """Threshold-based two-choice (TTC, section 3): `default`, or a random other if that has over `delta` less.
 
     ties_redirect: 1 to leave the default also for another that has exactly `delta` less.  The text of sections 4.1 and
@@ -80,7 +88,7 @@ def ttc(loads: Sequence[int], default: int, random: int, delta: int, ties_redire
     return other if excess + ties_redirect > delta else default
 
 
-def drill(loads: Sequence[int], remembered: int, draws: Sequence[int]) -> int:
+def drill(loads: Words, remembered: int, draws: Words) -> int:
     """DRILL(d, m) with d = len(draws): the least loaded of d different random candidates and the one `remembered`.
 
     remembered: what this function returned last time (m = 1); anything not below n for m = 0 or the first time.
@@ -104,7 +112,7 @@ def drill(loads: Sequence[int], remembered: int, draws: Sequence[int]) -> int:
     return best
 
 
-def shortest(loads: Sequence[int], random: int) -> int:
+def shortest(loads: Words, random: int) -> int:
     """Join the shortest queue: the least loaded of all candidates, ties broken by where the search begins."""
     n = len(loads)
     start = below(random, n)
