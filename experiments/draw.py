@@ -19,7 +19,7 @@ MOST_SCALE = 0.75  # inches between two servers
 MOST_NODES = 2000  # beyond, a picture is ink
 SERVER, SWITCH = 0.34, 0.30  # radius, half a side; neighbouring servers are about 1 apart
 LEAST_POINTS = 2.5  # a smaller name is not drawn
-BEND = 0.45  # how far the middle of a link is drawn to the centre of the sub-network that it holds together
+BEND = 0.5  # how far the middle of a link is drawn to the centre of the sub-network that it holds together
 
 
 def draw(topology: Topology, figure: Figure) -> None:
@@ -69,7 +69,8 @@ def draw_links(axes: Axes, topology: Topology, places: Layout, scale: float) -> 
 
     a, b = places.at[topology.links[:, 0]], places.at[topology.links[:, 2]]
     middle = (a + b) / 2
-    control = middle + BEND * (places.towards - middle)
+    across = abs(a - b) / np.maximum(abs(a - places.towards) + abs(b - places.towards), 1e-9)
+    control = middle + BEND * across**2 * (places.towards - middle)  # what is near goes straight
     codes = [Path.MOVETO, Path.CURVE3, Path.CURVE3]
     for level in range(int(topology.level.max()) + 1):
         chosen = np.flatnonzero(topology.level == level)

@@ -192,14 +192,16 @@ def plot(table: Table, figure: Figure) -> None:
         "comes up, with daemons": [1000 * row["up_s"] for row in rows],
         "announced death noticed": [row["announced_noticed_ms"] for row in rows],
         "silent death noticed": [row["silent_noticed_ms"] for row in rows],
-        "pings again, link announced": [row["announced_restored_ms"] for row in rows],
-        "pings again, link silent": [row["silent_restored_ms"] for row in rows],
+        "pings again, after announced death": [row["announced_restored_ms"] for row in rows],
+        "pings again, after silent death": [row["silent_restored_ms"] for row in rows],
     }
     for height, times in enumerate(reversed(took_ms.values())):
         known = [(time_ms, figures.failed_fidelity(row)) for time_ms, row in zip(times, rows, strict=True) if time_ms]
         x, hollow = [time_ms for time_ms, _ in known], [failed for _, failed in known]
         figures.marks(axes, x, [height] * len(x), style.ENGINES["kernel"], hollow)
     axes.set(xscale="log", xlabel="time (ms)", yticks=range(len(took_ms)), yticklabels=list(reversed(took_ms)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    figure.set_figheight(3)
     axes.set_ylim(-0.5, len(took_ms) - 0.5)
     axes.set_title(f"First light of {', '.join(dict.fromkeys(row['topology'] for row in rows))}")
 

@@ -34,7 +34,7 @@ def test_hops_over_a_link():
     ],
 )
 def test_what_cannot_be_shown_is_refused_before_anything_comes_up(given, says):
-    with pytest.raises(ValueError, match="first_light|scheme|link") as error:
+    with pytest.raises(ValueError, match=r"first_light|scheme|link") as error:
         EXPERIMENT.runs(given)
     assert str(error.value).startswith(says)
 
