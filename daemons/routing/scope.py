@@ -1,0 +1,66 @@
+"""Shortest paths within one X(b) of a network, around its dead channels: what link state within a scope gives.
+
+With b = k the scope is the whole network, and this is breadth-first search on a network that is nowhere stored.
+Servers are numbered within the X(b), channels as in daemons/routing/tables.py from its first server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence, Sequence
+
+from topologies.ccrdn import peer
+
+UNREACHED = -1
+
+
+def distances(
+    rule: int,
+    t: Sequence[int],
+    b: int,
+    down: Sequence[int],
+    src: int,
+    distance: MutableSequence[int],
+    parent: MutableSequence[int],
+    queue: MutableSequence[int],
+) -> int:
+    """Fill `distance` with hops from `src` to each of the t[b] servers and `parent` with the last server before each,
+    or UNREACHED; return how many servers are reached.
+
+    down: 1 for each dead channel; empty if there is none.
+    distance, parent, queue: room for t[b] numbers each.
+    """
+    n, ports, alive = t[0], len(t) + 1, len(down) == 0
+    for server in range(t[b]):
+        distance[server] = UNREACHED
+        parent[server] = UNREACHED
+    distance[src] = 0
+    queue[0] = src
+    head, tail = 0, 1
+    while head < tail:
+        u = queue[head]
+        head += 1
+        # who came through a crossbar finds everybody behind it reached
+        if parent[u] // n != u // n and (alive or not down[u * ports]):
+            for v in range(u - u % n, u - u % n + n):
+                if distance[v] == UNREACHED and (alive or not down[(v + 1) * ports - 1]):
+                    distance[v] = distance[u] + 1
+                    parent[v] = u
+                    queue[tail] = v
+                    tail += 1
+        for level in range(1, b + 1):
+            v = peer(rule, t, u, level)
+            if v >= 0 and distance[v] == UNREACHED and (alive or not down[u * ports + level]):
+                distance[v] = distance[u] + 1
+                parent[v] = u
+                queue[tail] = v
+                tail += 1
+    return tail
+
+
+def first_hop(parent: Sequence[int], src: int, dst: int) -> int:
+    """The server after `src` on a shortest path to `dst`, given `parent` of a search from `src`; -1 if not reached."""
+    if dst != src and parent[dst] == UNREACHED:
+        return -1
+    while dst != src and parent[dst] != src:
+        dst = parent[dst]
+    return dst

@@ -1,0 +1,64 @@
+"""Whole small networks, and slow and obvious ways to know them."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from itertools import pairwise
+
+from topologies.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
+
+TWO_LEVELS = [Ccrdn(DCELL, 3, 2), Ccrdn(BETA_DCELL, 3, 2), Ccrdn(FICONN, 4, 2), Ccrdn(FICONN, 6, 2)]
+THREE_LEVELS = [Ccrdn(DCELL, 3, 3), Ccrdn(BETA_DCELL, 3, 3), Ccrdn(FICONN, 4, 3), Ccrdn(FICONN, 8, 3)]
+
+
+def title(network: Ccrdn) -> str:
+    return f"{('dcell', 'beta-dcell', 'ficonn')[network.rule]}-{network.n}-{network.k}"
+
+
+def pairs(network: Ccrdn, most: int, seed: int = 1) -> list[tuple[int, int]]:
+    """All pairs of different servers, or `most` of them drawn at random."""
+    servers = network.t[-1]
+    if servers * (servers - 1) <= most:
+        return [(src, dst) for src in range(servers) for dst in range(servers) if src != dst]
+    draw = random.Random(seed)
+    return [tuple(draw.sample(range(servers), 2)) for _ in range(most)]  # type: ignore[misc]
+
+
+def neighbours(network: Ccrdn, server: int, down: set[int] = frozenset()) -> dict[int, list[int]]:  # type: ignore[assignment]
+    """The servers one hop from `server`, each with the channels of that hop, where none of them is in `down`."""
+    ports = network.k + 2
+    first = server - server % network.n
+    found = {v: [server * ports, v * ports + network.k + 1] for v in range(first, first + network.n) if v != server}
+    found |= {network.peer(server, level): [server * ports + level] for level in network.levels(server)}
+    return {v: hop for v, hop in found.items() if not down & set(hop)}
+
+
+def channels(network: Ccrdn, route: list[int]) -> list[int]:
+    """The channels of `route`; KeyError if it does not follow links."""
+    return [channel for u, v in pairwise(route) for channel in neighbours(network, u)[v]]
+
+
+def distances(network: Ccrdn, src: int, down: set[int] = frozenset()) -> dict[int, int]:  # type: ignore[assignment]
+    """Hops from `src` to each server that is reached."""
+    found, queue = {src: 0}, deque([src])
+    while queue:
+        u = queue.popleft()
+        for v in neighbours(network, u, down):
+            if v not in found:
+                found[v] = found[u] + 1
+                queue.append(v)
+    return found
+
+
+def dead_links(network: Ccrdn, fraction: float, seed: int) -> set[int]:
+    """Both channels of each of a fraction of the links, drawn at random."""
+    ports, draw = network.k + 2, random.Random(seed)
+    links = [{server * ports, server * ports + network.k + 1} for server in range(network.t[-1])]
+    for server in range(network.t[-1]):
+        links += [
+            {server * ports + level, network.peer(server, level) * ports + level}
+            for level in network.levels(server)
+            if server < network.peer(server, level)
+        ]
+    return set().union(*draw.sample(links, round(fraction * len(links))))
