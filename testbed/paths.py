@@ -135,6 +135,8 @@ class Tracing(Volley[Walk]):
         arrived = answer.kind == icmp.UNREACHABLE and answer.code == icmp.PORT_UNREACHABLE
         if node is None or not (arrived or answer.kind == icmp.TIME_EXCEEDED):
             probe.reason = f"{icmp.words(answer)}, says {by}"
+            if node is not None and node not in probe.nodes:  # it got that far
+                probe.nodes.append(node)
             return
         returned = node in probe.nodes
         probe.nodes.append(node)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,22 @@ from topologies import build
 from topologies.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
+
+CLANG = ["clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", f"-I/usr/include/{platform.machine()}-linux-gnu", "-Wall"]
+
+
+@pytest.fixture(scope="session")
+def compiled() -> Callable[[Path], Path]:
+    """Compile a BPF program beside its source, unless that has been done."""
+
+    def build(source: Path) -> Path:
+        made = source.with_suffix(".o")
+        needed = [source, *source.parent.glob("*.h")]
+        if not made.exists() or made.stat().st_mtime < max(file.stat().st_mtime for file in needed):
+            subprocess.run([*CLANG, "-c", str(source), "-o", str(made)], check=True)
+        return made
+
+    return build
 
 
 @pytest.fixture
