@@ -182,6 +182,11 @@ def _open(name: str | None) -> Network:
     return Network.open(name)
 
 
+def _name(network: Network, node: str) -> str:
+    """The name of the node whose name or label is given."""
+    return network.plan.names[network.topology.naming.node(node)]
+
+
 def break_link(given: argparse.Namespace) -> int:
     _open(given.run).fail(given.link, silent=given.silent, only_to=given.only_to)
     return 0
@@ -194,10 +199,11 @@ def mend_link(given: argparse.Namespace) -> int:
 
 def tell(given: argparse.Namespace) -> int:
     from experiments.console import show
+    from testbed import control
 
     network = _open(given.run)
     if given.node is not None:
-        found = network.daemon_status(network.topology.naming.node(given.node))
+        found = control.status(network.run.directory, _name(network, given.node))
         print(json.dumps(found, indent=None if given.json else 2))
         return 0
     state = network.status()

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from mininet.net import Mininet
 
+from testbed import control
 from testbed.network import Network
 from testbed.node import Host, LateShell, Link, Port, Switch
 from testbed.run import Run
@@ -107,6 +109,22 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
     def ifindex(self, node: int, port: int) -> int:
         """The index of the interface that is `port` of `node`."""
         return self.network.ifindex(node, port)
+
+    def status(self) -> dict[str, Any]:
+        """Dead links and daemons; see Network.status."""
+        return self.network.status()
+
+    def kill_daemon(self, node: str) -> None:
+        """End the daemon of `node` by SIGKILL; its routes stay.  ValueError if it has none."""
+        control.kill(self.run.directory, node)
+
+    def start_daemon(self, node: str) -> None:
+        """Start the daemon of `node` again.  ValueError if it has one."""
+        control.start(self.run.directory, node)
+
+    def wait_until_converged(self, timeout_s: float = 60.0) -> None:
+        """Return when every daemon has all its neighbours and routes; TimeoutError names those that have not."""
+        self.network.wait_until_converged(timeout_s)
 
     def fail(self, link: str, *, silent: bool = False, only_to: str | None = None) -> None:
         """Let `link`, h0-w0, die; see Network.fail."""

@@ -11,17 +11,24 @@ import resource
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from typing import Any
 
-from testbed import clean, netlink, netns, run, tc
+from daemons import schemes
+from testbed import clean, control, netlink, netns, run, tc
+from testbed.board import FILE as BOARD
+from testbed.board import Board, Row
 from testbed.ethtool import Offloads
 from testbed.plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, End, Plan, set_up
 from testbed.run import Kept, Run
+from testbed.site import Daemons, sites
 from topologies import build
 from topologies.graph import Topology
 from topologies.link import LinkSpec
+
+WITHOUT_DAEMONS = ("none", "static")
 
 
 class Mismatch(RuntimeError):
@@ -71,18 +78,20 @@ class Network:
         Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing is left behind then.
         """
         need_root()
+        views = {} if scheme in WITHOUT_DAEMONS else schemes.views(topology, scheme)
         if link and link.delay_us:
             from testbed import doctor
 
-            doctor.require("netem", f"a delay of {link.delay_us} us")
-            doctor.require("ifb", f"a delay of {link.delay_us} us")
+            for feature in ("netem", "ifb"):
+                doctor.require(feature, f"a delay of {link.delay_us} us")
         kept = run.reserve(name)
         network = None
         try:
             plan = Plan(kept.run, topology, link, static=scheme == "static")
             network = cls(plan, [], kept)
             run.write_journal(kept.run, journal(plan, scheme))
-            for stage, work in network._stages():
+            keep = kept.lock if detached else None
+            for stage, work in [*network._stages(), *network._daemon_stages(views, packed, keep)]:
                 progress(stage)
                 began = time.perf_counter()
                 work()
@@ -117,6 +126,22 @@ class Network:
             ("offloads", self._turn_offloads_off),
             ("read back", self.check),
         ]
+
+    def _daemon_stages(
+        self, views: Mapping[int, schemes.View], packed: int | None, keep: int | None
+    ) -> list[tuple[str, Callable[[], None]]]:
+        """Start the daemons and wait for them; a detached run without daemons has a supervisor that only keeps it."""
+        if not views and keep is None:
+            return []
+
+        def launch() -> None:
+            daemons = Daemons(sites(self.plan, views), views)
+            control.launch(self.run, daemons, nodes=self.topology.nodes, packed=packed, keep=keep)
+
+        stages: list[tuple[str, Callable[[], None]]] = [("daemons", launch)]
+        if views:
+            stages += [("neighbours", self._wait_for_neighbours), ("convergence", self.wait_until_converged)]
+        return stages
 
     def _make_namespaces(self) -> None:
         plan = self.plan
@@ -176,6 +201,79 @@ class Network:
                     raise Mismatch(f"{end.dev}: planned {link}, the kernel holds packets back {ifb.delay_us} us")
                 if node < self.topology.servers and segments != 1:
                     raise Mismatch(f"{end.dev}: planned gso_max_segs 1, the kernel has {segments}")
+
+    def _wait_for_neighbours(self) -> None:
+        self._wait(lambda row: row.neighbours_up == row.neighbours_expected, "neighbours")
+
+    def wait_until_converged(self, timeout_s: float = 60.0) -> None:
+        """Return when every daemon has all the neighbours and all the routes that the topology promises.
+
+        TimeoutError names those that have not.
+        """
+        self._wait(lambda row: bool(row.converged), "routes", timeout_s)
+
+    def _wait(self, ready: Callable[[Row], bool], what: str, timeout_s: float = 60.0) -> None:
+        board = Board(self.run.directory / BOARD)
+        waiting = list(schemes.routers(self.topology))
+        end = time.monotonic() + timeout_s
+        try:
+            while waiting := [node for node in waiting if not ready(board.row(node))]:
+                if time.monotonic() > end:
+                    row = board.row(waiting[0])
+                    raise TimeoutError(
+                        f"{len(waiting)} daemons still lack {what} after {timeout_s:g} s, the first is "
+                        f"{self.plan.names[waiting[0]]}: {row.neighbours_up} of {row.neighbours_expected} neighbours "
+                        f"and {row.routes} routes; see {self.run.directory / 'log'}"
+                    )
+                time.sleep(0.001)
+        finally:
+            board.close()
+
+    def rows(self) -> dict[int, Row]:
+        """What every daemon tells on the board, by node; empty if the run has none."""
+        if not (self.run.directory / BOARD).exists():
+            return {}
+        board = Board(self.run.directory / BOARD)
+        found = {node: board.row(node) for node in schemes.routers(self.topology)}
+        board.close()
+        return found
+
+    def dead_links(self) -> list[int]:
+        """The links that do not carry packets both ways: an end is down, or swallows what arrives."""
+        dead = set()
+        for node in range(self.topology.nodes):
+            with self.at(node) as socket:
+                held = interfaces(socket)
+                swallowing = tc.blackholes(socket)
+            for end in self.plan.ends[node].values():
+                if not held[end.ifindex][1] or end.ifindex in swallowing:
+                    dead.add(end.link)
+        return sorted(dead)
+
+    def status(self) -> dict[str, Any]:
+        """The run, its dead links, and a row for each daemon; JSON-able."""
+        told = self.run.journal
+        nodes = [
+            {
+                "node": self.plan.names[node],
+                "pid": row.pid or None,
+                "neighbours": row.neighbours_up,
+                "of": row.neighbours_expected,
+                "routes": row.routes,
+                "losses": row.losses,
+                "converged": bool(row.converged),
+            }
+            for node, row in self.rows().items()
+        ]
+        failed = [self.topology.link_name(link) for link in self.dead_links()]
+        return {
+            "run": self.run.id,
+            "topology": told["topology"],
+            "link": told["link"],
+            "scheme": told["scheme"],
+            "failed": failed,
+            "nodes": nodes,
+        }
 
     @contextmanager
     def at(self, node: int) -> Iterator[netlink.Socket]:

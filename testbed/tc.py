@@ -7,7 +7,6 @@ which else would wait behind 250 data packets and be taken for lost.  Real route
 
 from __future__ import annotations
 
-import errno
 import struct
 from dataclasses import dataclass
 
@@ -170,17 +169,24 @@ def filter_(ifindex: int, hook: int, priority: int, kind: str, options: bytes, c
     return Message(netlink.RTM_NEWTFILTER, netlink.CREATE, body, command)
 
 
+def blackholes(socket: netlink.Socket) -> set[int]:
+    """The devices of the socket's namespace that swallow what arrives."""
+    found = set()
+    for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
+        ifindex = TCMSG.unpack_from(body)[1]
+        if netlink.attributes(body, TCMSG.size)[TCA_KIND] == b"clsact\0":
+            filters = socket.dump(netlink.RTM_GETTFILTER, TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, 0))
+            if any(TCMSG.unpack_from(one)[4] >> 16 == BLACKHOLE_PRIORITY for one in filters):
+                found.add(ifindex)
+    return found
+
+
 def unblackhole(socket: netlink.Socket, ifindex: int, dev: str) -> None:
     """Undo blackhole(), whether it was done or not."""
-    kinds = (
-        netlink.attributes(body, TCMSG.size)[TCA_KIND]
-        for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0))
-        if TCMSG.unpack_from(body)[1] == ifindex
-    )
-    if b"clsact\0" in kinds:
+    if ifindex in blackholes(socket):
         body = TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, BLACKHOLE_PRIORITY << 16)
         command = f"tc filter del dev {dev} ingress prio {BLACKHOLE_PRIORITY}"
-        socket.request([Message(netlink.RTM_DELTFILTER, 0, body, command)], tolerate=frozenset({errno.ENOENT}))
+        socket.request([Message(netlink.RTM_DELTFILTER, 0, body, command)])
 
 
 def _body(ifindex: int, parent: int, handle: int, kind: str, options: bytes) -> bytes:
