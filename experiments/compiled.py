@@ -1,0 +1,93 @@
+"""The pure functions of topologies/ and daemons/ as machine code: the very same source, compiled by numba.
+
+compiled(f) is f again, in a namespace where every function of this project that it calls is compiled too.  So nothing
+that is evaluated a hundred million times has a second implementation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+from typing import Any, TypeVar, cast
+
+from numba import njit
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PURE = ("topologies", "daemons")
+PACKAGES = (*PURE, "experiments")
+
+
+def compiled(function: F, **instead: Callable[..., Any]) -> F:
+    """`function` as machine code, compiled when it is first called with arguments of some types, and kept on disk.
+
+    It lets other threads run beside it.
+    instead: for some of the names that it calls functions by, other functions, which take the same arguments.
+    """
+    return cast(F, _outer(function, tuple(sorted(instead.items()))))
+
+
+@cache
+def _outer(function: FunctionType, instead: tuple[tuple[str, FunctionType], ...]) -> Any:
+    calls = {**_called(function), **dict(instead)}
+    copy = _copy(function, {**function.__globals__, **{name: _inner(called) for name, called in calls.items()}})
+    # numba finds its work again by this name and by the source of this function alone: name the rest
+    copy.__qualname__ += "_" + _digest([function, *calls.values()])
+    return njit(cache=True, nogil=True, error_model="numpy")(copy)
+
+
+@cache
+def _inner(function: FunctionType) -> Any:
+    calls = _called(function)
+    recursive = calls.pop(function.__name__, None) is function
+    namespace = {**function.__globals__, **{name: _inner(called) for name, called in calls.items()}}
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    if function.__module__.startswith(PURE):
+        # They get arrays and make none.  Counting references to these costs more than all the arithmetic, and a call
+        # that passes a dozen words costs more than most of what is called.
+        options |= {"_nrt": False, "forceinline": not recursive}
+    dispatcher = njit(**options)(_copy(function, namespace))
+    if recursive:
+        namespace[function.__name__] = dispatcher
+    return dispatcher
+
+
+def _called(function: FunctionType) -> dict[str, FunctionType]:
+    """The functions of this project that `function` calls, by the names that it has for them."""
+    named = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    return {
+        name: value
+        for name, value in named.items()
+        if isinstance(value, FunctionType) and value.__module__.startswith(PACKAGES)
+    }
+
+
+def _copy(function: FunctionType, namespace: dict[str, Any]) -> FunctionType:
+    copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__)
+    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
+    return copy
+
+
+def _digest(functions: list[FunctionType]) -> str:
+    """Eight hexadecimal digits for the source of `functions` and of everything that they call."""
+    sources: dict[str, None] = {}
+    for function in _reached(functions):
+        sources[function.__code__.co_filename] = None
+    names = " ".join(function.__qualname__ for function in functions)
+    return hashlib.sha256(names.encode() + b"".join(Path(file).read_bytes() for file in sorted(sources))).hexdigest()[
+        :8
+    ]
+
+
+def _reached(functions: list[FunctionType]) -> Iterator[FunctionType]:
+    """`functions` and everything of this project that they call, directly or not, each once."""
+    found, left = set(functions), list(functions)
+    while left:
+        function = left.pop()
+        yield function
+        new = set(_called(function).values()) - found
+        found |= new
+        left += new

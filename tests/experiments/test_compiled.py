@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from daemons.routing import dr, proxy
+from experiments import compiled as module
+from experiments.compiled import compiled
+from topologies.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
+
+
+def test_compiled_source_gives_what_it_gives_as_it_stands():
+    step = compiled(dr.next_hop)
+    for network in (Ccrdn(DCELL, 4, 2), Ccrdn(BETA_DCELL, 4, 2), Ccrdn(FICONN, 8, 3)):
+        sizes, draw = np.array(network.t), random.Random(1)
+        for _ in range(500):
+            src, dst = draw.sample(range(network.t[-1]), 2)
+            assert step(network.rule, sizes, src, dst) == dr.next_hop(network.rule, network.t, src, dst)
+
+
+def test_a_function_is_compiled_once():
+    assert compiled(dr.next_hop) is compiled(dr.next_hop)
+
+
+def twice(a: int) -> int:
+    return doubled(a)
+
+
+def doubled(a: int) -> int:
+    return 2 * a
+
+
+def trebled(a: int) -> int:
+    return 3 * a
+
+
+def test_another_function_can_be_called_instead():
+    twice.__module__ = doubled.__module__ = trebled.__module__ = "experiments"
+    assert compiled(twice)(5) == 10
+    assert compiled(twice, doubled=trebled)(5) == 15
+    assert compiled(twice)(5) == 10
+
+
+def test_work_kept_on_disk_is_known_by_the_source_of_all_that_is_called():
+    reached = {function.__name__ for function in module._reached([proxy.search])}
+    assert {"search", "candidate", "hops", "length", "long_length", "gateway", "far_copy"} <= reached
+    files = {function.__code__.co_filename.rpartition("/")[2] for function in module._reached([proxy.search])}
+    assert files == {"proxy.py", "tables.py", "ccrdn.py"}
+    assert module._digest([proxy.search]) != module._digest([proxy.search, proxy.shortest_first])
