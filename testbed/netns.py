@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -67,6 +66,8 @@ def inside(fd: int) -> Iterator[None]:
 def in_threads(functions: Sequence[Callable[[], T]]) -> list[T]:
     """What each of `functions` returns, each run in a thread of its own, whose namespace may change; all of them have
     ended when the first of their errors is raised."""
+    import threading  # only here: a process forked with it loaded writes to 0.4 MB at once, and daemons are many
+
     results: dict[int, T] = {}
     raised: list[BaseException] = []
 

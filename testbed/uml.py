@@ -98,7 +98,7 @@ def run(
                 (common / "command").write_text(command)
                 try:
                     return _boot(common, memory_mb, core, deadline, sinks)
-                except DiedBooting:  # about one boot in 25, for no reason that the next one would share
+                except DiedBooting:  # once in a while, for no reason that the next boot would share
                     if last:
                         raise
     except TimeoutError:
@@ -168,7 +168,8 @@ def _pass_on(pipes: Mapping[int, BinaryIO], deadline: float) -> None:
         for pipe in pipes:
             selector.register(pipe, selectors.EVENT_READ)
         while selector.get_map():
-            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            left_s = deadline - time.monotonic()
+            ready = selector.select(left_s) if left_s > 0 else []
             if not ready:
                 raise TimeoutError
             for key, _ in ready:

@@ -6,12 +6,36 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct net_device {
-	int ifindex;
+struct hlist_node {
+	struct hlist_node *next;
 };
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
+struct net {
+	struct hlist_head *dev_index_head;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct netdev_queue;
+
+struct net_device {
+	struct netdev_queue *_tx;
+	int ifindex;
+	struct hlist_node index_hlist;
+	possible_net_t nd_net;
+};
+
+struct Qdisc;
 
 struct netdev_queue {
 	struct net_device *dev;
+	struct Qdisc *qdisc;
 };
 
 struct qdisc_skb_head {
@@ -22,12 +46,18 @@ struct qdisc_skb_head {
 struct gnet_stats_basic_sync {
 };
 
+struct gnet_stats_queue {
+	__u32 backlog;
+};
+
 struct Qdisc {
 	struct qdisc_skb_head q;
 	struct gnet_stats_basic_sync bstats;
+	struct gnet_stats_queue qstats;
 };
 
 struct sk_buff {
+	struct net_device *dev;
 	unsigned int len;
 	__be16 protocol;
 	__u16 network_header;
