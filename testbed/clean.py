@@ -14,12 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from testbed import netns
-from testbed.run import ENVIRONMENT, Run, runs
+from testbed.run import ENVIRONMENT, Run, dead_runs
 
 
 def clean() -> list[str]:
     """Remove every dead run; the ids of those removed."""
-    dead = [run for run in runs() if not run.alive()]
+    dead = dead_runs()
     for run in dead:
         remove(run)
     return [run.id for run in dead]

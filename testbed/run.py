@@ -126,6 +126,14 @@ def runs() -> list[Run]:
     return found
 
 
+def dead_runs() -> list[Run]:
+    """The runs that nobody keeps.  One that is just being reserved is not taken for dead."""
+    if not DIRECTORY.exists():
+        return []
+    with _registry():
+        return [run for run in runs() if not run.alive()]
+
+
 def find(name: str | None) -> Run:
     """The live run called `name`, or the only live one; ValueError says what there is instead."""
     live = [run for run in runs() if run.alive()]
