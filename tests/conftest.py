@@ -34,6 +34,7 @@ REPORT = "@report "  # begins a line that brings a report out
 INSTANCES = 2
 TIMEOUT_S = 1800  # for all that one instance runs; each test has its own as well
 INSIDE = uml.INSIDE in os.environ
+TELL = "WEFT_TELL_REPORTS"  # set in the environment of those that Outside starts
 
 
 @cache
@@ -57,7 +58,7 @@ def lacking(item: pytest.Item) -> str | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if INSIDE:
+    if TELL in os.environ:
         config.pluginmanager.register(Inside(config))
 
 
@@ -122,7 +123,12 @@ class Outside:
             weft = [sys.executable, "-m", "experiments.cli", "uml", "--core", str(core), "--timeout-s", str(TIMEOUT_S)]
             command = [*weft, "--", sys.executable, "-m", "pytest", *share]
             process = subprocess.Popen(
-                command, cwd=self.config.rootpath, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                command,
+                cwd=self.config.rootpath,
+                env=os.environ | {TELL: "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
             self.processes |= dict.fromkeys(share, process)
             threading.Thread(target=self.listen, args=[process], daemon=True).start()

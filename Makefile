@@ -1,0 +1,48 @@
+# `make` prints the targets that have a comment beginning with ##.
+PYTHON := .venv/bin/python
+READY := .venv/.ready
+SUDO := $(if $(filter-out 0,$(shell id --user)),sudo --preserve-env=CI env PYTHONDONTWRITEBYTECODE=1)
+MACHINE := $(shell uname --machine)
+BPF_MACHINE := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(MACHINE)))
+BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard testbed/bpf/*.bpf.c))
+BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/report.py,$(wildcard bench/*.py)))
+
+help:
+	@sed --quiet --regexp-extended 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand --tabs=14
+
+setup: $(READY) bpf ## install what weft needs: packages with apt-get, the Python environment in .venv
+
+demo: setup ## a DCell of routing daemons on this kernel: converge, ping all pairs, lose a link, recover
+	$(SUDO) .venv/bin/weft run first_light
+
+check: $(READY) ## style, types, and the tests that need no root; under a minute
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	$(PYTHON) -m pytest -m "not kernel and not uml"
+
+test: setup check ## all tests: check, those on the kernel as root, those that need a full kernel under User-Mode Linux
+	$(SUDO) $(PYTHON) -m pytest -m "kernel or uml"
+
+bench: setup $(BENCHES) ## how fast it is, beside Mininet and beside what was asked for
+
+$(BENCHES): setup
+	$(SUDO) $(PYTHON) -m $@
+
+figures: $(READY) ## draw every figure again from the stored results
+	set -e; for experiment in $(notdir $(wildcard results/*)); do .venv/bin/weft plot $$experiment; done
+
+bpf: $(BPF_OBJECTS) ## compile the eBPF programs
+
+testbed/bpf/%.bpf.o: testbed/bpf/%.bpf.c $(wildcard testbed/bpf/*.h) | $(READY)
+	clang -O2 -g -Wall -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_MACHINE) -I/usr/include/$(MACHINE)-linux-gnu -c $< -o $@
+
+$(READY): tools/setup.sh constraints.txt pyproject.toml
+	tools/setup.sh
+	touch $@
+
+clean: ## remove what make has made
+	rm --recursive --force .venv *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS)
+	find . -name __pycache__ -prune -exec rm --recursive {} +
+
+.PHONY: help setup demo check test bench $(BENCHES) figures bpf clean

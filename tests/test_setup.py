@@ -1,0 +1,85 @@
+"""The files around the code: Makefile, pins, packages, Vagrantfile."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+PIN = re.compile(r"([A-Za-z0-9_.-]+)==([0-9][0-9a-z.]*)")
+
+
+@pytest.fixture(scope="module")
+def pins() -> dict[str, str]:
+    """Version by name, from constraints.txt."""
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    matches = [PIN.fullmatch(line) for line in lines]
+    assert all(matches), "a line of constraints.txt is not NAME==VERSION"
+    return {canonicalize_name(match[1]): match[2] for match in matches}
+
+
+def needed(requirements: Iterable[str]) -> set[str]:
+    """Names of those requirements that apply to this Python."""
+    parsed = map(Requirement, requirements)
+    return {canonicalize_name(one.name) for one in parsed if not one.marker or one.marker.evaluate({"extra": ""})}
+
+
+def test_everything_that_is_installed_is_pinned(pins):
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = about["project"]
+    waiting = needed(
+        [*project["dependencies"], *project["optional-dependencies"]["dev"], *about["build-system"]["requires"]]
+    )
+    reached: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        reached.add(name)
+        waiting |= needed(importlib.metadata.requires(name) or []) - reached
+    assert reached <= set(pins)
+
+
+def test_make_alone_prints_its_targets():
+    printed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = [re.fullmatch(r"make ([a-z-]+) +\S.*", line) for line in printed.splitlines()]
+    assert all(lines)
+    assert {"setup", "demo", "check", "test", "bench", "figures", "clean"} <= {line[1] for line in lines}
+
+
+@pytest.mark.parametrize("target", ["setup", "demo", "check", "test", "bench", "figures", "clean"])
+def test_every_target_can_be_made(target):
+    subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)
+
+
+@pytest.mark.parametrize("script", ["tools/setup.sh", "testbed/uml-init.sh", ".ci/run"])
+def test_a_script_is_executable_and_parses(script):
+    path = ROOT / script
+    assert path.stat().st_mode & 0o111 == 0o111
+    shell = path.read_text().splitlines()[0].removeprefix("#!").split()[-1].rpartition("/")[2]
+    subprocess.run([shell, "-n", path], check=True)
+
+
+def test_setup_refuses_what_it_does_not_know():
+    done = subprocess.run([ROOT / "tools/setup.sh", "--everything"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "setup: no option --everything; there is only --modules\n")
+
+
+def test_modules_are_named_once_each():
+    lines = (ROOT / "testbed/modules.txt").read_text().splitlines()
+    names = [line.split()[0] for line in lines if line and not line.startswith("#")]
+    assert all(re.fullmatch("[a-z0-9_]+", name) for name in names), names
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.skipif(not shutil.which("vagrant"), reason="needs vagrant")
+def test_vagrant_accepts_its_file(tmp_path):
+    shutil.copy(ROOT / "Vagrantfile", tmp_path)
+    subprocess.run(["vagrant", "validate", "--ignore-provider"], cwd=tmp_path, capture_output=True, check=True)

@@ -1,0 +1,89 @@
+#!/bin/sh
+# Make this machine ready for weft: packages, then the Python environment .venv.  With --modules also the kernel modules
+# of testbed/modules.txt, for a virtual machine of its own.  Debian 12 or Ubuntu 24.04; as root, or through sudo.
+# It does what is missing and no more, so it may be run at any time.
+set -eu
+cd "$(dirname "$0")/.."
+
+# What weft runs on; iperf3, ping and the like are what it measures with; brctl is what Mininet's own bridges need, and
+# numpy what its `mn --custom` needs to read our topologies with the system's Python.
+packages="
+	make gcc libc6-dev clang libbpf-dev libbpf1
+	python3 python3-venv python3-numpy mininet bridge-utils
+	iproute2 ethtool kmod procps
+	iputils-ping iperf3 traceroute tcpdump
+"
+# A kernel with everything, for delays and DCTCP where this one has none.  Ubuntu has no such package.
+wanted="user-mode-linux"
+
+fail() {
+	echo "setup: $*" >&2
+	exit 1
+}
+
+case $* in
+"" | --modules) ;;
+*)
+	echo "setup: no option $*; there is only --modules" >&2
+	exit 2
+	;;
+esac
+
+as_root() {
+	if [ "$(id -u)" = 0 ]; then
+		"$@"
+	elif command -v sudo >/dev/null; then
+		sudo "$@"
+	else
+		fail "this needs root, and there is no sudo: $*"
+	fi
+}
+
+installed() {
+	[ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+install_packages() {
+	missing=""
+	for package in $packages; do
+		installed "$package" || missing="$missing $package"
+	done
+	[ -z "$missing" ] || as_root apt-get update --quiet
+	for package in $wanted; do
+		installed "$package" && continue
+		if apt-cache show "$package" >/dev/null 2>&1; then
+			missing="$missing $package"
+		else
+			echo "setup: no package $package here, so \`weft uml\` will not work; the rest will" >&2
+		fi
+	done
+	[ -z "$missing" ] && return
+	# shellcheck disable=SC2086 # they are several words
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends $missing
+}
+
+# Mininet comes from the system, because that of the package index fails on Python 3.12; hence the system's Python too,
+# whatever else is first in PATH.
+make_environment() {
+	[ -x .venv/bin/python ] || /usr/bin/python3 -m venv --system-site-packages .venv
+	export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt
+	.venv/bin/pip install --quiet setuptools # Python 3.12 brings none, and fetching one for the build would not be pinned
+	.venv/bin/pip install --quiet --no-build-isolation --editable '.[dev]'
+}
+
+load_modules() {
+	extra="linux-modules-extra-$(uname -r)" # where Ubuntu has put netem
+	if ! installed "$extra" && apt-cache show "$extra" >/dev/null 2>&1; then
+		as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet "$extra"
+	fi
+	missing=""
+	for module in $(grep --only-matching '^[a-z0-9_]*' testbed/modules.txt); do
+		as_root modprobe "$module" || missing="$missing $module"
+	done
+	[ -z "$missing" ] || fail "the kernel $(uname -r) has no module:$missing"
+}
+
+command -v apt-get >/dev/null || fail "this installs packages with apt-get, of Debian 12 or Ubuntu 24.04"
+install_packages
+make_environment
+[ "$*" != --modules ] || load_modules
