@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import quick
 
-from experiments import cli, cli_graph, spec
+from experiments import cli, cli_graph, link_loss, spec
 from experiments.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,6 +174,15 @@ def test_equal_seeds_fail_equal_links_on_every_engine(weft):
     by_engine = [[row["failed"] for row in rows if row["engine"] == engine] for engine in ("graph", "fabric")]
     assert by_engine[0] == by_engine[1]
     assert len(set(by_engine[0])) == 5  # none, and four draws
+
+
+def test_engines_that_lose_different_pairs_are_an_alarm(weft, monkeypatch):
+    lost_in_fabric = link_loss.lost_in_fabric
+    monkeypatch.setattr(link_loss, "lost_in_fabric", lambda *run: lost_in_fabric(*run) ^ {(0, 1), (1, 0)})
+    status, out, err = weft(*SMALL, "--engine", "fabric", "--jobs", "1", "--json")
+    assert status == 1
+    assert not any(row["equal"] for row in json.loads(out))
+    assert err[-1] == "weft: link_loss: equal does not hold in 8 of 8 runs"
 
 
 def test_a_second_run_measures_nothing_and_gives_the_same(weft, with_quick, tmp_path, monkeypatch):

@@ -28,7 +28,7 @@ def test_the_order_of_parameters_is_not_content():
         ("dcell:n=4,k=1", ["dcell:n=4,k=1"]),
         ("dcell:n=4,k=1,ficonn:n=4,k=2", ["dcell:n=4,k=1", "ficonn:n=4,k=2"]),
         ("star:n=4,dcell:n=3,k=0", ["star:n=4", "dcell:n=3,k=0"]),
-        ("dr,dr:hello_ms=30,dead=3,bfs", ["dr", "dr:hello_ms=30,dead=3", "bfs"]),
+        ("dr,dr:dead=3,hello_ms=30,bfs", ["dr", "dr:dead=3,hello_ms=30", "bfs"]),
     ],
 )
 def test_a_comma_within_a_specification_does_not_separate(text, values):
