@@ -56,7 +56,7 @@ struct {
 const volatile __u32 slot;	   /* interface indexes of the run: slot << 16 and what follows */
 const volatile __u32 control_port; /* UDP port of the routing daemons, whose packets go ahead of the queue */
 
-/* As in tc.py, control_first(): IPv4 without options and fragments, TTL 255, UDP to the daemons' port. */
+/* As in tc.py, control_first(): IPv4 without options, no fragment, TTL 255, UDP to the daemons' port. */
 static __always_inline int is_control(struct sk_buff *skb)
 {
 	struct {
@@ -71,7 +71,7 @@ static __always_inline int is_control(struct sk_buff *skb)
 		return 0;
 	if (bpf_probe_read_kernel(&ip, sizeof(ip), skb->head + skb->network_header))
 		return 0;
-	return ip.version == 0x45 && !ip.fragment && ip.ttl == 255 && ip.protocol == 17 &&
+	return ip.version == 0x45 && !(ip.fragment & bpf_htons(0xbfff)) && ip.ttl == 255 && ip.protocol == 17 &&
 	       ip.destination == bpf_htons(control_port);
 }
 
