@@ -116,12 +116,15 @@ def test_what_the_kernel_holds_must_be_what_was_planned(network):
 @pytest.mark.kernel
 def test_a_failed_network_leaves_nothing(monkeypatch):
     """A plan that the kernel refuses half-way is taken back."""
-    before = set(os.listdir(netns.NAMES))
+    kept = []
+    reserve = run.reserve
+    monkeypatch.setattr(run, "reserve", lambda name: kept.append(reserve(name)) or kept[-1])
     monkeypatch.setattr(Plan, "addresses", lambda plan, node: [*plan.neighbours(node, 0), BAD] if node == 3 else [])
     with pytest.raises(netlink.NetlinkError, match="ip nonsense"):
         Network.create(build("dcell:n=3,k=1"), LINK)
-    assert {name for name in os.listdir(netns.NAMES) if name.startswith("weft.")} <= before
-    assert not [r for r in run.runs() if r.journal["pid"] == os.getpid()]
+    (one,) = kept
+    assert not one.run.directory.exists()
+    assert not [name for name in os.listdir(netns.NAMES) if name.startswith(f"weft.{one.run.id}.")]
 
 
 BAD = netlink.Message(netlink.RTM_NEWADDR, netlink.CREATE, bytes(8), "ip nonsense")
