@@ -19,44 +19,31 @@ WIDEST = 28  # characters of a column
 def add_commands(commands: Any) -> None:
     """Add run and plot."""
     add = commands.add_parser("run", help="measure what an experiment asks for and is not stored yet")
-    add.add_argument("experiment", metavar="EXPERIMENT")
-    add.add_argument(
-        "--set", metavar="KEY=VALUE[,VALUE...]", nargs="+", action="extend", default=[], help="values of a parameter"
-    )
+    shared(add, "values of a parameter")
     add.add_argument("--seeds", metavar="N", type=int, help="runs of each cell, seeded 0 .. N-1")
     add.add_argument("--engine", metavar="NAME[,NAME...]", default="", help="graph, fabric or kernel")
-    add.add_argument(
-        "--jobs",
-        metavar="N",
-        type=int,
-        default=len(os.sched_getaffinity(0)),
-        help="processes; the kernel engine takes one",
-    )
+    cores = len(os.sched_getaffinity(0))
+    add.add_argument("--jobs", metavar="N", type=int, default=cores, help="runs at a time; on the kernel it is one")
     again = add.add_mutually_exclusive_group()
-    again.add_argument(
-        "--resume", action="store_true", help="measure only what is not stored yet (this is the default)"
-    )
+    again.add_argument("--resume", action="store_true", help="measure only what is not stored yet (the default)")
     again.add_argument("--fresh", "--no-resume", action="store_true", help="measure again what is stored")
-    add.add_argument(
-        "--results", metavar="DIR", default=results(), help=f"where results are kept (${RESULTS}, or ./results)"
-    )
     add.add_argument("--json", action="store_true", help="print the rows as JSON")
     add.set_defaults(action=run)
 
     add = commands.add_parser("plot", help="draw what is stored of an experiment")
-    add.add_argument("experiment", metavar="EXPERIMENT")
-    add.add_argument(
-        "--set", metavar="KEY=VALUE[,VALUE...]", nargs="+", action="extend", default=[], help="draw only these"
-    )
+    shared(add, "draw only these")
     add.add_argument("-o", "--output", metavar="FILE", help=".png, .pdf or .svg (figures/EXPERIMENT.png)")
-    add.add_argument(
-        "--results", metavar="DIR", default=results(), help=f"where results are kept (${RESULTS}, or ./results)"
-    )
     add.set_defaults(action=plot)
 
 
-def results() -> str:
-    return os.environ.get(RESULTS) or "results"
+def shared(add: argparse.ArgumentParser, values: str) -> None:
+    """What run and plot have in common; `values`: what --set is for."""
+    add.add_argument("experiment", metavar="EXPERIMENT", help="`weft list` has them")
+    form = "KEY=VALUE[,VALUE...]"
+    add.add_argument("--set", metavar=form, nargs="+", action="extend", default=[], help=values)
+    results = os.environ.get(RESULTS) or "results"
+    where = f"where results are kept (${RESULTS}, or ./results)"
+    add.add_argument("--results", metavar="DIR", default=results, help=where)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -89,7 +76,7 @@ def run(given: argparse.Namespace) -> int:
     else:
         if len(rows) == 1:
             show_one(rows[0])
-        else:
+        elif rows:
             show(rows, columns(rows))
         measured = f"{len(todo) - len(failures)} of {len(runs)} runs measured"
         say(f"{experiment.name}: {measured}, rows in {given.results}/{experiment.name}")

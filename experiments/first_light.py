@@ -92,8 +92,9 @@ class Story:
         predicted = lost_pairs("dr", fail_links(self.topology, [link]))
         with OutageProbe(self.net, sorted(predicted)[:MOST_WATCHED]) as probe:
             with step(f"{name} dies, {how}") as told:
+                died_ns = time.monotonic_ns()
                 self.net.fail(name, silent=silent)
-                noticed_s = reach.wait_for_notice(self.net, reach.over(self.topology, link))
+                noticed_s = reach.wait_for_notice(self.net, reach.around(self.topology, link), died_ns)
                 reach.wait_for_routes(self.net, predicted)
                 lost = reach.lost(reach.pinged(self.net))
                 exact = f"exactly the {len(predicted)} that the graph predicts"

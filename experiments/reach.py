@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,9 +14,11 @@ from topologies.graph import Topology
 
 if TYPE_CHECKING:
     from experiments.routes import Pairs
+    from testbed.net import Net
 
 NOTICE_S = 10.0  # by then daemons have noticed what they ever will: a hundred times what three hellos of 30 ms take
 RETRIES = 2  # of a ping without an answer: a packet lost to load is no broken path
+TIMEOUT_S = 0.4
 
 
 def without_route(net: Measured) -> Pairs:
@@ -41,7 +42,7 @@ def wait_for_routes(net: Measured, expected: Pairs) -> bool:
 
 def pinged(net: Measured) -> PingTable:
     """A ping of every ordered pair of servers."""
-    return ping(net, all_pairs(net), retries=RETRIES)
+    return ping(net, all_pairs(net), timeout_s=TIMEOUT_S, retries=RETRIES)
 
 
 def lost(table: PingTable) -> Pairs:
@@ -49,32 +50,23 @@ def lost(table: PingTable) -> Pairs:
     return {(one.src, one.dst) for one in table.lost}
 
 
-def wait_for_notice(net: Measured, hops: Sequence[tuple[int, int]]) -> float | None:
-    """Seconds until no node of `hops` has a route to its neighbour there any more; None if that does not come about.
+def wait_for_notice(net: Net, nodes: Sequence[int], since_ns: int) -> float | None:
+    """Seconds from `since_ns`, of the monotonic clock, to when the daemons of all `nodes` had lost a neighbour.
 
-    Known to some 2 ms: so long it takes to ask all of them once.
+    None if they do not.  The daemons note the time themselves.
     """
-    began = time.monotonic()
+
+    def last_ns() -> int:
+        rows = net.network.rows()
+        lost = [rows[node].lost_ns for node in nodes]
+        return max(lost) if min(lost) > since_ns else 0
+
     with suppress(TimeoutError):
-        wait_until("notice", lambda: not any(has_route(net, hops)), timeout_s=NOTICE_S, every_s=0.0005)
-        return time.monotonic() - began
+        return (wait_until("neighbours lost", last_ns, timeout_s=NOTICE_S) - since_ns) / 1e9
     return None
 
 
-def has_route(net: Measured, hops: Sequence[tuple[int, int]]) -> Iterator[bool]:
-    """For each (node, neighbour) whether the node has a route to the neighbour now."""
-    with Fib(net) as fib:
-        for node, neighbour in hops:
-            try:
-                fib.next_hops(node, neighbour)
-            except OSError:
-                yield False
-            else:
-                yield True
-
-
-def over(topology: Topology, link: int) -> list[tuple[int, int]]:
-    """The hops, from node to neighbour, that cross `link`: both ways between its ends, or all through its crossbar."""
+def around(topology: Topology, link: int) -> list[int]:
+    """The servers that lose a neighbour when `link` dies: its two ends, or all on its crossbar."""
     a, _, b, _ = topology.links[link].tolist()
-    far = [peer for _, peer, _, _ in topology.ports(b) if peer != a] if topology.is_crossbar(b) else [b]
-    return [hop for other in far for hop in ((a, other), (other, a))]
+    return [peer for _, peer, _, _ in topology.ports(b)] if topology.is_crossbar(b) else [a, b]
