@@ -17,7 +17,10 @@ from testbed.netlink import Message
 
 DIRECTORY = Path(__file__).parent / "bpf"
 LIBRARY = "libbpf.so.1"
-TCA_BPF_FD, TCA_BPF_NAME = 6, 7
+TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_ID = 6, 7, 11
+MOST_MAPS = 64  # of one program
+MAP_IDS = 56  # where struct bpf_prog_info says where its maps' ids go; before it, how many there are
+MAP_INFO = struct.Struct("=6I16s")  # struct bpf_map_info: type, id, sizes of key and value, entries, flags, name
 INFORMATION = 1  # libbpf's levels: 0 warning, 1 information, 2 debugging
 LAST_LINES = 8  # of what libbpf says, quoted in an error
 LINE_BYTES = 1 << 16  # the verifier's log is one message
@@ -57,6 +60,11 @@ def library() -> ctypes.CDLL:
         ("bpf_map_lookup_elem", integer, [integer, pointer, pointer]),
         ("bpf_map_delete_elem", integer, [integer, pointer]),
         ("bpf_map_get_next_key", integer, [integer, pointer, pointer]),
+        ("bpf_prog_load", integer, [integer, text, text, pointer, size, pointer]),
+        ("bpf_raw_tracepoint_open", integer, [text, integer]),
+        ("bpf_prog_get_fd_by_id", integer, [ctypes.c_uint32]),
+        ("bpf_map_get_fd_by_id", integer, [ctypes.c_uint32]),
+        ("bpf_obj_get_info_by_fd", integer, [integer, pointer, pointer]),
     ):
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
@@ -155,11 +163,8 @@ class Object:
     def map(self, name: str, key: str, value: str) -> Map:
         """The map called `name`; `key` and `value` are formats of struct, and must be as long as the kernel's."""
         found = self._map(name)
-        keys, values = struct.Struct(key), struct.Struct(value)
         sizes = library().bpf_map__key_size(found), library().bpf_map__value_size(found)
-        if sizes != (keys.size, values.size):
-            raise ValueError(f"map {name}: key and value have {sizes} bytes, not {keys.size, values.size}")
-        return Map(library().bpf_map__fd(found), keys, values)
+        return _map(name, library().bpf_map__fd(found), sizes, key, value)
 
     def _map(self, name: str) -> int:
         found: int | None = library().bpf_object__find_map_by_name(self._object, name.encode())
@@ -185,6 +190,87 @@ class Object:
             if not link:
                 raise _error(f"attach {name}", said)
         self._links.append(link)
+
+
+class Attached:
+    """The maps of the program that a filter runs, whoever loaded it, until close()."""
+
+    def __init__(self, program_id: int) -> None:
+        """Raises BpfError if there is no such program any more."""
+        self._fds: dict[str, tuple[int, int, int]] = {}
+        fd = library().bpf_prog_get_fd_by_id(program_id)
+        if fd < 0:
+            raise _error(f"program {program_id}")
+        ids = (ctypes.c_uint32 * MOST_MAPS)()
+        info = bytearray(MAP_IDS + 8)
+        struct.pack_into("=IQ", info, MAP_IDS - 4, MOST_MAPS, ctypes.addressof(ids))
+        try:
+            found = _information(fd, bytes(info), f"program {program_id}")
+        finally:
+            os.close(fd)
+        for map_id in ids[: struct.unpack_from("=I", found, MAP_IDS - 4)[0]]:
+            fd = library().bpf_map_get_fd_by_id(map_id)
+            if fd < 0:
+                raise _error(f"map {map_id}")
+            _, _, key, value, _, _, name = MAP_INFO.unpack(_information(fd, bytes(MAP_INFO.size), f"map {map_id}"))
+            self._fds[name.rstrip(b"\0").decode()] = fd, key, value
+
+    def map(self, name: str, key: str, value: str) -> Map:
+        """The map called `name`; `key` and `value` as for Object.map()."""
+        if name not in self._fds:
+            raise BpfError(2, f"no map {name} among {', '.join(self._fds)}")
+        fd, *sizes = self._fds[name]
+        return _map(name, fd, (sizes[0], sizes[1]), key, value)
+
+    def close(self) -> None:
+        """Let go of the maps."""
+        for fd, _, _ in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+
+def _information(fd: int, asked: bytes, what: str) -> bytes:
+    """struct bpf_prog_info or bpf_map_info of a descriptor, as long as `asked`, with which it is filled beforehand."""
+    buffer, size = ctypes.create_string_buffer(asked, len(asked)), ctypes.c_uint32(len(asked))
+    if library().bpf_obj_get_info_by_fd(fd, buffer, ctypes.byref(size)):
+        raise _error(what)
+    return buffer.raw
+
+
+def _map(name: str, fd: int, sizes: tuple[int, int], key: str, value: str) -> Map:
+    keys, values = struct.Struct(key), struct.Struct(value)
+    if sizes != (keys.size, values.size):
+        raise ValueError(f"map {name}: key and value have {sizes} bytes, not {keys.size, values.size}")
+    return Map(fd, keys, values)
+
+
+def program_at(socket: netlink.Socket, ifindex: int, priority: int, *, hook: int = tc.INGRESS_HOOK) -> int | None:
+    """The id of the program that decides about what passes `hook` of a device, None if there is none of `priority`."""
+    for body in socket.dump(netlink.RTM_GETTFILTER, tc.TCMSG.pack(0, ifindex, 0, hook, 0)):
+        found = netlink.attributes(body, tc.TCMSG.size)
+        if tc.TCMSG.unpack_from(body)[4] >> 16 == priority and tc.TCA_OPTIONS in found:
+            options = netlink.attributes(found[tc.TCA_OPTIONS])
+            if TCA_BPF_ID in options:
+                program: int = struct.unpack("=I", options[TCA_BPF_ID])[0]
+                return program
+    return None
+
+
+def trivial_program(kind: int) -> int:
+    """The descriptor of a program of type `kind` (BPF_PROG_TYPE_...) that does nothing; BpfError if it is refused."""
+    instructions = struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0)  # r0 = 0; exit
+    fd: int = library().bpf_prog_load(kind, b"trivial", b"GPL", instructions, 2, None)
+    if fd < 0:
+        raise _error(f"BPF program of type {kind}")
+    return fd
+
+
+def attach_raw(tracepoint: str, program_fd: int) -> int:
+    """Attach a program to a raw tracepoint as long as the descriptor returned is open; BpfError if there is none."""
+    fd: int = library().bpf_raw_tracepoint_open(tracepoint.encode(), program_fd)
+    if fd < 0:
+        raise _error(f"raw tracepoint {tracepoint}")
+    return fd
 
 
 def filter_message(

@@ -1,0 +1,50 @@
+/* What waits in the queue of a device of this packet's namespace, read in place: exact, as the choice needs it.
+ *
+ * (A length that user space polls every millisecond is too old: DRILL then moves 54 % of what it could, with every 100 ms
+ * 25 %, see the comparison of sources in the documentation of the data plane.)
+ */
+#pragma once
+#include "kernel.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+#define DEVICE_BUCKETS 256 /* of the namespace's table of devices */
+#define DEVICES_IN_BUCKET 64
+
+#ifdef PROBE_READ /* kernels before 6.2 */
+#define READ(from, field) BPF_CORE_READ(from, field)
+#define VIEW(pointer, type) ((type *)(pointer))
+#define CONTEXT(ctx) ((struct sk_buff *)(ctx))
+#else
+extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
+extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym;
+#define READ(from, field) ((from)->field)
+#define VIEW(pointer, type) ((type *)bpf_rdonly_cast((pointer), bpf_core_type_id_kernel(type)))
+#define CONTEXT(ctx) ((struct sk_buff *)bpf_cast_to_kern_ctx(ctx))
+#endif
+
+/* Packets, or bytes, in the root queue of device `ifindex`; 0 if there is no such device.
+ *
+ * Not static, so that the verifier checks it once and not at every call: loading takes 0.05 s instead of 1. */
+__attribute__((noinline)) __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __u32 in_bytes)
+{
+	struct sk_buff *skb = CONTEXT(ctx);
+	struct net_device *in = READ(skb, dev);
+	struct net *net = READ(in, nd_net.net);
+	struct hlist_head *bucket = READ(net, dev_index_head) + (ifindex & (DEVICE_BUCKETS - 1));
+	struct hlist_node *node = READ(VIEW(bucket, struct hlist_head), first);
+
+	for (int i = 0; i < DEVICES_IN_BUCKET && node; i++) {
+		struct net_device *device =
+			VIEW((void *)node - bpf_core_field_offset(struct net_device, index_hlist), struct net_device);
+
+		if ((__u32)READ(device, ifindex) == ifindex) {
+			struct netdev_queue *queue = VIEW(READ(device, _tx), struct netdev_queue);
+			struct Qdisc *qdisc = READ(queue, qdisc);
+
+			return in_bytes ? READ(qdisc, qstats.backlog) : READ(qdisc, q.qlen);
+		}
+		node = READ(node, next);
+	}
+	return 0;
+}

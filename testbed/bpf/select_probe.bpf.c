@@ -1,0 +1,3 @@
+/* select.bpf.c for kernels before 6.2, which read other memory by a helper: 180 ns instead of 20 for each queue. */
+#define PROBE_READ
+#include "select.bpf.c"
