@@ -1,0 +1,34 @@
+import statistics
+
+import pytest
+
+from testbed import doctor
+from testbed.network import Network
+from testbed.ping import ping
+from topologies import build
+from topologies.link import LinkSpec, Mbps
+
+SPEC = "dcell:n=3,k=1"
+
+
+@pytest.mark.uml("sch_netem", "ifb")
+def test_a_delay_is_what_was_asked_and_takes_no_place_in_the_queue(network):
+    """h0 -> h3 is one link, h0 -> h1 two through a crossbar: 2 and 4 delays a round trip."""
+    one = network(SPEC, LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=5_000))
+    one.check()
+    rtt_us = {}
+    for dst, links in ((3, 1), (1, 2)):
+        found = [us for probe in ping(one, [(0, dst)], count=5, timeout_s=2.0).pings for us in probe.rtts_us]
+        rtt_us[dst] = statistics.median(found)
+        assert rtt_us[dst] >= 2 * links * 5_000
+    # What a hop costs beside the delay is the same twice over, so the delays are in the right ratio.
+    assert rtt_us[1] - rtt_us[3] == pytest.approx(10_000, rel=0.2)
+
+
+@pytest.mark.kernel
+def test_a_delay_that_this_kernel_cannot_give_is_refused_with_that_reason():
+    if all(feature.present for feature in doctor.probe() if feature.name in ("netem", "ifb")):
+        pytest.skip("this kernel has netem and ifb")
+    with pytest.raises(ValueError, match="netem") as caught:
+        Network.create(build(SPEC), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=1_000))
+    assert "\n" not in str(caught.value)
