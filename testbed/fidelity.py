@@ -85,11 +85,18 @@ class Report:
         worst = self.worst.verdict
         return worst if self.decisive or worst == FAIL else WARN
 
+    @property
+    def offender(self) -> str:
+        """What the verdict is due to, such as "h3-eth0 dequeue gap p99 4.1 %"."""
+        if self.verdict == self.worst.verdict:
+            return str(self.worst)
+        return f"{next(iter(self.not_measured))}: not measured"
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""
         return {
             "verdict": self.verdict,
-            "worst": str(self.worst),
+            "worst": self.offender,
             "seconds": self.seconds,
             "components": [asdict(one) for one in self.components],
             "not_measured": dict(self.not_measured),
@@ -174,7 +181,7 @@ class Fidelity:
     def _of_links(self, missing: dict[str, str]) -> list[Component]:
         """When busy links sent, and how much; packets that are none."""
         if isinstance(self._gaps, BpfError):
-            missing["dequeue gaps, sizes of packets"] = str(self._gaps)
+            missing["dequeue gaps and sizes of packets"] = self._gaps.strerror or str(self._gaps)
             return []
         found = self._gaps.read()
         if not found:  # no rate was asked for, so none can be missed, and bundles of packets are meant

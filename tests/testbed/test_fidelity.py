@@ -43,8 +43,10 @@ def test_a_run_is_as_good_as_its_worst_component():
 
 def test_what_is_decisive_and_not_measured_makes_warn_at_best():
     good, bad = at_most("a", 0.5, "%", 1, 5), at_most("c", 1, "", 0, 0)
-    assert report(good, decisive=False).verdict == WARN
+    unknown = Report(1.0, (good,), {"dequeue gaps": "no BTF"}, decisive=False)
+    assert (unknown.verdict, unknown.offender) == (WARN, "dequeue gaps: not measured")
     assert report(bad, decisive=False).verdict == FAIL
+    assert report(good).offender == "a 0.5 %"
 
 
 def windows(percents: dict[int, int]) -> Gaps:

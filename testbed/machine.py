@@ -1,0 +1,73 @@
+"""What measured a result: the kernel, the processors, and the settings that change what networks do."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+# Of the initial namespace: those that every namespace shares, and those that a new one starts from.
+SYSCTLS = (
+    "kernel/sched_rt_runtime_us",
+    "net/core/bpf_jit_enable",
+    "net/core/default_qdisc",
+    "net/core/dev_weight",
+    "net/core/netdev_budget",
+    "net/core/netdev_budget_usecs",
+    "net/core/netdev_max_backlog",
+    "net/core/rmem_max",
+    "net/core/wmem_max",
+    "net/ipv4/tcp_available_congestion_control",
+    "net/ipv4/tcp_congestion_control",
+    "net/ipv4/tcp_ecn",
+    "net/ipv4/tcp_min_rtt_wlen",
+    "net/ipv4/tcp_rmem",
+    "net/ipv4/tcp_wmem",
+)
+CPU_MODEL = ("model name", "Model", "cpu model", "Hardware")  # in /proc/cpuinfo, by architecture
+
+
+def machine() -> dict[str, Any]:
+    """What ran this, JSON-able; None where the system does not tell."""
+    info = cpuinfo()
+    return {
+        "kernel": platform.release(),
+        "kernel_version": platform.version(),
+        "architecture": platform.machine(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "cpus_of_machine": os.cpu_count(),
+        "cpu_model": next((info[key] for key in CPU_MODEL if key in info), None),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "virtualization": virtualization(info),
+        "clocksource": _text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "python": platform.python_version(),
+        "sysctls": {name.replace("/", "."): _text(f"/proc/sys/{name}") for name in SYSCTLS},
+    }
+
+
+def cpuinfo() -> dict[str, str]:
+    """What /proc/cpuinfo says of the first processor, and of the machine."""
+    found: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            found.setdefault(key.strip(), value.strip())
+    return found
+
+
+def virtualization(info: dict[str, str]) -> str | None:
+    """What the machine is if it is not one of metal, as far as it tells: User-Mode Linux, or its firmware's name."""
+    if "User Mode Linux" in info.get("vendor_id", ""):
+        return "User-Mode Linux"
+    if "hypervisor" not in info.get("flags", "").split():
+        return None
+    return _text("/sys/class/dmi/id/product_name") or _text("/sys/hypervisor/type") or "unknown hypervisor"
+
+
+def _text(path: str) -> str | None:
+    """A file of one line, with its spaces made one each; None if it is not there or not for us to read."""
+    try:
+        return " ".join(Path(path).read_text().split())
+    except OSError:
+        return None
