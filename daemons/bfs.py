@@ -101,17 +101,14 @@ class Bfs:
     def _follow(self, events: Iterable[Event], now: float) -> list[Action]:
         """Tell the database what `events` say, the neighbours its digest, and do the rest."""
         actions: list[Action] = []
-        changed = False
         for event in events:
             if isinstance(event, NeighbourChanged):
-                changed = True
                 digest = self._neighbourhood.digest(event.hop)
                 actions += self._database.neighbour_changed(event.hop, event.up, digest, now)
             else:
                 actions.append(event)
         self._neighbourhood.set_digest(self._database.digest)
-        changed = changed or self._database.changes != self._computed
-        if changed and self._compute_s == inf:
+        if self._database.changes != self._computed and self._compute_s == inf:
             self._compute_s = max(now + self._hold_s, self._rested_s)
         return actions
 

@@ -110,6 +110,8 @@ class Fabric:
         self.counters = {"messages": 0, "bytes": 0, "deliveries": 0, "routes_set": 0}
         self.on_note: Callable[[float, int, str], None] | None = None
         self._views = schemes.views(topology, spec)
+        _, options = schemes.scheme(spec)
+        self._notice_s = (options["dead"] + 1) * options["hello_ms"] / 1000
         self._wire = wire or Wire()
         self._random = random
         if random is None and (self._wire.jitter_s or self._wire.loss_fraction or self._wire.duplicate_fraction):
@@ -194,17 +196,17 @@ class Fabric:
             self.run_for(every_s)
         return self.now
 
-    def run_until_quiet(self, quiet_s: float = 0.250, within_s: float = 10.0) -> float:
-        """Run until no route has been set for `quiet_s` and say when the last one was; TimeoutError if that never
-        comes.
+    def run_until_quiet(self, quiet_s: float | None = None, within_s: float = 60.0) -> float:
+        """Run until no route has been set for `quiet_s`, and say when the last one was; TimeoutError if it never ends.
 
-        With 30 ms hellos a silent failure is noticed well within the default.
+        By default as long as it takes to notice a silent failure, twice.
         """
+        quiet_s = self._notice_s * 2 if quiet_s is None else quiet_s
         begin = self.now
-        while self.now < max(self.changed_s, begin) + quiet_s:
+        while self.now < (quiet_from := max(self.changed_s, begin)) + quiet_s:
             if self.now > begin + within_s:
                 raise TimeoutError(f"routes still change after {within_s} s")
-            self.run_until(max(self.changed_s, begin) + quiet_s)
+            self.run_until(quiet_from + quiet_s)
         return self.changed_s
 
     def status(self, node: int) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Database:
     ports: by port, the neighbours there that are of the scope.
     incarnation: as in hello.py, below 2^63.
     scope: the origins that are kept; None for all.
-    changes: goes up by one whenever any origin's links do; what renews them does not count.
+    changes: goes up whenever our links or those of any origin change; what renews them does not count.
     phase_fraction: spreads the refreshes of nodes that were started together.
     """
 
@@ -85,11 +85,13 @@ class Database:
         """`hop`, of the scope or not, came up with this digest, or is up no longer."""
         (self._live.add if up else self._live.discard)(hop)
         self._stale = True
+        self.changes += 1
         self._told.pop(hop, None)
         self._differs_s.pop(hop, None)
         if up and self._is_neighbour(*hop):
             self._told[hop] = digest
-            self._differs_s[hop] = -inf  # nothing of ours is on its way to it
+            if digest != self.digest:
+                self._differs_s[hop] = -inf  # nothing of ours is on its way to it
         return self._turn(now)
 
     def heard_digest(self, hop: Hop, digest: int, now: float) -> list[Send]:
@@ -146,8 +148,8 @@ class Database:
         if held is None or sequence > held.sequence:
             self._counters["advertisements_new"] += 1
             self._keep(origin, Entry(sequence, heard.links, now + heard.lifetime_ms / 1000))
-            self._pass_on(origin, but=port)
-        if self.entries[origin].sequence == sequence:
+            self._pass_on(origin)
+        if self.entries[origin].sequence == sequence:  # everybody at that port has it
             self._pending[port].pop(origin, None)
 
     def _answer(self, summary: wire.Summary, port: int, now: float) -> list[Send]:
@@ -173,10 +175,9 @@ class Database:
             self.digest ^= mixed(origin, held.sequence)
         return held
 
-    def _pass_on(self, origin: int, but: int | None = None) -> None:
-        for port, pending in self._pending.items():
-            if port != but:
-                pending[origin] = None
+    def _pass_on(self, origin: int) -> None:
+        for pending in self._pending.values():
+            pending[origin] = None
 
     def _advertisements(self, origins: Iterable[int], now: float) -> list[wire.Advertisement]:
         """Those of `origins` that are still held and have time left."""

@@ -66,12 +66,16 @@ class Web:
                             self.do(other, heard)
 
     def agree(self):
-        """Whether all have the same entries, times aside."""
+        """Whether all have the same entries, times aside, and the digest of these."""
         said = [
             {origin: (entry.sequence, entry.links) for origin, entry in database.entries.items()}
             for database in self.nodes.values()
         ]
-        return all(one == said[0] for one in said) and len({database.digest for database in self.nodes.values()}) == 1
+        right = 0
+        for origin, (sequence, _) in said[0].items():
+            right ^= mixed(origin, sequence)
+        digests = {database.digest for database in self.nodes.values()}
+        return all(one == said[0] for one in said) and digests == {right}
 
 
 LINE = [(0, 1), (1, 2), (2, 3)]
@@ -194,8 +198,9 @@ def test_what_is_not_renewed_is_forgotten_by_all():
     assert 0 in web.nodes[3].entries
     web.run_for(1.0)
     assert all(0 not in web.nodes[node].entries for node in (1, 2, 3))
-    assert len({web.nodes[node].digest for node in (1, 2, 3)}) == 1
     assert sorted(web.nodes[3].entries) == [1, 2, 3], "the others have renewed theirs"
+    del web.nodes[0]
+    assert web.agree()
 
 
 def test_what_expires_is_not_brought_back_by_who_forgets_it_later():
@@ -207,6 +212,47 @@ def test_what_expires_is_not_brought_back_by_who_forgets_it_later():
     assert 77 in web.nodes[0].entries
     web.run_for(1.0)
     assert all(77 not in database.entries for database in web.nodes.values())
+
+
+def answers(database, summary):
+    """The origins that `database` sends when it hears `summary`."""
+    messages = [wire.decode(action.payload) for action in database.receive(summary, 0, 0.1)]
+    return [each.origin for message in messages for each in message.advertisements]
+
+
+def test_a_summary_is_answered_by_its_target_with_what_it_lacks():
+    database = Database(5, {0: (1, 2)}, incarnation=10)
+    database.start(0.0)
+    some = tuple(wire.Advertisement(origin, 7, 9000, ()) for origin in (1, 3, 4, 8))
+    database.receive(wire.LinkStates(1, some), 0, 0.05)
+    assert answers(database, wire.Summary(1, 5, 0, 9, ())) == [5, 1, 3, 4, 8]
+    assert answers(database, wire.Summary(1, 5, 3, 5, ())) == [5, 3, 4]
+    assert answers(database, wire.Summary(1, 5, 0, 9, ((1, 7), (3, 6), (4, 8), (5, 11)))) == [3, 8]
+    assert answers(database, wire.Summary(1, 2, 0, 9, ())) == []
+
+
+def test_a_short_difference_is_a_hello_that_comes_late():
+    database = Database(0, {0: (1,)}, incarnation=10)
+    database.start(0.0)
+    told = database.digest
+    (news,) = database.neighbour_changed(Hop(0, 1), True, told, 0.010)
+    assert isinstance(wire.decode(news.payload), wire.LinkStates)
+    assert database.digest != told
+    assert database.heard_digest(Hop(0, 1), database.digest, 0.040) == []
+    assert database.heard_digest(Hop(0, 1), told, 0.100) == database.tick(0.159) == []
+    (summary,) = database.tick(0.161)
+    assert wire.decode(summary.payload) == wire.Summary(0, 1, 0, 0xFFFFFFFF, ((0, 12),))
+    assert database.tick(0.200) == []
+    assert len(database.tick(0.222)) == 1
+
+
+def test_a_change_of_our_own_counts_before_it_is_advertised():
+    database = Database(0, {0: (1,)}, incarnation=10)
+    database.start(0.0)
+    before = database.changes
+    database.neighbour_changed(Hop(0, 1), True, 0, 0.0001)
+    database.neighbour_changed(Hop(0, 1), False, 0, 0.0002)
+    assert database.changes == before + 2
 
 
 def test_only_the_scope_is_kept_and_only_neighbours_are_believed():

@@ -3,6 +3,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,10 @@ def test_every_router_has_a_view_of_plain_numbers_and_a_protocol(spec, name):
         assert 0 < view.phase_fraction <= 1
         json.dumps(asdict(view))  # a number of an array library is not plain
         assert pickle.loads(pickle.dumps(view)) == view
-        assert protocol(view, 1).start(0.0) != []
+        made = protocol(view, 1)
+        assert made.start(0.0) != []
+        assert made.deadline <= 0.030
+        assert {"neighbours", "routes", "routes_lost", "hellos_sent"} <= set(json.loads(json.dumps(made.status())))
 
 
 @pytest.mark.parametrize("spec", NETWORKS)
@@ -94,6 +98,11 @@ def test_hellos_are_promised_by_both_sides_and_by_no_host(spec):
         if other in routers(topology)
     }
     assert set(pairs) == wired
+
+
+def test_ticks_are_spread_over_the_interval():
+    phases = sorted(view.phase_fraction for view in views(build("dcell:n=4,k=1"), "dr").values())
+    assert max(b - a for a, b in pairwise([0.0, *phases, 1.0])) < 2 / len(phases)
 
 
 @pytest.mark.parametrize("spec", NETWORKS)

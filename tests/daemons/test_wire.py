@@ -1,4 +1,5 @@
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -61,6 +62,11 @@ def test_what_is_cut_or_longer_is_garbage(message, data):
     for wrong in (cut, payload + b"\0"):
         with pytest.raises(Garbage):
             decode(wrong)
+
+
+def test_an_interval_of_nothing_is_garbage():
+    with pytest.raises(Garbage):
+        decode(encode(replace(HELLO, interval_ms=0)))
 
 
 def test_another_version_is_garbage_and_another_type_is_not_ours():
