@@ -78,12 +78,12 @@ class Fib:
 class Machine:
     """One node that routes: its protocol, its forwarding table, and what the outside did to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, incarnation: int = 0) -> None:
+        self.incarnation = incarnation  # of its last daemon
         self.protocol: RoutingProtocol | None = None  # None while it has no power
         self.fib = Fib()
         self.tick_s = inf  # when the tick event lies in the heap that counts
         self.unread: list[tuple[bytes, int, float]] = []  # payload, port, when it came
-        self.incarnation = 0
         self.stalled_s = -inf  # until when its process does not run
 
 
@@ -151,9 +151,9 @@ class Fabric:
         self._wires_changed(link, None if had_carrier else True)
 
     def kill(self, node: int) -> None:
-        """`node` loses power: it says nothing, forwards nothing, and forgets everything."""
-        machine = self._machines[node]
-        machine.protocol, machine.fib, machine.tick_s, machine.unread = None, Fib(), inf, []
+        """`node` loses power: it neither speaks nor forwards, and forgets everything.  Its links keep their carrier."""
+        incarnation = self._machines[node].incarnation
+        self._machines[node] = Machine(incarnation)
 
     def restart(self, node: int) -> None:
         """`node` runs a new daemon, with empty tables, in place of the one it had if any."""
