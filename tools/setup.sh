@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 # What weft runs on; iperf3, ping and the like are what it measures with; brctl is what Mininet's own bridges need, and
 # numpy what its `mn --custom` needs to read our topologies with the system's Python.
 packages="
-	make gcc libc6-dev clang libbpf-dev libbpf1
+	git make gcc libc6-dev clang libbpf-dev libbpf1
 	python3 python3-venv python3-numpy mininet bridge-utils
 	iproute2 ethtool kmod procps
 	iputils-ping iperf3 traceroute tcpdump

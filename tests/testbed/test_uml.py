@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -123,23 +124,23 @@ def test_a_command_has_its_folder_its_status_and_its_two_outputs(tmp_path, monke
 
 @boots
 @pytest.mark.kernel
-def test_root_is_not_needed(tmp_path):
+def test_root_is_not_needed():
     nobody = 65534
-    os.chown(tmp_path, nobody, nobody)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
     script = "id -u; ip netns add a && ip netns && touch mine"
     program = f"import sys; from testbed import uml; sys.exit(uml.run(['sh', '-c', '{script}']))"
-    done = subprocess.run(
-        ["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups", sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(uml.PROJECT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "0\na\n"), done.stderr
-    assert (tmp_path / "mine").stat().st_uid == nobody
+    with tempfile.TemporaryDirectory() as name:  # nobody may read, unlike root's folders
+        shutil.copytree(uml.HERE, Path(name, "testbed"), ignore=shutil.ignore_patterns("__pycache__", "bpf"))
+        os.chown(name, nobody, nobody)
+        done = subprocess.run(
+            ["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups", "/usr/bin/python3", "-c", program],
+            cwd=name,
+            env={"PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, "0\na\n"), done.stderr
+        assert Path(name, "mine").stat().st_uid == nobody
 
 
 @boots
