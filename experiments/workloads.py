@@ -1,6 +1,6 @@
 """Traffic from seeds: who sends how much to whom, and when.  Pure: a generator of random numbers is an argument.
 
-A flow of None bytes goes on until the measurement ends.  Hosts are numbered from 0.
+Hosts are numbered from 0.
 """
 
 from __future__ import annotations
@@ -13,18 +13,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from testbed.flows import Flow
 from topologies.spec import integer, parse, unknown
 
 PACKET_BYTES = 1460  # of payload, in which the published distributions count
-
-
-class Flow(NamedTuple):
-    """`size_bytes` of payload from host `src` to host `dst`, `at_s` after the beginning."""
-
-    at_s: float
-    src: int
-    dst: int
-    size_bytes: int | None
 
 
 def derangement(rng: Generator, hosts: int) -> NDArray[np.int64]:

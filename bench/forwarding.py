@@ -1,0 +1,155 @@
+"""What a hop costs: each scheme of the data plane beside the kernel's own IPv4 forwarding, in one run, on one core.
+
+Small UDP packets go from a host through a chain of switches to another, which drops them; sender, switches and receiver
+run on one processor, in the sender's time or in that of its ksoftirqd.  What a chain of nine switches takes more than a
+chain of one, by eight, is what a hop takes.  Variants take turns, and the least of several rounds counts, so that what
+else the machine does falls on all alike.  Where a scheme compares queues, it has four candidates.  Run as root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import socket
+import struct
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import numpy as np
+
+from bench.report import Line, show
+from testbed import netns, tc
+from testbed.dataplane import DataPlane
+from testbed.measured import netlink_of
+from testbed.network import Network
+from testbed.probe import Counters
+from topologies.address import FabricNaming, Prefix, Tier, dotted
+from topologies.graph import Topology, wire
+
+SHORT, LONG = 1, 9
+CANDIDATES = 4
+BATCH = 64
+PAYLOAD_BYTES = 18
+SCHEMES = ("dmodk", "vlb", "rps", "rr", "letflow", "micro", "drill:d=2,m=1", "ttc", "jsq")
+KERNEL = "kernel IPv4 forwarding"
+
+
+def chain(switches: int) -> Topology:
+    """Two hosts with a row of switches between them: port 0 leads towards the first, port 1 towards the second."""
+    naming = FabricNaming([2], [Tier("e", (switches,))])
+    s = np.arange(switches - 1)
+    ends = np.concatenate([wire(0, 0, 2, 0), wire(1, 0, 1 + switches, 1)])
+    row = wire(2 + s, 1, 3 + s, 0) if switches > 1 else np.zeros((0, 4), np.int64)
+    return Topology.wired("chain", {"n": switches}, naming, [ends, row], server_centric=False)
+
+
+class Sender:
+    """Sends from the first host of `network` to the second, a batch of messages in each system call."""
+
+    def __init__(self, network: Network) -> None:
+        with netns.inside(network.netns(0)):
+            self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        self.socket.connect((dotted(network.plan.address(1)), 9))
+        self._payload = ctypes.create_string_buffer(PAYLOAD_BYTES)
+        self._part = ctypes.create_string_buffer(struct.pack("@PN", ctypes.addressof(self._payload), PAYLOAD_BYTES))
+        header = struct.pack("@PIPNPNiI4x", 0, 0, ctypes.addressof(self._part), 1, 0, 0, 0, 0)  # struct mmsghdr
+        self._messages = ctypes.create_string_buffer(header * BATCH)
+        self.sent = 0
+
+    def send(self, count: int) -> int:
+        """Send about `count` packets; how many they were."""
+        before = self.sent
+        for _ in range(count // BATCH):
+            self.sent += max(0, netns.libc.sendmmsg(self.socket.fileno(), self._messages, BATCH, 0))
+        return self.sent - before
+
+
+def softirq_ns(cpu: int) -> int:
+    """Nanoseconds that ksoftirqd of a processor has run."""
+    for directory in Path("/proc").glob("[0-9]*"):
+        if (directory / "comm").read_text().strip() == f"ksoftirqd/{cpu}":
+            return int((directory / "schedstat").read_text().split()[0])
+    raise OSError(f"no ksoftirqd/{cpu}")
+
+
+def cost_ns(sender: Sender, packets: int, cpu: int) -> float:
+    """Processor time that a packet takes from end to end."""
+    sender.send(packets // 10)
+    softirq, began = softirq_ns(cpu), time.thread_time_ns()
+    sent = sender.send(packets)
+    return (time.thread_time_ns() - began + softirq_ns(cpu) - softirq) / sent
+
+
+class Chains:
+    """A short and a long chain, by the kernel alone or with the data plane."""
+
+    def __init__(self, stack: ExitStack, *, planes: bool) -> None:
+        self.networks = []
+        self.planes = []
+        for switches in (SHORT, LONG):
+            topology = chain(switches)
+            network = Network.create(topology, None, scheme="static")
+            stack.callback(network.down)
+            self.networks.append(network)
+            with closing(netlink_of(network, 1)) as sink:
+                sink.request(tc.blackhole(network.ifindex(1, 0), "h1-eth0"))
+            if planes:
+                plane = stack.enter_context(DataPlane.load(network, "rps"))
+                for node in plane.switches:
+                    plane.set_route(node, Prefix(network.plan.address(1), 32), [1] * CANDIDATES)
+                plane.attach()
+                self.planes.append(plane)
+        self.senders = [Sender(network) for network in self.networks]
+
+    def measure(self, packets: int, cpu: int) -> tuple[float, float]:
+        """Nanoseconds of processor time that a packet takes through the short chain and through the long one."""
+        short, long = self.senders
+        return cost_ns(short, packets, cpu), cost_ns(long, packets // 3, cpu)
+
+    def received(self) -> int:
+        """Packets that have arrived at the ends."""
+        found = 0
+        for network in self.networks:
+            with Counters(network) as counters:
+                found += counters.snapshot().ports[network.ifindex(1, 0)].received_packets
+        return found
+
+
+def costs(plain: Chains, ours: Chains, *, packets: int, rounds: int, cpu: int) -> dict[str, tuple[float, float]]:
+    """For each variant the least that a packet took through the short chain and through the long one."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in (KERNEL, *SCHEMES)}
+    for _ in range(rounds):
+        found[KERNEL].append(plain.measure(packets, cpu))
+        for spec in SCHEMES:
+            for plane in ours.planes:
+                plane.set_scheme(spec)
+            found[spec].append(ours.measure(packets, cpu))
+    return {name: (min(short for short, _ in all_), min(long for _, long in all_)) for name, all_ in found.items()}
+
+
+def main() -> None:
+    given = argparse.ArgumentParser(description=__doc__)
+    given.add_argument("--packets", type=int, default=60_000, help="in each measurement")
+    given.add_argument("--rounds", type=int, default=5)
+    options = given.parse_args()
+    cpu = max(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cpu})
+    with ExitStack() as stack:
+        plain, ours = Chains(stack, planes=False), Chains(stack, planes=True)
+        found = costs(plain, ours, packets=options.packets, rounds=options.rounds, cpu=cpu)
+        sent = sum(sender.sent for chains in (plain, ours) for sender in chains.senders)
+        arrived = plain.received() + ours.received()
+    hops = {name: (long - short) / (LONG - SHORT) for name, (short, long) in found.items()}
+    lines = [Line(f"{KERNEL}: a hop", hops[KERNEL], "ns")]
+    for spec in SCHEMES:
+        lines.append(Line(f"{spec}: a hop / the kernel's", hops[spec] / hops[KERNEL], "x", at_most=1.0))
+        lines.append(Line(f"{spec}: packets a second and core", 1e9 / hops[spec], "", at_least=1.5e6))
+    lines.append(Line("packets that arrived / sent", arrived / sent, "x", at_least=0.999))
+    show("A hop", lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Flows on real links: all bytes arrive, times are those of the links, deadlines hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from testbed import flows
+from testbed.flows import Flow
+from testbed.network import Network
+from topologies.link import LinkSpec, Mbps
+
+pytestmark = pytest.mark.kernel
+LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=100)
+
+
+def test_every_flow_of_many_arrives_whole(network: Callable[..., Network]) -> None:
+    net = network("star:n=4", LINK)
+    wanted = [Flow(i / 1000, i % 4, (i + 1 + i // 4 % 3) % 4, 1 + 977 * (i % 20)) for i in range(400)]
+    table = flows.run(net, wanted, deadline_s=60, congestion_control="reno")
+    assert [one.flow for one in table.results] == sorted(wanted)
+    assert [one.received_bytes for one in table.results] == [one.flow.size_bytes for one in table.results]
+    assert table.unfinished == 0
+    assert all(one.error is None and one.tcp and one.tcp.segments for one in table.results)
+    assert all(one.began_s >= one.flow.at_s for one in table.results)
+    assert table.congestion_control == "reno"
+    assert table.sysctls["tcp_sack"] == "1"
+
+
+def test_a_flow_takes_as_long_as_its_bytes_do(network: Callable[..., Network]) -> None:
+    net = network("star:n=2", LINK)
+    (one,) = flows.run(net, [Flow(0.0, 0, 1, 500_000)], deadline_s=30, congestion_control="reno").results
+    packets = -(-500_000 // 1448)
+    least_s = 8 * (500_000 + (packets - 20) * 66) / LINK.rate_bps  # a burst may go ahead of the rate
+    assert one.seconds is not None
+    assert one.seconds >= least_s
+
+
+def test_endless_flows_end_and_are_counted_from_the_warm_up(network: Callable[..., Network]) -> None:
+    net, called = network("star:n=3", LINK), []
+    wanted = [Flow(0.0, 0, 1, None), Flow(0.0, 1, 2, None)]
+    table = flows.run(
+        net, wanted, deadline_s=1.0, warm_up_s=0.5, congestion_control="reno", at_warm_up=lambda: called.append(1)
+    )
+    assert called == [1]
+    assert table.measured_s == pytest.approx(0.5, abs=0.01)
+    assert 0 < table.goodput_bps < 2.2 * LINK.rate_bps
+    assert all(one.ended_s is None and one.tcp for one in table.results)
+    assert table.unfinished == 0
+
+
+def test_a_deadline_ends_what_does_not_end(network: Callable[..., Network]) -> None:
+    net = network("star:n=2", LinkSpec(rate_bps=100_000, queue_packets=100))
+    table = flows.run(net, [Flow(0.0, 0, 1, 10_000_000)], deadline_s=0.5, congestion_control="reno")
+    assert table.unfinished == 1
+    assert table.results[0].received_bytes < 1_000_000
+
+
+def test_settings_reach_every_host(network: Callable[..., Network]) -> None:
+    net = network("star:n=3", LINK)
+    flows.tune(net, {"ipv4/tcp_min_rtt_wlen": "0", "ipv4/tcp_ecn": "1"})
+    for host in range(3):
+        found = flows.tcp_sysctls(net, host)
+        assert (found["tcp_min_rtt_wlen"], found["tcp_ecn"]) == ("0", "1")
+    with pytest.raises(OSError, match=r"sysctl net.ipv4.tcp_ecn=x"):
+        flows.tune(net, {"ipv4/tcp_ecn": "x"})
+
+
+@pytest.mark.parametrize(
+    ("flow", "control", "warm_up_s", "said"),
+    [
+        (Flow(0.0, 0, 0, 1), "reno", 0.0, "does not lead from one of 2 hosts to another"),
+        (Flow(0.0, 0, 2, 1), "reno", 0.0, "does not lead from one of 2 hosts to another"),
+        (Flow(0.0, 0, 1, 0), "reno", 0.0, "is empty"),
+        (Flow(0.0, 0, 1, 1), "tahoe", 0.0, "no congestion control tahoe"),
+        (Flow(0.0, 0, 1, 1), "reno", 2.0, "warm_up_s must lie between 0 and the deadline"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    network: Callable[..., Network], flow: Flow, control: str, warm_up_s: float, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        flows.run(network("star:n=2", None), [flow], deadline_s=1.0, congestion_control=control, warm_up_s=warm_up_s)
