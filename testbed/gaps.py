@@ -111,6 +111,11 @@ class GapMonitor:
     def close(self) -> None:
         self._object.close()
 
+    @property
+    def program_fd(self) -> int:
+        """The descriptor of the program that counts, for whoever asks what it costs."""
+        return self._object.program_fd("dequeue")
+
     def read(self) -> dict[int, Gaps]:
         """What was counted so far for each shaped port, by interface index."""
         found = {}
