@@ -38,7 +38,7 @@ WAIT_MS = (2.0, 10.0)
 # Of daemons' ticks, those late by more than the time between two: three in a row, and a neighbour is taken for dead.
 LATE_TICKS_PERCENT = (0.1, 1.0)
 STEAL_PERCENT = (1.0, 5.0)  # time that all of the emulation stood still, though its clocks went on
-PRESSURE_PERCENT = 50.0  # somebody waits for a processor half of the time, be it ours or not
+PRESSURE_PERCENT = 75.0  # somebody, ours or not, waits for a processor most of the time
 SQUEEZED_PER_S = 10.0  # each is up to 2 ms in which arriving packets wait though nothing is in their way
 
 

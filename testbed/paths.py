@@ -142,8 +142,6 @@ class Tracing(Volley[Walk]):
         probe.nodes.append(node)
         if returned:
             probe.reason = f"came back to {by}"
-        elif arrived and node != probe.dst:
-            probe.reason = f"{by} took it for its own"
         elif len(probe.nodes) > MOST_HOPS:
             probe.reason = f"{MOST_HOPS} hops were not enough"
         elif not arrived:
