@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import subprocess
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from testbed.doctor import probe
+from testbed.machine import machine
 
-def circumstances() -> dict[str, Any]:
-    """Commit, time and machine, JSON-able."""
+
+def circumstances(*, kernel: bool) -> dict[str, Any]:
+    """Commit, time and machine, JSON-able; with `kernel`, for runs on it, which of its features there are too."""
     commit, dirty = code()
+    features = {"features": {feature.name: feature.present for feature in probe()}} if kernel else {}
     return {
         "commit": commit,
         "dirty": dirty,
         "swept_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {
-            "kernel": platform.release(),
-            "architecture": platform.machine(),
-            "cpus": len(os.sched_getaffinity(0)),
-            "python": platform.python_version(),
-        },
+        "machine": machine(),
+        **features,
     }
 
 

@@ -67,9 +67,10 @@ def run(given: argparse.Namespace) -> int:
     store = Store(Path(given.results))
     ledger = Ledger(store.root / "ledger.sqlite")
     todo = runs if given.fresh else remaining(runs, store, ledger)
-    kernel = all(run.engine == "kernel" for run in todo)
-    with Bar(experiment.name, len(todo), ticking=kernel) as bar:
-        failures = sweep(experiment, todo, store, ledger, jobs=given.jobs, circumstances=circumstances(), watcher=bar)
+    engines_used = {run.engine for run in todo}
+    about = circumstances(kernel="kernel" in engines_used) if todo else {}
+    with Bar(experiment.name, len(todo), ticking=engines_used == {"kernel"}) as bar:
+        failures = sweep(experiment, todo, store, ledger, jobs=given.jobs, circumstances=about, watcher=bar)
     rows = store.rows(run for run in runs if run not in failures)
     if given.json:
         print(json.dumps(rows, indent=1))

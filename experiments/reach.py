@@ -22,13 +22,13 @@ TIMEOUT_S = 0.4
 
 
 def without_route(net: Measured) -> Pairs:
-    """The ordered pairs of servers between which a forwarding table on the way has no route."""
+    """The ordered pairs of servers between which a forwarding table on the way has no route, or routes that loop."""
     lost = set()
     with Fib(net) as fib:
         for src, dst in all_pairs(net):
             try:
                 fib_paths(fib, src, dst)
-            except OSError:
+            except (OSError, ValueError):  # no route; a loop, as routes are while they change
                 lost.add((src, dst))
     return lost
 

@@ -79,7 +79,7 @@ def find(routing: str, topology: Topology, src: int, dst: int, failed: Sequence[
     for node in (src, dst):
         if node >= topology.servers:
             raise ValueError(f"{topology.naming.name(node)} is a switch; paths lead from server to server")
-    return found.find(fail_links(topology, failed), src, dst)
+    return found.find(fail_links(topology, failed) if failed else topology, src, dst)
 
 
 def lost_pairs(routing: str, topology: Topology) -> Pairs:

@@ -156,8 +156,18 @@ def attempt(experiment: Experiment, store: Store, circumstances: Mapping[str, An
         wall_s = time.monotonic() - begin
         store.put(run, result, circumstances, wall_s)
     except Exception as error:
+        if stop := interrupt_behind(error):
+            raise stop from error
         return run, Failure(reason(error), traceback.format_exc()), time.monotonic() - begin
     return run, None, wall_s
+
+
+def interrupt_behind(error: BaseException) -> BaseException | None:
+    """The interrupt that `error` came in the way of: while a context is left, what it waits for may be gone already."""
+    before = error.__context__
+    while before and isinstance(before, Exception):
+        before = before.__context__
+    return before
 
 
 def reason(error: BaseException) -> str:

@@ -52,6 +52,8 @@ def test_first_light(tmp_path):
     about = json.loads(about.read_text())
     assert about["fidelity"] == about["fidelity_report"]["verdict"] == row["fidelity"]
     assert about["stages_s"]
+    assert about["features"]["htb"]
+    assert about["machine"]["kernel"] == os.uname().release
 
 
 @pytest.mark.kernel

@@ -97,16 +97,24 @@ def test_a_result_that_was_stored_just_before_a_kill_counts(store, ledger):
     assert ledger.states("quick") == {runs[0].id: "done"}
 
 
+def interrupt_while_leaving(run):
+    try:
+        return interrupt(run)
+    except KeyboardInterrupt:
+        raise RuntimeError("the helper died of the same Ctrl-C")  # noqa: B904  as leaving a context does
+
+
 def interrupt(run):
     if run.seed == 2:
         raise KeyboardInterrupt
     return quick.measure(run)
 
 
-def test_what_was_finished_before_an_interrupt_is_kept(store, ledger):
+@pytest.mark.parametrize("how", [interrupt, interrupt_while_leaving])
+def test_what_was_finished_before_an_interrupt_is_kept(store, ledger, how):
     runs = EXPERIMENT.runs({"scheme": "dr", "size": "1"}, seeds=4)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(runs, store, ledger, replace(EXPERIMENT, measure=interrupt))
+        carry_out(runs, store, ledger, replace(EXPERIMENT, measure=how))
     assert remaining(runs, store, ledger) == runs[2:]
 
 
