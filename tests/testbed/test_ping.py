@@ -77,7 +77,7 @@ def test_who_knows_no_way_says_so(network):
 
 @pytest.mark.kernel
 def test_probes_alone_overflow_no_queue(network):
-    """All pairs at once through queues of two packets; long ones, as a token bucket lets dozens of short ones through."""
+    """All pairs at once through queues of two packets; long ones, since a burst holds dozens of short ones."""
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=5 * Mbps, queue_packets=2))
     assert smallest_queue(net) == 2
     assert not ping(net, all_pairs(net), timeout_s=5, size_bytes=1400).lost
