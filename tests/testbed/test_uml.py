@@ -18,6 +18,8 @@ from typing import NamedTuple
 import pytest
 
 from testbed import uml
+from topologies.address import dotted
+from topologies.link import LinkSpec, Mbps
 
 boots = pytest.mark.skipif(not uml.installed(), reason=f"needs {uml.KERNEL}, of Debian's package user-mode-linux")
 
@@ -193,9 +195,20 @@ def cable() -> Iterator[tuple[str, str]]:
 def test_a_delay_is_never_early(cable):
     for name in cable:
         run(f"tc -n {name} qdisc add dev end root netem delay 20ms")
-    answer = run(f"ip netns exec {cable[0]} ping -c 20 -i 0.02 10.0.0.2")
-    quickest_ms = float(answer.split("min/avg/max/mdev = ")[1].split("/")[0])
-    assert 40 <= quickest_ms < 50
+    assert 40 <= quickest_ping_ms(cable[0], "10.0.0.2") < 50
+
+
+@pytest.mark.uml("sch_netem", "sch_tbf")
+def test_a_network_has_the_delay_of_its_links(network):
+    """There and back is over four of them."""
+    star = network("star:n=2", LinkSpec(rate_bps=20 * Mbps, queue_packets=250, delay_us=5000))
+    far = dotted(star.topology.naming.address(1))
+    assert 20 <= quickest_ping_ms(star.run.namespace("h0"), far) < 30
+
+
+def quickest_ping_ms(namespace: str, address: str) -> float:
+    answer = run(f"ip netns exec {namespace} ping -c 20 -i 0.02 {address}")
+    return float(answer.split("min/avg/max/mdev = ")[1].split("/")[0])
 
 
 @pytest.mark.uml("sch_red", "sch_tbf", "tcp_dctcp")
