@@ -124,8 +124,9 @@ def plot(table: Table, figure: Figure) -> None:
             x, y = ([row[key] for row in seen] for key in ("failed_links_fraction", f"lost_{engine}_fraction"))
             hollow = [figures.failed_fidelity(row) for row in seen]
             figures.marks(axes, x, y, look._replace(colour=colour), hollow)
-        counts = sorted({row["failed_links_fraction"] for row in rows})
-        means = [mean(r["lost_graph_fraction"] for r in rows if r["failed_links_fraction"] == n) for n in counts]
+        on_graph = {(row["failed_links_fraction"], row["seed"]): row["lost_graph_fraction"] for row in rows}
+        counts = sorted({count for count, _ in on_graph})
+        means = [mean(lost for (count, _), lost in on_graph.items() if count == one) for one in counts]
         axes.plot(counts, means, color=colour, label=f"{topology} {routing}" if several else topology)
     for engine, look in style.ENGINES.items():
         if any(f"lost_{engine}_fraction" in row for row in table):
