@@ -1,0 +1,337 @@
+"""A node's routing daemon: what its protocol decides, done on Linux.
+
+Routes stay in the kernel when their daemon ends, however it ends: the node goes on forwarding, and its neighbours find
+out by missing hellos.  A daemon that starts where another ran sets its routes over those it finds, and takes away what
+it did not set itself once it has converged, or after 5 s.
+
+A change that the kernel refuses is logged and counted, and the daemon goes on: most likely a device went down and the
+news of it is on its way.  A second later it reads the kernel's routes back and sets right what differs.
+
+A protocol that raises is at fault; its daemon logs the traceback and ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import time
+import traceback
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from daemons import schemes
+from daemons.protocol import Action, RoutingProtocol, Send, SetRoute
+from daemons.schemes import View
+from testbed import fib, netlink, netns
+from testbed.board import COLUMNS, LATENESS_US
+from testbed.desk import Lock, Log, Requests
+from testbed.site import Site
+from testbed.transport import ROUTINE, URGENT, Link
+
+TICKS, LATENESS, SENT, RECEIVED, WORST_LATE_US, LATE_TICKS = (
+    COLUMNS[name] for name in ("ticks", "lateness", "sent", "received", "worst_late_us", "late_ticks")
+)
+SWEEP_S = 5.0
+REPAIR_S = 1.0
+LINK_GROUP = 1
+IFINFO = struct.Struct("=BxHiII")
+IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
+ROUTES_LOGGED = 4  # of those that changed at once, by name
+
+
+class Daemon:
+    """The daemon of one node, served by this process (see loop.py).
+
+    deadline: call tick() no later than this, on the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        site: Site,
+        protocol: RoutingProtocol,
+        hears: Collection[int],
+        cells: memoryview,
+        interval_s: float,
+    ) -> None:
+        """Open what the daemon needs in the node's namespace.
+
+        hears: the ports at which the protocol speaks and listens.
+        cells: its row of the board.
+        interval_s: a tick that is later than this counts as late.
+        Raises ValueError if the node has a daemon already.
+        """
+        self.site = site
+        self.protocol = protocol
+        self.deadline = inf
+        self.closed = False
+        self.received = 0
+        self._cells = cells
+        self._interval_s = interval_s
+        self._sent = self._losses = self._worst_late_us = 0
+        self._converged = False
+        self._dropped: Counter[str] = Counter()
+        self._pending: list[SetRoute] = []
+        self._news = False
+        self._reconcile_at = inf
+        self._inherited = False  # routes of another daemon, maybe
+        self._port_of = {interface.ifindex: port for port, interface in site.ports.items()}
+        self._carrier = dict.fromkeys(site.ports, True)
+        with ExitStack() as opened:
+            self._lock = opened.enter_context(closing(Lock(directory, site.name)))
+            self._log = opened.enter_context(closing(Log(directory, site.name)))
+            with _inside(site):
+                self.links = {port: opened.enter_context(closing(Link(site.ports[port].dev))) for port in hears}
+                self.link_events = opened.enter_context(closing(netlink.Socket(groups=LINK_GROUP)))
+                self._netlink = opened.enter_context(closing(netlink.Socket()))
+            self.requests = opened.enter_context(closing(Requests(directory, site.name)))
+            self.fib = fib.Fib(self._netlink, site)
+            self._opened = opened.pop_all()
+
+    @classmethod
+    def of(cls, directory: Path, site: Site, view: View, cells: memoryview) -> Daemon:
+        """The daemon that routes by `view`; ValueError if the node has one already."""
+        protocol = schemes.protocol(view, time.time_ns())
+        return cls(directory, site, protocol, dict(view.ports), cells, view.options["hello_ms"] / 1000)
+
+    def descriptors(self) -> list[int]:
+        """All that it has open."""
+        return [handle.fileno() for handle in self._handles()]
+
+    def disown(self) -> None:
+        """Another process, forked from this one, has it now: let go of everything, and take nothing away."""
+        self.closed = True
+        for handle in self._handles():
+            os.close(handle.detach())
+        self._opened.pop_all()
+
+    def _handles(self) -> list[Lock | Log | socket.socket]:
+        heard = [ear for link in self.links.values() for ear in (link.urgent, link.routine)]
+        return [self._lock, self._log, *heard, self.link_events.socket, self._netlink.socket, self.requests.socket]
+
+    def close(self, why: str) -> None:
+        """Let go of everything; the routes stay."""
+        self.closed = True
+        self._log.write(f"ended: {why}; its routes stay")
+        self._set(pid=0, converged=0)
+        self._opened.close()
+
+    def start(self, now: float) -> None:
+        """Let the protocol begin, in this process."""
+        self._lock.sign()
+        self._cells[:] = memoryview(bytes(self._cells.nbytes)).cast("Q")
+        real_time = os.sched_getscheduler(0) == os.SCHED_FIFO
+        self._set(pid=os.getpid(), began_ns=int(now * 1e9), real_time=real_time)
+        found = fib.routes(self._netlink)
+        if found:
+            self._inherited = True
+            self._reconcile_at = now + SWEEP_S
+        priority = "real-time priority" if real_time else "no real-time priority: other processes may delay its hellos"
+        self._log.write(f"began: process {os.getpid()}, {priority}, {len(found)} routes of a daemon before it")
+        self.perform(self.protocol.start(now))
+        self._look_at_links(now)
+        self._news = True
+        self.finish(now)
+
+    def perform(self, actions: Sequence[Action]) -> None:
+        """Do `actions`, in order; routes may wait for finish() while nothing is said."""
+        for action in actions:
+            if isinstance(action, Send):
+                if self._pending:
+                    self._set_routes()
+                try:
+                    self.links[action.port].sendto(action.payload, ROUTINE if action.routine else URGENT)
+                    self._sent += 1
+                except OSError as error:
+                    self._drop(error)
+            elif isinstance(action, SetRoute):
+                self._pending.append(action)
+            else:
+                self._log.write(action.text)
+                self._news = True
+
+    def _drop(self, error: OSError) -> None:
+        """A packet that cannot leave is lost, as it might be on the wire; most often its device is down, which is no
+        error and told separately."""
+        why = errno.errorcode.get(error.errno or 0, str(error))
+        if why not in self._dropped:
+            self._log.write(f"packets dropped on sending: {error.strerror}")
+        self._dropped[why] += 1
+        self._set(dropped=self._dropped.total())
+
+    def _set_routes(self) -> None:
+        changes, self._pending = self._pending, []
+        self._news = True
+        try:
+            self.fib.set(changes)
+        except netlink.NetlinkError as error:
+            self._refused(error)
+        shown = ", ".join(
+            f"{change.prefix} "
+            + (" ".join(f"via {self.site.ports[hop.port].dev}" for hop in change.hops) or "to nobody")
+            for change in changes[:ROUTES_LOGGED]
+        )
+        more = len(changes) - ROUTES_LOGGED
+        self._log.write(f"routes: {shown}" + (f" and {more} more" if more > 0 else ""))
+
+    def _refused(self, error: netlink.NetlinkError) -> None:
+        self._cells[COLUMNS["netlink_errors"]] += 1
+        self._reconcile_at = min(self._reconcile_at, time.monotonic() + REPAIR_S)
+        self._log.write(f"refused by the kernel: {error}")
+
+    def finish(self, now: float) -> None:
+        """The end of a turn: what waited is done, what changed is shown."""
+        if self._pending:
+            self._set_routes()
+        if self._news:
+            self._show(now)
+        deadline = self.protocol.deadline
+        self.deadline = deadline if deadline < self._reconcile_at else self._reconcile_at
+
+    def _show(self, now: float) -> None:
+        """Put on the board what changes seldom."""
+        self._news = False
+        told = self.protocol.status()
+        neighbours = told.get("neighbours", [])
+        losses = told.get("downs", 0)
+        self._set(
+            neighbours_expected=len(neighbours),
+            neighbours_up=sum(1 for each in neighbours if each["state"] == "up"),
+            routes=self.fib.installed(),
+            losses=losses,
+            changed_ns=int(now * 1e9),
+        )
+        if losses != self._losses:
+            self._losses = losses
+            self._set(lost_ns=int(now * 1e9))
+        self._look_whether_converged(now)
+
+    def _look_whether_converged(self, now: float) -> None:
+        converged = self.protocol.converged()
+        if converged != self._converged:
+            self._converged = converged
+            self._set(converged=converged)
+            self._log.write("converged" if converged else "not converged any more")
+        if converged and self._inherited:
+            self._reconcile_at = now
+
+    def _set(self, **values: int) -> None:
+        for name, value in values.items():
+            self._cells[COLUMNS[name]] = value
+
+    def tick(self, now: float) -> None:
+        """The deadline has passed."""
+        cells, late_s = self._cells, now - self.deadline
+        late_us = int(late_s * 1e6)
+        cells[TICKS] += 1
+        cells[LATENESS + bisect_left(LATENESS_US, late_us)] += 1
+        if late_us > self._worst_late_us:
+            cells[WORST_LATE_US] = self._worst_late_us = late_us
+        if late_s > self._interval_s:
+            cells[LATE_TICKS] += 1
+        self.perform(self.protocol.tick(now))
+        cells[SENT] = self._sent
+        cells[RECEIVED] = self.received
+        if now >= self._reconcile_at:
+            self._reconcile(now)
+        if not self._converged:
+            self._look_whether_converged(now)
+
+    def _reconcile(self, now: float) -> None:
+        self._reconcile_at, self._inherited = inf, False
+        try:
+            changed = self.fib.reconcile()
+        except netlink.NetlinkError as error:
+            self._refused(error)
+        else:
+            if changed:
+                self._log.write(f"routes set right: {'; '.join(message.command for message in changed)}")
+
+    def read_link_events(self, now: float) -> None:
+        """Devices went up or down, or their carriers."""
+        try:
+            data = self.link_events.socket.recv(1 << 16, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            # Some were lost.  What they would have told is read back, routes that went with a device among it.
+            self._look_at_links(now)
+            self._reconcile_at = now
+        else:
+            for kind, _, _, body in netlink.split(data):
+                if kind in (netlink.RTM_NEWLINK, netlink.RTM_DELLINK):
+                    self._link_told(kind, body, now)
+
+    def _look_at_links(self, now: float) -> None:
+        for body in self._netlink.dump(netlink.RTM_GETLINK, IFINFO.pack(0, 0, 0, 0, 0)):
+            self._link_told(netlink.RTM_NEWLINK, body, now)
+
+    def _link_told(self, kind: int, body: bytes, now: float) -> None:
+        _, _, ifindex, flags, _ = IFINFO.unpack_from(body)
+        port = self._port_of.get(ifindex)
+        if port is None:
+            return
+        present = kind == netlink.RTM_NEWLINK and flags & IFF_UP
+        if not present:
+            self.fib.device_down(port)
+        up = bool(present and flags & IFF_LOWER_UP)
+        if up != self._carrier[port]:
+            self._carrier[port] = up
+            self._log.write(f"port {port}: carrier {'up' if up else 'down'}")
+            self._news = True
+            self.perform(self.protocol.link_changed(port, up, now))
+
+    def read_request(self) -> bool:
+        """Answer who asks for the status; False if the daemon is asked to end."""
+        if not (read := self.requests.read()):
+            return True
+        asked, who = read
+        self.requests.answer(who, self.status() if asked == "status" else {})
+        return asked != "stop"
+
+    def status(self) -> dict[str, Any]:
+        """All that the daemon knows, JSON-able."""
+        count = {name: int(self._cells[at]) for name, at in COLUMNS.items() if name != "lateness"}
+        lateness = [int(ticks) for ticks in self._cells[LATENESS:]]
+        return {
+            "node": self.site.name,
+            **count,
+            "converged": bool(count["converged"]),
+            "real_time": bool(count["real_time"]),
+            "sent": self._sent,
+            "received": self.received,
+            "dropped": dict(self._dropped),
+            "lateness": {
+                f"<={us}us" if us else f">{LATENESS_US[-1]}us": ticks
+                for us, ticks in zip((*LATENESS_US, 0), lateness, strict=True)
+            },
+            "carrier": {self.site.ports[port].dev: up for port, up in self._carrier.items()},
+            "kernel_routes": {
+                str(prefix): [self.site.ports[hop.port].dev for hop in hops] for prefix, hops in self.fib.wanted.items()
+            },
+            "protocol": self.protocol.status(),
+        }
+
+    def log_exception(self) -> None:
+        """Log what is being handled."""
+        self._log.write(traceback.format_exc().rstrip())
+
+
+@contextmanager
+def _inside(site: Site) -> Iterator[None]:
+    """Within the node's namespace."""
+    fd = os.open(netns.NAMES / site.namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with netns.inside(fd):
+            yield
+    finally:
+        os.close(fd)

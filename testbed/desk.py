@@ -1,0 +1,144 @@
+"""A daemon's place in its run's directory: its log, its lock, and the socket at which it can be asked.
+
+<node>.lock is held as long as the daemon runs, so that a node has one at most; <node>.sock takes the datagrams `status`
+and `stop`; log/<node>.log is for people.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+REPLY_BYTES = 1 << 20
+SO_SNDBUFFORCE = 32
+MODE = 0o644
+PID_BYTES = 16
+
+
+class Descriptor:
+    """Something open that has no object of its own in Python, with the face of a socket."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def detach(self) -> int:
+        """The descriptor, from now on the caller's to close."""
+        return self._fd
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Log(Descriptor):
+    """Lines of one node: wall clock, monotonic clock in seconds, what happened."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        (directory / "log").mkdir(exist_ok=True)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        super().__init__(os.open(directory / "log" / f"{name}.log", flags, MODE))
+
+    def write(self, text: str) -> None:
+        """Add a line, or the lines of a traceback."""
+        wall = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(wall)) + f".{int(wall % 1 * 1e6):06}"
+        os.write(self._fd, f"{stamp} {time.monotonic():.6f} {text}\n".encode())
+
+
+class Lock(Descriptor):
+    """The right to be the daemon of a node."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """Take it; ValueError if another process has it."""
+        super().__init__(os.open(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE))
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(self._fd, PID_BYTES, 0).decode().strip()
+            os.close(self._fd)
+            raise ValueError(
+                f"{name} has a daemon already, process {pid}; end it with `weft daemon --stop --node {name}`"
+            ) from None
+        self.sign()
+
+    def sign(self) -> None:
+        """Say that this process has it."""
+        os.pwrite(self._fd, f"{os.getpid():<{PID_BYTES}}".encode(), 0)
+
+
+def holder(directory: Path, name: str) -> int | None:
+    """The process that is the daemon of the node called `name`, None if there is none."""
+    with suppress(FileNotFoundError), open(directory / f"{name}.lock") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(file.read())
+    return None
+
+
+def wait_until_ended(directory: Path, name: str, timeout_s: float = 5.0) -> None:
+    """Return when the node has no daemon; TimeoutError names the process that does not end."""
+    end = time.monotonic() + timeout_s
+    while pid := holder(directory, name):
+        if time.monotonic() > end:
+            raise TimeoutError(f"the daemon of {name}, process {pid}, has not ended after {timeout_s:g} s")
+        time.sleep(0.002)
+
+
+class Requests:
+    """The socket at which a daemon can be asked."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """Open it; the caller holds the node's lock, so that what is there already is of a dead daemon."""
+        self._path = directory / f"{name}.sock"
+        self._path.unlink(missing_ok=True)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, REPLY_BYTES)
+        self.socket.bind(str(self._path))
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def read(self) -> tuple[str, str] | None:
+        """What is asked, and whom to answer."""
+        with suppress(BlockingIOError):
+            asked, who = self.socket.recvfrom(64)
+            return asked.decode(errors="replace"), who
+        return None
+
+    def answer(self, who: str, told: dict[str, Any]) -> None:
+        with suppress(OSError):  # who asked has gone, or does not read
+            self.socket.sendto(json.dumps(told).encode(), who)
+
+    def close(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self.socket.close()
+
+
+def ask(directory: Path, name: str, what: str, timeout_s: float = 2.0) -> dict[str, Any]:
+    """What the daemon of the node called `name` answers to `status` or `stop`.
+
+    Raises ValueError if it has none, TimeoutError if it does not answer.
+    """
+    own = directory / f"{name}.ask.{os.getpid()}.{time.monotonic_ns()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as asking:
+        asking.settimeout(timeout_s)
+        try:
+            asking.bind(str(own))
+            asking.sendto(what.encode(), str(directory / f"{name}.sock"))
+            told: dict[str, Any] = json.loads(asking.recv(REPLY_BYTES))
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise ValueError(f"{name} has no daemon") from None
+        except TimeoutError:
+            raise TimeoutError(f"the daemon of {name} does not answer") from None
+        finally:
+            own.unlink(missing_ok=True)
+    return told

@@ -1,0 +1,143 @@
+"""The loop that carries daemons: one process, one epoll, one node or many.
+
+A turn is one instant: wait until a daemon's deadline or until something urgent can be read; read the clock; take news
+of devices; hand every packet that is queued to its daemon, in order of arrival and with the time of it; then tick those
+whose deadline has passed.  Packets that came before the tick are thereby always heard before it, however long the
+process was kept from running.
+
+Several daemons in one process wait for a common clock of 2 ms: what fills their sockets together is then read together.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Collection, Sequence
+from fcntl import ioctl
+from math import ceil, inf
+from time import monotonic, time
+
+from daemons.protocol import Action
+from testbed.daemon import Daemon
+from testbed.transport import PAYLOAD_BYTES, SIOCGSTAMPNS, TIMESPEC
+
+Receive = Callable[[bytes, int, float], Sequence[Action]]
+timespec = TIMESPEC.unpack
+COMMON_CLOCK_S = 0.002
+ROUNDS = 64  # of reading in a turn, lest a flood keep a daemon from ticking
+
+
+class Loop:
+    """Serves its daemons until each has been asked to end or has failed."""
+
+    def __init__(self, daemons: Collection[Daemon]) -> None:
+        self.failed = 0
+        self._daemons: list[Daemon] = []
+        self._wake, self._queued = select.epoll(), select.epoll()
+        self._ears: dict[int, tuple[Callable[[int], bytes], Daemon, int, Receive]] = {}
+        self._handlers: dict[int, tuple[Daemon, Callable[[float], None]]] = {}
+        self._before = monotonic()
+        self._stamp = bytearray(TIMESPEC.size)
+        for daemon in daemons:
+            self._add(daemon)
+
+    def _add(self, daemon: Daemon) -> None:
+        self._daemons.append(daemon)
+        for port, link in daemon.links.items():
+            for ear in (link.urgent, link.routine):
+                self._ears[ear.fileno()] = (ear.recv, daemon, port, daemon.protocol.receive)
+                self._queued.register(ear, select.EPOLLIN)
+            self._wake.register(link.urgent, select.EPOLLIN)
+        for source, handler in (
+            (daemon.link_events, daemon.read_link_events),
+            (daemon.requests, lambda now: self._answer(daemon)),
+        ):
+            self._handlers[source.fileno()] = (daemon, handler)
+            self._wake.register(source, select.EPOLLIN)
+
+    def _drop(self, daemon: Daemon, why: str) -> None:
+        """Closing a descriptor takes it out of every epoll."""
+        self._daemons.remove(daemon)
+        self._ears = {fd: ear for fd, ear in self._ears.items() if ear[1] is not daemon}
+        self._handlers = {fd: entry for fd, entry in self._handlers.items() if entry[0] is not daemon}
+        daemon.close(why)
+
+    def _answer(self, daemon: Daemon) -> None:
+        if not daemon.read_request():
+            self._drop(daemon, "asked to")
+
+    def _do(self, daemon: Daemon, work: Callable[..., None], *given: object) -> None:
+        """Do what ends this daemon if it raises; the others go on."""
+        try:
+            work(*given)
+        except Exception:
+            self._fail(daemon)
+
+    def _fail(self, daemon: Daemon) -> None:
+        self.failed += 1
+        daemon.log_exception()
+        self._drop(daemon, "it failed")
+
+    def run(self) -> None:
+        """Start the daemons, and serve them until none is left; what ends it from outside ends all of them."""
+        try:
+            now = monotonic()
+            for daemon in list(self._daemons):
+                self._do(daemon, daemon.start, now)
+            while self._daemons:
+                self._turn()
+        finally:
+            for daemon in list(self._daemons):
+                self._drop(daemon, "its process ends")
+
+    def _turn(self) -> None:
+        deadline = min([daemon.deadline for daemon in self._daemons])
+        if len(self._daemons) > 1 and deadline < inf:
+            deadline = ceil(deadline / COMMON_CLOCK_S) * COMMON_CLOCK_S
+        woken = self._wake.poll(max(0.0, deadline - monotonic()) if deadline < inf else None)
+        now = monotonic()
+        touched: set[Daemon] = set()
+        for fd, _ in woken:
+            if fd in self._handlers:
+                daemon, handler = self._handlers[fd]
+                touched.add(daemon)
+                self._do(daemon, handler, now)
+        self._hear(now, touched)
+        for daemon in [daemon for daemon in self._daemons if daemon.deadline <= now]:
+            touched.add(daemon)
+            self._do(daemon, daemon.tick, now)
+        for daemon in touched:
+            if not daemon.closed:
+                self._do(daemon, daemon.finish, now)
+
+    def _hear(self, now: float, touched: set[Daemon]) -> None:
+        """Hand over what came before `now`.  Written for speed: nearly all of a daemon's time goes by here."""
+        heard: list[tuple[float, int, bytes]] = []
+        queued, ears, stamp, unix_s = self._queued.poll, self._ears, self._stamp, time() - now
+        for _ in range(ROUNDS):
+            ready = queued(0)
+            if not ready:
+                break
+            for fd, _ in ready:
+                try:
+                    payload = ears[fd][0](PAYLOAD_BYTES)
+                except BlockingIOError:  # epoll counted one whose checksum was wrong
+                    continue
+                ioctl(fd, SIOCGSTAMPNS, stamp)
+                seconds, ns = timespec(stamp)
+                heard.append((seconds - unix_s + ns * 1e-9, fd, payload))
+        heard.sort()
+        earliest, self._before = self._before, now
+        for at, fd, payload in heard:
+            _, daemon, port, receive = ears[fd]
+            if daemon.closed:
+                continue
+            touched.add(daemon)
+            daemon.received += 1
+            # Two clocks were compared, and one of them may have been set meanwhile.
+            at = earliest if at < earliest else now if at > now else at
+            try:
+                actions = receive(payload, port, at)
+                if actions:
+                    daemon.perform(actions)
+            except Exception:
+                self._fail(daemon)

@@ -1,0 +1,263 @@
+"""The parent of a run's daemons: python -m testbed.supervisor DIRECTORY PROCESSES OWNER, started by control.launch().
+
+A fresh interpreter that has imported no more than daemons need forks PROCESSES that share the nodes (0: one for each
+node), and starts and ends daemons on request.  A daemon that dies stays dead until somebody starts it again; how it
+ended is in log/supervisor.log.
+
+Nobody outlives the run unnoticed: the daemons die with the supervisor (PDEATHSIG), the supervisor ends with the process
+OWNER (0: with nobody), and all of them carry the run's id in their environment, by which cleaning up finds them.
+
+Requests are lines of JSON on the stream socket daemons.sock: ["start", NODE], ["stop", NODE], ["kill", NODE], ["list"].
+So are the answers, {"error": text} when it cannot be done.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed import desk, netns, site
+from testbed.board import COLUMNS, FILE, Board
+from testbed.daemon import Daemon
+from testbed.loop import Loop
+
+SOCKET = "daemons.sock"
+READY = b"ready"
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+REAL_TIME_PRIORITY = 10
+DESCRIPTORS_PER_NODE = 64
+START_S, STOP_S = 30.0, 5.0
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serve until SIGTERM, or until the owner ends."""
+    directory, processes, owner = argv
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    supervisor = Supervisor(Path(directory), int(processes), int(owner))
+    try:
+        supervisor.start_all()
+        print(READY.decode(), flush=True)
+        supervisor.serve()
+    except (ValueError, OSError) as error:
+        sys.exit(f"{error}")
+    finally:
+        supervisor.end_all()
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process that serves daemons, and a descriptor that tells when it has ended."""
+
+    pid: int
+    fd: int
+    nodes: tuple[int, ...]
+
+
+class Supervisor:
+    """The parent of the daemons of the run in `directory`."""
+
+    def __init__(self, directory: Path, processes: int, owner: int) -> None:
+        self._directory = directory
+        self._daemons = site.read(directory)
+        self._board = Board(directory / FILE)
+        self._log = desk.Log(directory, "supervisor")
+        self._processes = processes
+        self._children: dict[int, Child] = {}  # by descriptor
+        self._ended: dict[int, str] = {}  # node -> how its last daemon did
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self._server.bind(str(directory / SOCKET))
+        self._server.listen()
+        self._owner = os.pidfd_open(owner) if owner else -1
+        self._poll = select.epoll()
+        for fd in (self._server.fileno(), *([self._owner] if owner else [])):
+            self._poll.register(fd, select.EPOLLIN)
+
+    def start_all(self) -> None:
+        """Start every daemon of the run; ValueError or OSError says what keeps one from starting."""
+        nodes = list(self._daemons.sites)
+        needed = 100 + DESCRIPTORS_PER_NODE * len(nodes)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(needed, limits[0]), max(needed, limits[1])))
+        # Everything that is done once is done here, before there are children: a child's own memory is what it writes
+        # to, and opening sockets alone writes, object by object, to more than a megabyte of what Python shares.
+        made = [self._make(node) for node in nodes]
+        gc.collect()
+        gc.freeze()  # nor do children look for garbage in what they share
+        count = self._processes or len(nodes) or 1
+        children = [self._fork(made[i::count]) for i in range(min(count, len(nodes)))]
+        for daemon in made:
+            daemon.disown()
+        for child in children:
+            self._wait_until_started(child)
+
+    def _make(self, node: int) -> Daemon:
+        return Daemon.of(self._directory, self._daemons.sites[node], self._daemons.views[node], self._board.cells(node))
+
+    def _fork(self, daemons: Sequence[Daemon]) -> Child:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                close_all_but([0, 1, 2, *(fd for daemon in daemons for fd in daemon.descriptors())])
+                status = carry(daemons, parent)
+            except SystemExit:
+                status = 0
+            except Exception:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        child = Child(pid, os.pidfd_open(pid), tuple(daemon.site.node for daemon in daemons))
+        self._children[child.fd] = child
+        self._poll.register(child.fd, select.EPOLLIN)
+        return child
+
+    def _wait_until_started(self, child: Child) -> None:
+        ended = select.poll()
+        ended.register(child.fd, select.POLLIN)
+        end = time.monotonic() + START_S
+        while not all(self._board.cells(node)[COLUMNS["pid"]] == child.pid for node in child.nodes):
+            if ended.poll(1):
+                raise OSError(f"process {child.pid} of {self._names(child)} died before it had started")
+            if time.monotonic() > end:
+                raise TimeoutError(f"process {child.pid} of {self._names(child)} has not started after {START_S:g} s")
+
+    def _names(self, child: Child) -> str:
+        return ", ".join(self._daemons.sites[node].name for node in child.nodes)
+
+    def serve(self) -> None:
+        """Answer requests and bury the dead until the owner ends."""
+        while True:
+            for fd, _ in self._poll.poll():
+                if fd in self._children:
+                    self._bury(self._children[fd])
+                elif fd == self._owner:
+                    return
+                else:
+                    self._answer()
+
+    def _bury(self, child: Child) -> None:
+        """`child` has ended."""
+        result = os.waitid(os.P_PIDFD, child.fd, os.WEXITED)
+        assert result is not None
+        status = result.si_status
+        how = f"exit status {status}" if result.si_code == os.CLD_EXITED else signal.Signals(status).name
+        del self._children[child.fd]
+        os.close(child.fd)
+        for node in child.nodes:
+            self._ended[node] = how
+            self._clear(node, child.pid)
+        self._log.write(f"process {child.pid} of {self._names(child)} has ended: {how}")
+
+    def _clear(self, node: int, pid: int) -> None:
+        """Show on the board that `pid` serves `node` no more."""
+        cells = self._board.cells(node)
+        if cells[COLUMNS["pid"]] == pid:
+            cells[COLUMNS["pid"]] = cells[COLUMNS["converged"]] = 0
+
+    def _answer(self) -> None:
+        connection, _ = self._server.accept()
+        with connection, suppress(OSError):  # who asked has gone
+            connection.settimeout(1.0)
+            with connection.makefile("rw") as stream:
+                told = self._do(stream.readline())
+                stream.write(json.dumps(told) + "\n")
+
+    def _do(self, line: str) -> dict[str, Any]:
+        commands: dict[str, Callable[..., dict[str, Any]]] = {
+            "start": self._start,
+            "stop": self._stop,
+            "kill": self._kill,
+            "list": self._list,
+        }
+        try:
+            command, *arguments = json.loads(line)
+            return commands[command](*arguments)
+        except (ValueError, OSError) as error:
+            return {"error": str(error)}
+        except (KeyError, TypeError):
+            return {"error": f'{line.strip()} is no request; write ["start", NODE], or stop, kill or list'}
+
+    def _start(self, name: str) -> dict[str, Any]:
+        daemon = self._make(self._daemons.node(name))
+        child = self._fork([daemon])
+        daemon.disown()
+        self._wait_until_started(child)
+        return {"pid": child.pid}
+
+    def _stop(self, name: str) -> dict[str, Any]:
+        self._daemons.node(name)
+        desk.ask(self._directory, name, "stop")
+        desk.wait_until_ended(self._directory, name, STOP_S)
+        return {}
+
+    def _kill(self, name: str) -> dict[str, Any]:
+        """A daemon that shares its process with others is only dropped, which their neighbours cannot tell."""
+        node = self._daemons.node(name)
+        pid = desk.holder(self._directory, name)
+        if pid is None:
+            raise ValueError(f"{name} has no daemon")
+        if any(child.pid == pid and len(child.nodes) > 1 for child in self._children.values()):
+            return self._stop(name)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        desk.wait_until_ended(self._directory, name, STOP_S)
+        self._clear(node, pid)
+        return {}
+
+    def _list(self) -> dict[str, Any]:
+        return {
+            at.name: {"pid": desk.holder(self._directory, at.name), "ended": self._ended.get(node)}
+            for node, at in self._daemons.sites.items()
+        }
+
+    def end_all(self) -> None:
+        """Ask the children to end, and see to it that they do."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for child in self._children.values():
+                signal.pidfd_send_signal(child.fd, number)
+            end = time.monotonic() + STOP_S
+            while self._children and time.monotonic() < end:
+                for fd, _ in self._poll.poll(max(0.0, end - time.monotonic())):
+                    if fd in self._children:
+                        self._bury(self._children[fd])
+
+
+def carry(daemons: Sequence[Daemon], parent: int) -> int:
+    """In a process of their own: serve `daemons` until they end; the exit status."""
+    if netns.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) or os.getppid() != parent:
+        return 1
+    with suppress(PermissionError):  # the board tells whether there is real-time priority
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
+    more = f" +{len(daemons) - 1}" if len(daemons) > 1 else ""
+    netns.libc.prctl(PR_SET_NAME, f"weft {daemons[0].site.name}{more}".encode())
+    loop = Loop(daemons)
+    loop.run()
+    return 1 if loop.failed else 0
+
+
+def close_all_but(kept: Iterable[int]) -> None:
+    """Close every descriptor that is not in `kept`."""
+    first = 0
+    for fd in sorted(kept):
+        if first < fd:  # asked to close nothing from 0 on, Python closes everything
+            os.closerange(first, fd)
+        first = fd + 1
+    os.closerange(first, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,76 @@
+"""A protocol's packets on the wire: UDP to two link-local multicast groups, TTL 255, one device for each port.
+
+What is urgent goes to one group and wakes the daemon that hears it.  What is routine goes to the other, and lies in
+the socket until the daemon wakes anyway; the kernel noted when it came.  With 156 daemons on two cores a wake-up costs
+35 us and reading a packet 1 us.
+
+Sending costs 4.1 us through all of UDP, veth and the far socket, 2.2 us from a packet socket; between many nodes, where
+memory is what costs, the two differ by less than 5 %.  So UDP it is: tcpdump knows it, and TTL 255 has a meaning.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import socket
+import struct
+from contextlib import suppress
+
+from testbed import tc
+
+ROUTINE, URGENT = ("224.0.0.233", tc.CONTROL_PORT), ("224.0.0.234", tc.CONTROL_PORT)
+PAYLOAD_BYTES = 2048  # room for one frame's
+SO_ATTACH_FILTER, IP_MULTICAST_ALL = 26, 49
+SIOCGSTAMPNS = 0x80108907  # when the packet came that was read last, a
+TIMESPEC = struct.Struct("=qq")  # of seconds since 1970 and nanoseconds
+# GTSM, RFC 5082: every router takes one from the TTL, so what arrives with 255 was sent by a neighbour.
+ONLY_TTL_255 = (
+    (0x30, 0, 0, 0xFFF00008),  # ldb [SKF_NET_OFF + 8]: the IP header's TTL
+    (0x15, 0, 1, 255),  # jeq 255, else drop
+    (0x06, 0, 0, 0xFFFFFFFF),  # ret: all of it
+    (0x06, 0, 0, 0),  # ret: drop
+)
+
+
+def _bound(dev: str, group: str) -> socket.socket:
+    """A socket that sends to and hears `group` through `dev`, whatever it is called later."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode())
+        _attach(made, ONLY_TTL_255)
+        # By index: the address of an unnumbered interface is another's, so it does not say which is meant.
+        here = struct.pack("=4s4xi", socket.inet_aton(group), socket.if_nametoindex(dev))
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, here)
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, here)
+        made.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)  # nothing that other sockets of the node joined
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 255)
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)  # ahead of the port's queue
+        made.bind((group, tc.CONTROL_PORT))
+        with suppress(FileNotFoundError):  # nothing has come yet; but from now on the kernel notes when something does
+            fcntl.ioctl(made, SIOCGSTAMPNS, bytearray(TIMESPEC.size))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _attach(to: socket.socket, program: tuple[tuple[int, int, int, int], ...]) -> None:
+    """Let the socket take only what the classic BPF program lets through."""
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *instruction) for instruction in program))
+    to.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", len(program), ctypes.addressof(code)))
+
+
+class Link:
+    """One port of a node on the wire: a socket that hears what is urgent, one for what is routine; either sends."""
+
+    def __init__(self, dev: str) -> None:
+        """Open it in the namespace of the calling thread; OSError if `dev` is not there."""
+        self.urgent = _bound(dev, URGENT[0])
+        self.routine = _bound(dev, ROUTINE[0])
+        # sendto(payload, URGENT or ROUTINE): everybody at the far end of the link hears it; OSError if it cannot leave.
+        self.sendto = self.urgent.sendto
+
+    def close(self) -> None:
+        self.urgent.close()
+        self.routine.close()
