@@ -51,12 +51,14 @@ def exit_link(rule: int, t: Sequence[int], b: int, cur: int, dst: int) -> tuple[
     """The last server of DR's route from `cur` to `dst` that lies in the X(b) of `cur`, and the level of the link by
     which the route leaves it; `dst` and 0 if it does not."""
     target, link = dst, 0
-    while (level := common_level(t, cur, target)) > b:
+    while True:
+        level = common_level(t, cur, target)
+        if level <= b:
+            return target, link
         sub = t[level - 1]
         base = cur - cur % t[level]
         i, j = (cur - base) // sub, (target - base) // sub
         target, link = base + i * sub + gateway(rule, t, level, i, j), level
-    return target, link
 
 
 def proxy_link(

@@ -75,57 +75,50 @@ def tabulate(rule: int, t: Sequence[int], level: int, *, with_channels: bool = F
     return Tables(rule, t, level, hops, channels)
 
 
+def leaving(tables: Tables, level: int, a: int, b: int) -> tuple[int, int]:
+    """How DR's path from server `a` to server `b` of an X(level) leaves the X(tables.level) of `a`: the last server
+    of it on the path, and the next one; -1 for that if the path ends there."""
+    rule, t, inner, _, _ = tables
+    base, target, far = 0, b, -1
+    while level > inner:
+        sub = t[level - 1]
+        i, j = (a - base) // sub, (target - base) // sub
+        if i != j:
+            target = base + i * sub + gateway(rule, t, level, i, j)
+            far = base + j * sub + gateway(rule, t, level, j, i)
+        base += i * sub
+        level -= 1
+    return target, far
+
+
 def length(tables: Tables, level: int, a: int, b: int) -> int:
     """Hops of DR's path from server `a` to server `b` of an X(level)."""
-    if level <= tables.level:
-        return tables.hops[a * tables.t[tables.level] + b]
-    return long_length(tables, level, a, b)
+    size, table = tables.t[tables.level], tables.hops
+    if level <= tables.level:  # what most calls need, and a compiler puts in line
+        return table[a * size + b]
+    target, far = leaving(tables, level, a, b)
+    hops = table[a % size * size + target % size]
+    while far >= 0:
+        a = far
+        target, far = leaving(tables, level, a, b)
+        hops += 1 + table[a % size * size + target % size]
+    return hops
 
 
-def long_length(tables: Tables, level: int, a: int, b: int) -> int:
-    """length(), where the table ends: on its own, since only what does not recur can be compiled in line."""
-    rule, t, inner, hops, _ = tables
-    if level <= inner:
-        return hops[a * t[inner] + b]
-    sub = t[level - 1]
-    i, j = a // sub, b // sub
-    p, q = a - i * sub, b - j * sub
-    if i == j:
-        return long_length(tables, level - 1, p, q)
-    near, far = gateway(rule, t, level, i, j), gateway(rule, t, level, j, i)
-    return long_length(tables, level - 1, p, near) + 1 + long_length(tables, level - 1, far, q)
-
-
-def path(tables: Tables, level: int, base: int, a: int, b: int, out: MutableSequence[int], at: int) -> int:
-    """Write the channels of DR's path from server `a` to server `b` of the X(level) that begins at server `base` into
-    `out`, from entry `at`; return the entry after the last."""
-    if level <= tables.level:
-        return short_path(tables, base, a, b, out, at)
-    return long_path(tables, level, base, a, b, out, at)
-
-
-def short_path(tables: Tables, base: int, a: int, b: int, out: MutableSequence[int], at: int) -> int:
-    """path(), by the table alone."""
-    offset = base * (len(tables.t) + 1)
-    row = (a * tables.t[tables.level] + b) * width(tables.level)
-    while tables.channels[row] >= 0:
-        out[at] = offset + tables.channels[row]
-        row += 1
+def path(tables: Tables, level: int, first: int, a: int, b: int, out: MutableSequence[int], at: int) -> int:
+    """Write the channels of DR's path from server `a` to server `b` of the X(level) that begins at server `first`
+    into `out`, from entry `at`; return the entry after the last."""
+    size, ports = tables.t[tables.level], len(tables.t) + 1
+    while True:
+        target, far = leaving(tables, level, a, b)
+        row = (a % size * size + target % size) * width(tables.level)
+        base = first + a - a % size
+        while tables.channels[row] >= 0:
+            out[at] = base * ports + tables.channels[row]
+            row += 1
+            at += 1
+        if far < 0:
+            return at
+        out[at] = (first + target) * ports + common_level(tables.t, target, far)
         at += 1
-    return at
-
-
-def long_path(tables: Tables, level: int, base: int, a: int, b: int, out: MutableSequence[int], at: int) -> int:
-    """path(), where the table ends."""
-    if level <= tables.level:
-        return short_path(tables, base, a, b, out, at)
-    rule, t = tables.rule, tables.t
-    sub = t[level - 1]
-    i, j = a // sub, b // sub
-    p, q = a - i * sub, b - j * sub
-    if i == j:
-        return long_path(tables, level - 1, base + i * sub, p, q, out, at)
-    near, far = gateway(rule, t, level, i, j), gateway(rule, t, level, j, i)
-    at = long_path(tables, level - 1, base + i * sub, p, near, out, at)
-    out[at] = (base + i * sub + near) * (len(t) + 1) + level
-    return long_path(tables, level - 1, base + j * sub, far, q, out, at + 1)
+        a = far
