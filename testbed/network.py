@@ -325,7 +325,7 @@ class Network:
         for node, _, end in ends:
             with self.at(node) as socket:
                 if silent:
-                    socket.request(tc.blackhole(end.ifindex, end.dev))
+                    socket.request([tc.blackhole(end.ifindex, end.dev)])
                 else:
                     socket.request([set_up(end, False)])
 

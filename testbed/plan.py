@@ -191,10 +191,11 @@ class Plan:
         return body, words
 
     def queues(self, node: int) -> list[Message]:
-        """Rate, queue and delay of every port."""
+        """Rate, queue and delay of every port; and its hooks for filters, which must not come when packets flow: the
+        kernel drops those that it has in hand."""
+        found = [tc.clsact(end.ifindex, end.dev) for end in self.ends[node].values()]
         if self.link is None:
-            return []
-        found = []
+            return found
         for end in self.ends[node].values():
             found += tc.shape(end.ifindex, end.dev, self.link)
             if self.topology.is_crossbar(node):
@@ -209,7 +210,7 @@ class Plan:
         info = netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "ifb"))
         body = IFINFO.pack(0, 0, index, IFF_UP, IFF_UP) + netlink.text(IFLA_IFNAME, dev) + info
         made = Message(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {dev} up index {index} type ifb")
-        return [made, tc.delay(index, dev, delay_us), *tc.redirect_arrivals(end.ifindex, end.dev, index, dev)]
+        return [made, tc.delay(index, dev, delay_us), tc.redirect_arrivals(end.ifindex, end.dev, index, dev)]
 
     def addresses(self, node: int) -> list[Message]:
         """The node's own address, and who its neighbours are; none for a crossbar."""

@@ -94,13 +94,12 @@ def control_first(ifindex: int, dev: str) -> Message:
     return filter_(ifindex, HTB, 1, "bpf", _classic(program), f"{command} '{_bytecode(program)}'")
 
 
-def blackhole(ifindex: int, dev: str) -> list[Message]:
-    """The changes that make everything that arrives at `ifindex` disappear, while its carrier stays."""
+def blackhole(ifindex: int, dev: str) -> Message:
+    """The change that makes what arrives at `ifindex`, which has clsact, disappear, while its carrier stays."""
     program = [(0x06, 0, 0, TC_ACT_SHOT)]
     options = _classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
     command = f"tc filter add dev {dev} ingress prio {BLACKHOLE_PRIORITY} protocol all bpf da bytecode"
-    drop = filter_(ifindex, INGRESS_HOOK, BLACKHOLE_PRIORITY, "bpf", options, f"{command} '{_bytecode(program)}'")
-    return [clsact(ifindex, dev), drop]
+    return filter_(ifindex, INGRESS_HOOK, BLACKHOLE_PRIORITY, "bpf", options, f"{command} '{_bytecode(program)}'")
 
 
 def _classic(program: list[tuple[int, int, int, int]]) -> bytes:
@@ -122,28 +121,17 @@ def delay(ifindex: int, dev: str, delay_us: int) -> Message:
     return qdisc(ifindex, ROOT, NETEM, "netem", options, command)
 
 
-def redirect_arrivals(ifindex: int, dev: str, to: int, to_dev: str) -> list[Message]:
-    """The changes that send whatever arrives at `ifindex` through device `to` (an ifb) first."""
+def redirect_arrivals(ifindex: int, dev: str, to: int, to_dev: str) -> Message:
+    """The change that sends whatever arrives at `ifindex`, which has clsact, through device `to` (an ifb) first."""
     mirred = struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, to)  # TC_ACT_STOLEN, TCA_EGRESS_REDIR
-    action = netlink.nested(
-        1, netlink.text(1, "mirred"), netlink.nested(2, netlink.attribute(2, mirred))
-    )  # TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS
-    selector = struct.pack("=BBBxHHHhI", 1, 0, 1, 0, 0, 0, 0, 0) + struct.pack(
-        "=IIii", 0, 0, 0, 0
-    )  # terminal; any packet
+    parameters = netlink.nested(2, netlink.attribute(2, mirred))  # TCA_ACT_OPTIONS, TCA_MIRRED_PARMS
+    action = netlink.nested(1, netlink.text(1, "mirred"), parameters)  # TCA_ACT_KIND
+    selector = struct.pack("=BBBxHHHhI", 1, 0, 1, 0, 0, 0, 0, 0)  # terminal, one key
+    selector += struct.pack("=IIii", 0, 0, 0, 0)  # that every packet has
     options = netlink.attribute(5, selector) + netlink.nested(7, action)  # TCA_U32_SEL, TCA_U32_ACT
     command = f"tc filter add dev {dev} ingress prio {DELAY_PRIORITY} protocol all u32 match u32 0 0"
-    return [
-        clsact(ifindex, dev),
-        filter_(
-            ifindex,
-            INGRESS_HOOK,
-            DELAY_PRIORITY,
-            "u32",
-            options,
-            f"{command} action mirred egress redirect dev {to_dev}",
-        ),
-    ]
+    command += f" action mirred egress redirect dev {to_dev}"
+    return filter_(ifindex, INGRESS_HOOK, DELAY_PRIORITY, "u32", options, command)
 
 
 def clsact(ifindex: int, dev: str) -> Message:
