@@ -21,7 +21,7 @@ from experiments import style
 from experiments.compiled import compiled
 from experiments.spec import Experiment, Result, Run, Table
 from experiments.ttc_models import DRAWS, Rules, Shape, assign, rules
-from experiments.workloads import k_permutation
+from experiments.workloads import derangements
 from topologies import family
 from topologies.fattree import shape
 from topologies.spec import parse, unparse
@@ -57,10 +57,11 @@ def measure(run: Run) -> Result:
     layers = np.empty((repetitions, 2 * ft.n - 1), np.int64)
     for repetition in range(repetitions):
         rng = np.random.default_rng([run.seed, repetition])
-        pairs = rng.permutation(np.array(k_permutation(rng, ft.hosts, k)))
-        draws = rng.integers(1 << 32, size=(len(pairs), ft.n - 1, DRAWS))
-        src, dst = np.ascontiguousarray(pairs.T)
-        layers[repetition] = compiled(assign)(ft, src, dst, draws, rule).reshape(-1, ft.hosts).max(axis=1)
+        order = rng.permutation(k * ft.hosts)
+        dst = derangements(rng, ft.hosts, k).ravel()[order]
+        draws = rng.integers(1 << 32, size=(len(order), ft.n - 1, DRAWS))
+        load = compiled(assign)(ft, order % ft.hosts, dst, draws, rule)
+        layers[repetition] = load.reshape(-1, ft.hosts).max(axis=1)
     most = layers.max(axis=1)
     return Result(
         figures={

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from daemons.routing.balancing import Rule, Scheme
 from daemons.routing.select import below, d_mod_k, drill, shortest, ttc
 from experiments.compiled import compiled
-from experiments.workloads import derangement
+from experiments.workloads import derangements
 
 Ints = NDArray[np.int64]
 
@@ -315,7 +315,7 @@ def simulate(
         count = min(
             SLOTS_AT_ONCE, begin - first if first < begin else slots - first if first < slots else SLOTS_AT_ONCE
         )
-        sent = np.array([derangement(rng, ft.hosts) for _ in range(count)])
+        sent = derangements(rng, ft.hosts, count)
         sent[rng.random(sent.shape) >= load_fraction] = -1
         sent_at[first : first + count] = (sent >= 0).sum(axis=1)
         draws = rng.integers(1 << 32, size=(count, links + ft.hosts, DRAWS))

@@ -19,13 +19,18 @@ from topologies.spec import integer, parse, unknown
 PACKET_BYTES = 1460  # of payload, in which the published distributions count
 
 
-def derangement(rng: Generator, hosts: int) -> NDArray[np.int64]:
-    """A destination for each host, itself never, each host once; every such assignment equally likely."""
+def derangements(rng: Generator, hosts: int, count: int) -> NDArray[np.int64]:
+    """`count` times a destination for each host, itself never, each host once; every such assignment equally likely.
+
+    Shape (count, hosts).
+    """
     own = np.arange(hosts)
-    while True:
-        drawn = rng.permutation(hosts)
-        if not (drawn == own).any():
-            return drawn
+    drawn = np.tile(own, (count, 1))
+    again = np.arange(count)
+    while len(again):
+        drawn[again] = rng.permuted(drawn[again], axis=1)
+        again = again[(drawn[again] == own).any(axis=1)]
+    return drawn
 
 
 def permutation(rng: Generator, hosts: int) -> list[tuple[int, int]]:
@@ -35,7 +40,7 @@ def permutation(rng: Generator, hosts: int) -> list[tuple[int, int]]:
 
 def k_permutation(rng: Generator, hosts: int, k: int) -> list[tuple[int, int]]:
     """Every host sends k flows and receives k (TTC, section 4.1): k permutations on top of each other."""
-    return [(src, int(dst)) for _ in range(k) for src, dst in enumerate(derangement(rng, hosts))]
+    return [pair for drawn in derangements(rng, hosts, k).tolist() for pair in enumerate(drawn)]
 
 
 def stride(hosts: int, step: int) -> list[tuple[int, int]]:
