@@ -41,6 +41,10 @@ def add_commands(commands: Commands) -> None:
         parser.add_argument("link", help="its two ends, such as h0-w0")
         _of_run(parser)
 
+    scheme = _command(commands, "scheme", change_scheme, "let a running switch fabric choose ports by another scheme")
+    scheme.add_argument("scheme", help="of the data plane, such as ttc or drill:d=2,m=1; `weft list` has them")
+    _of_run(scheme)
+
     status = _command(commands, "status", tell, "neighbours, routes and daemons of a run")
     status.add_argument("node", nargs="?", help="what the daemon of this one node knows")
     status.add_argument("--json", action="store_true")
@@ -194,6 +198,11 @@ def break_link(given: argparse.Namespace) -> int:
 
 def mend_link(given: argparse.Namespace) -> int:
     _open(given.run).restore(given.link)
+    return 0
+
+
+def change_scheme(given: argparse.Namespace) -> int:
+    _open(given.run).change_scheme(given.scheme)
     return 0
 
 

@@ -17,9 +17,11 @@ from functools import cached_property
 from typing import Any
 
 from daemons import schemes
+from daemons.routing import balancing
 from testbed import clean, control, netlink, netns, run, tc
 from testbed.board import FILE as BOARD
 from testbed.board import Board, Row
+from testbed.dataplane import DataPlane
 from testbed.ethtool import Offloads
 from testbed.plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, End, Plan, set_up
 from testbed.run import Kept, Run
@@ -27,8 +29,7 @@ from testbed.site import Daemons, sites
 from topologies import build
 from topologies.graph import Topology
 from topologies.link import LinkSpec
-
-WITHOUT_DAEMONS = ("none", "static")
+from topologies.spec import parse, unknown
 
 
 class Mismatch(RuntimeError):
@@ -71,14 +72,15 @@ class Network:
         the daemons, and return when they have converged.
 
         scheme: what routes; `static` installs the routes that the topology alone gives, `none` none; everything else is
-            a scheme of daemons.
+            a scheme of daemons (daemons/schemes.py) or of the data plane (daemons/routing/balancing.py).
         packed: how many processes share the daemons; None: every node has one of its own.
         detached: leave the run to its supervisor, which keeps it alive when this process has ended.
         progress: called with the name of each stage as it begins.
         Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing is left behind then.
         """
         need_root()
-        views = {} if scheme in WITHOUT_DAEMONS else schemes.views(topology, scheme)
+        how = carrier(scheme)
+        views = schemes.views(topology, scheme) if how == "daemons" else {}
         if link and link.delay_us:
             from testbed import doctor
 
@@ -87,11 +89,14 @@ class Network:
         kept = run.reserve(name)
         network = None
         try:
-            plan = Plan(kept.run, topology, link, static=scheme == "static")
+            plan = Plan(kept.run, topology, link, static=how in ("static", "data plane"))
             network = cls(plan, [], kept)
             run.write_journal(kept.run, journal(plan, scheme))
             keep = kept.lock if detached else None
-            for stage, work in [*network._stages(), *network._daemon_stages(views, packed, keep)]:
+            stages = [*network._stages(), *network._daemon_stages(views, packed, keep)]
+            if how == "data plane":
+                stages.append(("data plane", lambda: network._attach(scheme)))
+            for stage, work in stages:
                 progress(stage)
                 began = time.perf_counter()
                 work()
@@ -113,7 +118,7 @@ class Network:
         if "topology" not in told:
             raise ValueError(f"run {found.id} is still coming up")
         link = LinkSpec(**told["link"]) if told["link"] else None
-        plan = Plan(found, build(told["topology"]), link, static=told["scheme"] == "static")
+        plan = Plan(found, build(told["topology"]), link, static=carrier(told["scheme"]) in ("static", "data plane"))
         return cls(plan, [], None)
 
     def _stages(self) -> list[tuple[str, Callable[[], None]]]:
@@ -142,6 +147,20 @@ class Network:
         if views:
             stages += [("neighbours", self._wait_for_neighbours), ("convergence", self.wait_until_converged)]
         return stages
+
+    def _attach(self, scheme: str) -> None:
+        """Let the eBPF program choose ports; the filters hold it when we have let it go."""
+        with DataPlane.load(self, scheme) as plane:
+            plane.attach()
+
+    def change_scheme(self, scheme: str) -> None:
+        """Let the data plane of a running fabric choose ports by `scheme`, without losing a packet.
+
+        ValueError if there is no such scheme, or if the run has no data plane.
+        """
+        with DataPlane.open(self) as plane:
+            plane.set_scheme(scheme)
+        run.write_journal(self.run, self.run.journal | {"scheme": scheme})
 
     def _make_namespaces(self) -> None:
         plan = self.plan
@@ -231,7 +250,7 @@ class Network:
 
     def rows(self) -> dict[int, Row]:
         """What every daemon tells on the board, by node; empty if the run has none."""
-        if not (self.run.directory / BOARD).exists():
+        if carrier(self.run.journal["scheme"]) != "daemons":
             return {}
         board = Board(self.run.directory / BOARD)
         found = {node: board.row(node) for node in schemes.routers(self.topology)}
@@ -368,6 +387,22 @@ class Network:
         if self.kept:
             self.kept.release()
             self.kept = None
+
+
+def carrier(scheme: str) -> str:
+    """What carries `scheme` out: none, static (routes without daemons), daemons, or the data plane of a switch fabric.
+
+    ValueError if there is no such scheme.
+    """
+    if scheme in ("none", "static"):
+        return scheme
+    name, _ = parse(scheme)
+    if name in schemes.SCHEMES:
+        return "daemons"
+    if name in balancing.KINDS:
+        balancing.scheme(scheme)
+        return "data plane"
+    raise ValueError(unknown("scheme", name, {"none", "static", *schemes.SCHEMES, *balancing.KINDS}))
 
 
 def journal(plan: Plan, scheme: str) -> dict[str, object]:
