@@ -8,6 +8,7 @@ count for nothing.  A dequeue costs 0.2 us.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,9 @@ OBJECT = bpf.DIRECTORY / "fidelity.bpf.o"
 BUCKETS = 512
 BUCKETS_PER_1 = 200
 KEY = "=I"
-VALUE = f"=QIIIIQQQQQQQQI{BUCKETS}II"  # struct port
+VALUE = f"=Q6I8QI{BUCKETS}I4x"  # struct port
 CONSTANTS = struct.Struct("=II")  # slot, control_port
-HISTOGRAM = 14  # where it begins among the values
+HISTOGRAM = 16  # where it begins among the values
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,15 @@ class GapMonitor:
     """
 
     def __init__(self, net: Measured) -> None:
-        shaped = _rates(net)
+        shaped, own = _rates(net), ports(net)
         self._object = bpf.Object(
             OBJECT, constants=CONSTANTS.pack(net.run.slot, tc.CONTROL_PORT), entries={"ports": max(1, len(shaped))}
         )
         try:
             self._map = self._object.map("ports", KEY, VALUE)
             for index, rate_bps in shaped.items():
-                self._map[index,] = _entry(rate_bps)
+                node, _ = own[index]
+                self._map[index,] = _entry(rate_bps, os.fstat(net.netns(node)).st_ino)
             self._indexes: Sequence[int] = list(shaped)
             self._object.attach("dequeue")
         except BaseException:
@@ -127,11 +129,11 @@ class GapMonitor:
         return found
 
 
-def _entry(rate_bps: int) -> tuple[int, ...]:
+def _entry(rate_bps: int, inode: int) -> tuple[int, ...]:
     burst = tc.burst_bytes(rate_bps)
     # After an idle time HTB may send a burst and one frame more before it holds to the rate.
-    settings = (rate_bps // 8, burst, burst + tc.FRAME_BYTES, tc.FRAME_BYTES)
-    return (*settings, *[0] * (HISTOGRAM - len(settings) + BUCKETS + 1))
+    settings = (rate_bps // 8, burst, burst + tc.FRAME_BYTES, tc.FRAME_BYTES, inode)
+    return (*settings, *[0] * (HISTOGRAM - len(settings) + BUCKETS))
 
 
 def _rates(net: Measured) -> dict[int, int]:

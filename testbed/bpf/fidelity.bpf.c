@@ -26,8 +26,10 @@ struct port {
 	__u32 window_bytes;
 	__u32 burst_bytes; /* what may leave ahead of the rate after an idle time */
 	__u32 frame_bytes; /* longest packet that is one */
+	__u32 netns;	   /* inode of its namespace: networks made elsewhere may use the same interface indexes */
 	/* between dequeues */
 	__u32 state;
+	__u32 unused;
 	__u64 seen;	/* packets that the queue had sent by the last dequeue seen */
 	__u64 sent;	/* bytes that it had sent when the window, or the burst, began */
 	__u64 begin_ns; /* of the window */
@@ -39,7 +41,6 @@ struct port {
 	__u64 ideal_ns;
 	__u32 longest_bytes;
 	__u32 histogram[BUCKETS];
-	__u32 unused;
 };
 
 struct sent {
@@ -63,7 +64,7 @@ static __always_inline int is_control(struct sk_buff *skb)
 		__u8 version, tos;
 		__be16 length, id, fragment;
 		__u8 ttl, protocol;
-		__u8 rest[12];
+		__u8 rest[10]; /* checksum, addresses */
 		__be16 source, destination;
 	} ip;
 
@@ -118,7 +119,7 @@ int BPF_PROG(dequeue, struct Qdisc *qdisc, struct netdev_queue *txq, int packets
 	if (index >> 16 != slot)
 		return 0;
 	p = bpf_map_lookup_elem(&ports, &index);
-	if (!p || bpf_probe_read_kernel(&sent, sizeof(sent), &qdisc->bstats))
+	if (!p || txq->dev->nd_net.net->ns.inum != p->netns || bpf_probe_read_kernel(&sent, sizeof(sent), &qdisc->bstats))
 		return 0;
 	if (p->seen && sent.packets - p->seen != 1) {
 		p->missed += sent.packets - p->seen - 1;

@@ -14,8 +14,13 @@ struct hlist_head {
 	struct hlist_node *first;
 };
 
+struct ns_common {
+	unsigned int inum;
+};
+
 struct net {
 	struct hlist_head *dev_index_head;
+	struct ns_common ns;
 };
 
 typedef struct {

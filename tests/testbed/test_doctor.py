@@ -49,11 +49,16 @@ def test_what_was_found_is_remembered_until_the_next_boot(memory, monkeypatch, t
     ]
     monkeypatch.setattr(doctor, "examine", lambda tries: [])
     assert doctor.probe() == found
-    assert doctor.probe(fresh=True) == []
     boot = tmp_path / "boot_id"
     boot.write_text("another")
     monkeypatch.setattr(doctor, "BOOT_ID", boot)
-    assert doctor._remembered() == []
+    assert doctor.probe() == []
+
+
+def test_fresh_means_now(memory, monkeypatch):
+    doctor.probe()
+    monkeypatch.setattr(doctor, "examine", lambda tries: [])
+    assert doctor.probe(fresh=True) == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"key": 1}', '{"key": {}, "features": [{}]}'])
