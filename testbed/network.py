@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from daemons import schemes
@@ -23,7 +24,7 @@ from testbed.board import FILE as BOARD
 from testbed.board import Board, Row
 from testbed.dataplane import DataPlane
 from testbed.ethtool import Offloads
-from testbed.plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, End, Plan, set_up
+from testbed.plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, SEED_SYSCTL, End, Plan, set_up
 from testbed.run import Kept, Run
 from testbed.site import Daemons, sites
 from topologies import build
@@ -89,7 +90,7 @@ class Network:
         kept = run.reserve(name)
         network = None
         try:
-            plan = Plan(kept.run, topology, link, static=how in ("static", "data plane"))
+            plan = Plan(kept.run, topology, link, static=how in ("static", "data plane"), seeded=can_seed())
             network = cls(plan, [], kept)
             run.write_journal(kept.run, journal(plan, scheme))
             keep = kept.lock if detached else None
@@ -403,6 +404,11 @@ def carrier(scheme: str) -> str:
         balancing.scheme(scheme)
         return "data plane"
     raise ValueError(unknown("scheme", name, {"none", "static", *schemes.SCHEMES, *balancing.KINDS}))
+
+
+def can_seed() -> bool:
+    """Whether this kernel lets each namespace seed its multipath hash."""
+    return Path("/proc/sys/net", SEED_SYSCTL).exists()
 
 
 def journal(plan: Plan, scheme: str) -> dict[str, object]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from daemons.routing import select
 from daemons.routing.candidates import candidates
 from testbed import fib, netlink, tc
 from testbed.netlink import Message
@@ -39,6 +40,7 @@ ROUTER_SYSCTLS = {
     "ipv4/conf/default/send_redirects": "0",
     "ipv4/icmp_ratemask": "0",  # every probe of every path is answered: see paths.py
 }
+SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"
 FABRIC_SYSCTLS = {"ipv4/fib_multipath_hash_policy": "1"}  # by ports too
 HOST_SYSCTLS = {
     "ipv4/conf/all/rp_filter": "0",
@@ -78,6 +80,7 @@ def set_up(end: End, up: bool) -> Message:
 class Plan:
     """`topology` as run `run`, every link like `link` (None: as fast as the machine), `static` routes or none.
 
+    seeded: whether this kernel can give each switch's multipath hash a seed of its own (Linux 6.11 and later).
     Raises ValueError if there are more ports or switches than a run has interface indexes for.
     """
 
@@ -85,6 +88,7 @@ class Plan:
     topology: Topology
     link: LinkSpec | None
     static: bool = False
+    seeded: bool = False
     ipv6: bool = False
 
     def __post_init__(self) -> None:
@@ -130,6 +134,8 @@ class Plan:
             wanted |= ROUTER_SYSCTLS
             if not self.topology.server_centric:
                 wanted |= FABRIC_SYSCTLS
+                if self.seeded:  # else every switch would choose alike, and flows that met once would meet again
+                    wanted[SEED_SYSCTL] = str(select.mix(1, node) or 1)
         return wanted
 
     def mac_text(self, node: int, port: int) -> str:
