@@ -221,8 +221,8 @@ def test_red_marks_dctcp_and_drops_reno(cable):
     after_dctcp = red_counts(one)
     send(cable, "reno")
     after_reno = red_counts(one)
-    assert after_dctcp.marked > 0 == after_dctcp.dropped
-    assert after_reno.dropped > 0
+    assert after_dctcp.marked > 10 * after_dctcp.dropped  # not every packet of a DCTCP flow may be marked
+    assert after_reno.dropped > after_dctcp.dropped
     assert after_reno.marked == after_dctcp.marked
 
 
