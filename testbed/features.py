@@ -276,13 +276,13 @@ TRIES = (
     Try(
         "u32 and mirred",
         "a link's delay",
-        makes(lambda index, dev: tc.redirect_arrivals(index, dev, LOOPBACK, "lo")),
+        makes(lambda index, dev: [tc.clsact(index, dev), tc.redirect_arrivals(index, dev, LOOPBACK, "lo")]),
         modprobe("-a cls_u32 act_mirred"),
     ),
     Try(
         "clsact and cls_bpf",
         "silent failures, forwarding in eBPF",
-        makes(tc.blackhole),
+        makes(lambda index, dev: [tc.clsact(index, dev), tc.blackhole(index, dev)]),
         modprobe("-a sch_ingress cls_bpf"),
     ),
     Try("pfifo", "queues of so many packets", queue("pfifo", struct.pack("=I", 10)), kernel("CONFIG_NET_SCH_FIFO")),
