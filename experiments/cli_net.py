@@ -83,12 +83,13 @@ def _of_run(parser: argparse.ArgumentParser) -> None:
 
 
 def start(given: argparse.Namespace) -> int:
+    from daemons.schemes import usual
     from testbed.network import need_root
     from topologies import build
 
     topology = build(given.topology)
     link = link_from(given)
-    routing = given.routing or ("dr" if topology.server_centric else "ecmp")
+    routing = given.routing or usual(topology)
     if given.dry_run:
         return _print_plan(topology, link, routing)
     need_root()

@@ -12,6 +12,7 @@ from typing import Any
 
 from mininet.net import Mininet
 
+from daemons.schemes import usual
 from testbed import control
 from testbed.network import Network
 from testbed.node import Host, LateShell, Link, Port, Switch
@@ -26,7 +27,8 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
 
     topology: a spec such as "dcell:n=4,k=1", or a Topology.
     link: what every link carries in each direction; None: as fast as this machine goes.
-    routing: the scheme, such as "dr" or "dr:hello_ms=30", "static" for routes without daemons, or "none".
+    routing: the scheme, such as "dr" or "dr:hello_ms=30", "static" for routes without daemons, or "none"; by default
+        what daemons/schemes.py has for such a network: dr if it is server-centric, else ecmp.
     name: the run's name; by default four hexadecimal digits.
     packed: how many processes share the daemons; None: every node has one of its own.
     progress: called with the name of each stage as it begins.
@@ -40,7 +42,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         topology: str | Topology,
         *,
         link: LinkSpec | None = None,
-        routing: str = "none",
+        routing: str | None = None,
         name: str | None = None,
         packed: int | None = None,
         progress: Callable[[str], None] = lambda stage: None,
@@ -48,7 +50,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         super().__init__(build=False, controller=None)
         self.topology = build(topology) if isinstance(topology, str) else topology
         self.link_spec = link
-        self.routing = routing
+        self.routing = routing or usual(self.topology)
         self.run_name = name
         self.packed = packed
         self.progress = progress
