@@ -87,6 +87,11 @@ def scheme(spec: str) -> tuple[Scheme, dict[str, int]]:
     return SCHEMES[name], SCHEMES[name].options(given)
 
 
+def usual(topology: Topology) -> str:
+    """The scheme that routes `topology` if nobody says which."""
+    return "dr" if topology.server_centric else "ecmp"
+
+
 def routers(topology: Topology) -> range:
     """The nodes that run a daemon: the servers of a server-centric network, the switches of a fabric."""
     return range(topology.servers) if topology.server_centric else range(topology.servers, topology.nodes)
