@@ -95,7 +95,8 @@ class Chains:
             stack.callback(network.down)
             self.networks.append(network)
             with closing(netlink_of(network, 1)) as sink:
-                sink.request(tc.blackhole(network.ifindex(1, 0), "h1-eth0"))
+                index = network.ifindex(1, 0)
+                sink.request([tc.clsact(index, "h1-eth0"), tc.blackhole(index, "h1-eth0")])
             if planes:
                 plane = stack.enter_context(DataPlane.load(network, "rps"))
                 for node in plane.switches:

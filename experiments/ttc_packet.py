@@ -62,8 +62,8 @@ def check(run: Run) -> None:
 PANELS = {
     "mean_latency_slots": "mean latency (slots)",
     "tail_latency_slots": "tail latency (slots)",
-    "up1_mean_queue_packets": "mean queue, first layer up (packets)",
-    "down1_mean_queue_packets": "mean queue, last layer down (packets)",
+    "up1_mean_queue_packets": "mean queue up, layer 1 (packets)",
+    "down1_mean_queue_packets": "mean queue down, layer 1 (packets)",
 }
 
 

@@ -174,11 +174,11 @@ def plot(table: Table, figure: Figure) -> None:
         for colour, delta in zip(cycle(style.SEVERAL), deltas, strict=False):
             rows = [row for row in of_load if row["delta"] == delta]
             limit, finite = (np.array(rows[0][key]) for key in ("at_least", "simulated_at_least"))
-            kept = limit > 1e-12
-            axes.semilogy(np.arange(len(limit))[kept], limit[kept], color=colour, label=f"Δ = {delta}")
+            axes.semilogy(limit, color=colour, label=f"Δ = {delta}")
             axes.semilogy(np.arange(len(finite)), finite, "o", color=colour, markerfacecolor=style.PAPER)
-        axes.set(xlabel="queue (packets)", title=f"load {load:g}", ylim=(1e-8, 2))
-    axes.legend(title="line: limit, marks: simulation")
+        longest = max(int((np.array(row["at_least"]) > 1e-8).sum()) for row in of_load)
+        axes.set(xlabel="queue (packets)", title=f"load {load:g}", ylim=(1e-8, 2), xlim=(-0.5, longest + 0.5))
+    figure.axes[0].legend(title="line: limit\nmarks: simulation", loc="lower left")
     figure.axes[0].set_ylabel("fraction of queues at least as long")
 
 

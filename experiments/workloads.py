@@ -43,6 +43,20 @@ def k_permutation(rng: Generator, hosts: int, k: int) -> list[tuple[int, int]]:
     return [pair for drawn in derangements(rng, hosts, k).tolist() for pair in enumerate(drawn)]
 
 
+def cross(rng: Generator, hosts: int, group: int) -> list[tuple[int, int]]:
+    """A permutation in which every host sends to a host of another group of `group` hosts in a row, an edge switch say:
+    all of it must go up.  ValueError unless there are two groups or more of that size."""
+    if hosts % group or hosts < 2 * group:
+        raise ValueError(f"cross: {hosts} hosts are not two or more groups of {group}")
+    places = rng.permuted(np.tile(np.arange(group), (2, hosts // group, 1)), axis=2)
+    found = []
+    for place, to in enumerate(derangements(rng, hosts // group, group).tolist()):
+        for src_group, dst_group in enumerate(to):
+            src = src_group * group + int(places[0, src_group, place])
+            found.append((src, dst_group * group + int(places[1, dst_group, place])))
+    return sorted(found)
+
+
 def stride(hosts: int, step: int) -> list[tuple[int, int]]:
     """Host i sends to host i + step."""
     return [(src, (src + step) % hosts) for src in range(hosts)]
@@ -77,6 +91,7 @@ class Pattern(NamedTuple):
 PATTERNS: Mapping[str, Pattern] = {
     "permutation": Pattern("each host to one other", None, lambda rng, hosts, _: permutation(rng, hosts)),
     "k-permutation": Pattern("each host to k others", "k", k_permutation),
+    "cross": Pattern("each host to one of another group", "group", cross),
     "stride": Pattern("host i to host i + step", "step", lambda _, hosts, step: stride(hosts, step)),
     "random": Pattern("count random pairs", "count", random_pairs),
     "incast": Pattern("senders to one host", "senders", incast),

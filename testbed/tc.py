@@ -41,9 +41,12 @@ def burst_bytes(rate_bps: int) -> int:
     return max(2 * FRAME_BYTES, rate_bps * BURST_US // 8_000_000)
 
 
-def shape(ifindex: int, dev: str, link: LinkSpec) -> list[Message]:
-    """The changes that give device `ifindex`, called `dev`, the rate and the queue of `link`."""
-    rate, burst = link.rate_bps // 8, burst_bytes(link.rate_bps)
+def shape(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -> list[Message]:
+    """The changes that give device `ifindex`, called `dev`, the rate and the queue of `link`.
+
+    burst: bytes that may leave at once, if not burst_bytes().
+    """
+    rate, burst = link.rate_bps // 8, burst_bytes(link.rate_bps) if burst is None else burst
     spec = RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate, 0xFFFFFFFF))
     ticks = burst * 1_000_000_000 // rate // TICK_NS
     parameters = netlink.attribute(TCA_HTB_PARMS, spec + spec + struct.pack("=5I", ticks, ticks, 1600, 0, 0))

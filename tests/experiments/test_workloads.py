@@ -26,6 +26,15 @@ def test_every_host_sends_and_receives_alike(spec: str, each_sends: int, each_re
     assert all(src != dst for src, dst in pairs)
 
 
+@pytest.mark.parametrize(("hosts", "group"), [(8, 4), (16, 8), (16, 2), (6, 1)])
+def test_a_cross_permutation_leaves_every_group(hosts: int, group: int) -> None:
+    for seed in range(20):
+        pairs = workloads.pairs(f"cross:group={group}", hosts, rng(seed))
+        assert [src for src, _ in pairs] == list(range(hosts))
+        assert sorted(dst for _, dst in pairs) == list(range(hosts))
+        assert all(src // group != dst // group for src, dst in pairs)
+
+
 def test_an_incast_has_different_senders_and_one_receiver() -> None:
     pairs = workloads.pairs("incast:senders=7", 8, rng())
     assert len({src for src, _ in pairs}) == 7
@@ -53,6 +62,7 @@ def test_derangements_are_equally_likely() -> None:
         ("stride:step=16", "step must be at most 15"),
         ("permutation:k=2", "permutation: no parameter k"),
         ("incast:senders=16", "senders must be at most 15"),
+        ("cross:group=16", "16 hosts are not two or more groups of 16"),
     ],
 )
 def test_what_is_wrong_with_a_pattern_is_said(spec: str, said: str) -> None:

@@ -1,0 +1,129 @@
+"""How much more TCP does a fabric carry when switches choose by packet, and by queue?
+
+Every host sends one endless flow to a host behind another edge switch and receives one, so that all traffic goes up.
+With as many uplinks as hosts (clos:n=4,r=2,m=4) it all fits if it is spread evenly, while hashing flows leaves on
+average (1 - 1/4)^4 = 32 % of the uplinks without any.  With twice as many hosts (clos:n=8,r=2,m=4) it leaves 10 %, so
+that nobody can gain more than 11 % on it.
+
+The base round-trip time of an emulated fabric is less than a packet's time on a link, so TCP's RACK, which waits for a
+quarter of the least round-trip time it remembers, takes many late packets for lost.  min_rtt_window_s=0 (a real fabric
+is nearer to that) makes it remember the latest; 300 is the kernel's default.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import mean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiments import style
+from experiments.spec import Experiment, Result, Run, Table
+from topologies import build
+from topologies.graph import Topology
+from topologies.link import LinkSpec, Mbps
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WARM_UP_S = 1.0
+
+
+def hosts_of_an_edge_switch(topology: Topology) -> int:
+    """How many hosts each edge switch has; ValueError unless they all have as many."""
+    _, hosts = np.unique(topology.links[topology.level == 0][:, 2], return_counts=True)
+    if len(set(hosts.tolist())) > 1:
+        raise ValueError(f"fabric_gain: the edge switches of {topology.spec} have different numbers of hosts")
+    return int(hosts[0])
+
+
+def measure(run: Run) -> Result:
+    """Goodput of all flows together and of the slowest, and what became of the packets' order."""
+    from experiments import fabric
+    from experiments.workloads import endless, pairs
+
+    rate_bps = run.integer("rate_mbps") * Mbps
+    link = LinkSpec(rate_bps=rate_bps, queue_packets=run.integer("queue_packets"))
+    with fabric.fabric(run, link) as on:
+        traffic = f"cross:group={hosts_of_an_edge_switch(on.topology)}"
+        chosen = pairs(traffic, on.topology.servers, np.random.default_rng(run.seed))
+        seen = fabric.tcp(
+            on,
+            endless(chosen),
+            deadline_s=WARM_UP_S + run.integer("seconds"),
+            warm_up_s=WARM_UP_S,
+            control=run.text("congestion_control"),
+            min_rtt_window_s=run.integer("min_rtt_window_s"),
+        )
+        each = [8 * one.received_bytes / seen.flows.measured_s for one in seen.flows.results]
+        uplinks = int((on.topology.level == 1).sum())
+        ideal_bps = min(len(chosen), uplinks) * rate_bps * fabric.PAYLOAD_FRACTION
+        return Result(
+            figures={
+                "goodput_bps": seen.flows.goodput_bps,
+                "ideal_goodput_bps": ideal_bps,
+                "goodput_fraction": seen.flows.goodput_bps / ideal_bps,
+                "slowest_flow_bps": min(each),
+                "flows_bps": each,
+                **fabric.order_figures(seen),
+            },
+            fidelity=seen.report.verdict,
+            circumstances=fabric.circumstances(on, seen),
+        )
+
+
+def check(run: Run) -> None:
+    """ValueError unless `run` names a scheme and a fabric with edge switches that are all alike."""
+    from experiments import fabric
+
+    fabric.check_scheme(run)
+    hosts_of_an_edge_switch(build(run.text("topology")))
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Bars of goodput with 95 % confidence intervals over seeds, and beside them the fraction of late packets."""
+    from experiments import fabric
+
+    cells: dict[tuple[str, str, int], list[tuple[float, float]]] = defaultdict(list)
+    for row in table:
+        key = str(row["topology"]), str(row["scheme"]), int(str(row["min_rtt_window_s"]))
+        cells[key].append((float(str(row["goodput_fraction"])), float(str(row["late_fraction"]))))
+    groups = list(dict.fromkeys((topology, window) for topology, _, window in cells))
+    looks = style.lines(scheme for _, scheme, _ in cells)
+    for axes, group in zip(figure.subplots(len(groups), 2, squeeze=False), groups, strict=True):
+        for y, (scheme, (look, _)) in enumerate(looks.items()):
+            values = cells.get((group[0], scheme, group[1]))
+            if not values:
+                continue
+            goodput, late = (list(column) for column in zip(*values, strict=True))
+            low, high = fabric.interval(goodput)
+            centre = mean(goodput)
+            axes[0].barh(y, centre, xerr=[[centre - low], [high - centre]], color=look.colour)
+            axes[1].barh(y, mean(late), color=look.colour)
+        for panel in axes:
+            panel.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
+            panel.invert_yaxis()
+        axes[0].set(xlabel="goodput (fraction of the ideal)", title=f"{group[0]}, RTT window {group[1]} s", xlim=(0, 1))
+        axes[1].set(xlabel="late packets (fraction)")
+
+
+EXPERIMENT = Experiment(
+    name="fabric_gain",
+    question="How much more TCP goodput does a fabric give when switches choose per packet, and by queue length?",
+    source="DRILL (SIGCOMM 2017), section 4; TTC's schemes under real TCP",
+    engines=("kernel",),
+    sweep={
+        "topology": ["clos:n=4,r=2,m=4", "clos:n=8,r=2,m=4"],
+        "scheme": ["ecmp", "vlb", "letflow", "rps", "rr", "dmodk", "micro", "drill", "ttc", "jsq"],
+        "rate_mbps": [50],
+        "queue_packets": [250],
+        "congestion_control": ["cubic"],
+        "min_rtt_window_s": [300],
+        "seconds": [4],
+    },
+    seeds=10,
+    measure=measure,
+    plot=plot,
+    check=check,
+)
