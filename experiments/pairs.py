@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.workloads import derangement
+from experiments import workloads
 from topologies.spec import integer, parse, unknown
 
 UNIFORM, ALL_TO_ALL, ONE_TO_ALL, PERMUTATION, MANY_ALL_TO_ALL = range(5)
@@ -97,7 +97,7 @@ def one_to_all(rng: np.random.Generator, servers: int, _: int) -> Pairs:
 
 def permutation(rng: np.random.Generator, servers: int, _: int) -> Pairs:
     """Every server to one other, and from one other."""
-    return Pairs(PERMUTATION, servers, servers, _key(rng), derangement(rng, servers), 0)
+    return Pairs(PERMUTATION, servers, servers, _key(rng), np.array(workloads.permutation(rng, servers))[:, 1], 0)
 
 
 def many_all_to_all(rng: np.random.Generator, servers: int, group: int) -> Pairs:

@@ -76,10 +76,10 @@ def tabulate(rule: int, t: Sequence[int], level: int, *, with_channels: bool = F
 
 
 def leaving(tables: Tables, level: int, a: int, b: int) -> tuple[int, int]:
-    """How DR's path from server `a` to server `b` of an X(level) leaves the X(tables.level) of `a`: the last server
-    of it on the path, and the next one; -1 for that if the path ends there."""
+    """The two ends of the first link by which DR's path from server `a` to server `b` of an X(level) leaves the
+    X(tables.level) of `a`, where `b` is not."""
     rule, t, inner, _, _ = tables
-    base, target, far = 0, b, -1
+    base, target, far = 0, b, b
     while level > inner:
         sub = t[level - 1]
         i, j = (a - base) // sub, (target - base) // sub
@@ -94,31 +94,38 @@ def leaving(tables: Tables, level: int, a: int, b: int) -> tuple[int, int]:
 def length(tables: Tables, level: int, a: int, b: int) -> int:
     """Hops of DR's path from server `a` to server `b` of an X(level)."""
     size, table = tables.t[tables.level], tables.hops
-    if level <= tables.level:  # what most calls need, and a compiler puts in line
+    if level <= tables.level:  # most calls, where division would take most of the time
         return table[a * size + b]
-    target, far = leaving(tables, level, a, b)
-    hops = table[a % size * size + target % size]
-    while far >= 0:
-        a = far
+    hops = 0
+    while a // size != b // size:
         target, far = leaving(tables, level, a, b)
-        hops += 1 + table[a % size * size + target % size]
-    return hops
+        hops += table[a % size * size + target % size] + 1
+        a = far
+    return hops + table[a % size * size + b % size]
 
 
 def path(tables: Tables, level: int, first: int, a: int, b: int, out: MutableSequence[int], at: int) -> int:
-    """Write the channels of DR's path from server `a` to server `b` of the X(level) that begins at server `first`
-    into `out`, from entry `at`; return the entry after the last."""
+    """Write the channels of DR's path from server `a` to server `b` of the X(level) that begins at server `first` into
+    `out`, from entry `at`; return the entry after the last."""
     size, ports = tables.t[tables.level], len(tables.t) + 1
-    while True:
-        target, far = leaving(tables, level, a, b)
-        row = (a % size * size + target % size) * width(tables.level)
-        base = first + a - a % size
-        while tables.channels[row] >= 0:
-            out[at] = base * ports + tables.channels[row]
-            row += 1
+    if level > tables.level:
+        while a // size != b // size:
+            target, far = leaving(tables, level, a, b)
+            at = short_path(tables, (first + a - a % size) * ports, a % size, target % size, out, at)
+            out[at] = (first + target) * ports + common_level(tables.t, target, far)
             at += 1
-        if far < 0:
-            return at
-        out[at] = (first + target) * ports + common_level(tables.t, target, far)
+            a = far
+        first += a - a % size
+        a %= size
+        b %= size
+    return short_path(tables, first * ports, a, b, out, at)
+
+
+def short_path(tables: Tables, offset: int, a: int, b: int, out: MutableSequence[int], at: int) -> int:
+    """path() for two servers of the table, where channels are `offset` higher than there."""
+    row = (a * tables.t[tables.level] + b) * width(tables.level)
+    while tables.channels[row] >= 0:
+        out[at] = offset + tables.channels[row]
+        row += 1
         at += 1
-        a = far
+    return at
