@@ -11,7 +11,7 @@ import subprocess
 import sys
 from array import array
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,8 +143,9 @@ class OutageProbe:
         assert process.stdout
         address = self.net.topology.naming.address
         pairs = b"".join(PAIR.pack(fds[src], address(dst)) for src, dst in self.pairs)
-        process.stdin.write(START.pack(len(self.pairs), self.interval_s, SETTLE_S) + pairs)
-        process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has died already: what it said is told below
+            process.stdin.write(START.pack(len(self.pairs), self.interval_s, SETTLE_S) + pairs)
+            process.stdin.flush()
         if process.stdout.read(len(READY)) != READY:
             _, words = self._end()
             raise RuntimeError(f"outage: the prober could not start: {words}")

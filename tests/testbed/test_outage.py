@@ -1,6 +1,7 @@
 import math
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -99,6 +100,17 @@ def test_the_prober_ends_with_its_standard_input_and_says_how_it_died(network):
     os.kill(probe._process.pid, signal.SIGKILL)
     with pytest.raises(RuntimeError, match="died"):
         probe.stop()
+
+
+@pytest.mark.kernel
+def test_a_prober_that_cannot_start_says_why(network, tmp_path, monkeypatch):
+    net = network("dcell:n=3,k=1")
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'no such thing' >&2\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with pytest.raises(RuntimeError, match="could not start: no such thing"):
+        OutageProbe(net, [(0, 1)]).start()
 
 
 def test_more_than_one_process_can_send_is_refused():
