@@ -13,8 +13,6 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
-from numba import njit
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 PURE = ("topologies", "daemons")
@@ -36,23 +34,28 @@ def _outer(function: FunctionType, instead: tuple[tuple[str, FunctionType], ...]
     copy = _copy(function, {**function.__globals__, **{name: _inner(called) for name, called in calls.items()}})
     # numba finds its work again by this name and by the source of this function alone: name the rest
     copy.__qualname__ += "_" + _digest([function, *calls.values()])
-    return njit(cache=True, nogil=True, error_model="numpy")(copy)
+    return _jit(copy, cache=True)
 
 
 @cache
 def _inner(function: FunctionType) -> Any:
     calls = _called(function)
-    recursive = calls.pop(function.__name__, None) is function
-    namespace = {**function.__globals__, **{name: _inner(called) for name, called in calls.items()}}
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    if function in calls.values():
+        # A copy that numba keeps on disk has lost the way from such a function to itself, and jumps to address 0.
+        raise ValueError(f"{function.__qualname__} calls itself: write it as a loop")
+    options: dict[str, Any] = {}
     if function.__module__.startswith(PURE):
         # They get arrays and make none.  Counting references to these costs more than all the arithmetic, and a call
         # that passes a dozen words costs more than most of what is called.
-        options |= {"_nrt": False, "forceinline": not recursive}
-    dispatcher = njit(**options)(_copy(function, namespace))
-    if recursive:
-        namespace[function.__name__] = dispatcher
-    return dispatcher
+        options = {"_nrt": False, "forceinline": True}
+    namespace = {**function.__globals__, **{name: _inner(called) for name, called in calls.items()}}
+    return _jit(_copy(function, namespace), **options)
+
+
+def _jit(function: FunctionType, **options: Any) -> Any:
+    from numba import njit  # half a second, which whoever only lists what there is need not wait
+
+    return njit(nogil=True, error_model="numpy", **options)(function)
 
 
 def _called(function: FunctionType) -> dict[str, FunctionType]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 
 from daemons.routing import dr, proxy
 from experiments import compiled as module
@@ -40,6 +41,20 @@ def test_another_function_can_be_called_instead():
     assert compiled(twice)(5) == 10
     assert compiled(twice, doubled=trebled)(5) == 15
     assert compiled(twice)(5) == 10
+
+
+def countdown(a: int) -> int:
+    return countdown(a - 1) if a else 0
+
+
+def calls_countdown(a: int) -> int:
+    return countdown(a)
+
+
+def test_functions_that_call_themselves_are_refused():
+    countdown.__module__ = calls_countdown.__module__ = "experiments"
+    with pytest.raises(ValueError, match="countdown calls itself: write it as a loop"):
+        compiled(calls_countdown)
 
 
 def test_work_kept_on_disk_is_known_by_the_source_of_all_that_is_called():
