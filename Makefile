@@ -37,7 +37,7 @@ bpf: $(BPF_OBJECTS) ## compile the eBPF programs
 testbed/bpf/%.bpf.o: testbed/bpf/%.bpf.c $(wildcard testbed/bpf/*.h) | $(READY)
 	clang -O2 -g -Wall -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_MACHINE) -I/usr/include/$(MACHINE)-linux-gnu -c $< -o $@
 
-testbed/bpf/select_probe.bpf.o: testbed/bpf/select.bpf.c
+testbed/bpf/select_probe.bpf.o testbed/bpf/select_blind.bpf.o: testbed/bpf/select.bpf.c
 
 $(READY): tools/setup.sh constraints.txt pyproject.toml
 	tools/setup.sh

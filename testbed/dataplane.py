@@ -27,10 +27,11 @@ from topologies.graph import Topology
 
 PRIORITY = 20  # of the filter: behind what swallows packets in a silent failure
 PROGRAM = "forward"
-READERS = {"kfunc": "select.bpf.o", "probe": "select_probe.bpf.o"}  # how queue lengths are read, the better way first
+# How queue lengths are read, the better way first; none is for kernels without BTF.
+READERS = {"kfunc": "select.bpf.o", "probe": "select_probe.bpf.o", "none": "select_blind.bpf.o"}
 PORT = "=I12s"  # struct port
 SWITCH = struct.Struct("=8IQ2I12I")  # struct switch_
-GENERATION = 9  # where it is in there
+GENERATION, READER = 9, 10  # where they are in there
 COUNTERS = "4Q"  # struct counters, for each processor
 CACHE_SLOTS = 1 << 10
 GENERATIONS = 1 << 12
@@ -57,15 +58,16 @@ class DataPlane:
     """The program of the network `net`; made by load() or open().
 
     switches: the nodes that it serves.
-    queue_reader: how it reads queue lengths: kfunc (Linux 6.2 and later, 20 ns a queue) or probe (180 ns).
+    queue_reader: how it reads queue lengths: kfunc (Linux 6.2 and later, 20 ns a queue), probe (180 ns) or none.
     """
 
-    def __init__(self, net: Measured, maps: Maps, queue_reader: str, attachable: int | None) -> None:
-        self.net, self.queue_reader = net, queue_reader
+    def __init__(self, net: Measured, maps: Maps, queue_reader: str | None, attachable: int | None) -> None:
+        self.net = net
         self._source, self._program = maps, attachable
         self.switches = switches(net.topology)
         self._ports = maps.map("ports", "=I", PORT)
         self._switches = maps.map("switches", "=I", SWITCH.format)
+        self.queue_reader = queue_reader or list(READERS)[self._switches[0,][READER]]
         self._cache = maps.map("cache", "=I", "=Q")
         counted = maps.map("counted", "=I", "=" + COUNTERS)
         self._counted = bpf.Map(counted.fd, struct.Struct("=I"), struct.Struct("=" + possible_cpus() * COUNTERS))
@@ -116,7 +118,7 @@ class DataPlane:
             socket.close()
         if program is None:
             raise ValueError(f"run {net.run.id} has no data plane: `weft up` with a scheme such as ttc brings one")
-        return cls(net, bpf.Attached(program), "as loaded", None)
+        return cls(net, bpf.Attached(program), None, None)
 
     def __enter__(self) -> DataPlane:
         return self
@@ -172,10 +174,15 @@ class DataPlane:
     def set_scheme(self, spec: str, *, seed: int = 0) -> dict[int, int]:
         """Choose ports by the scheme `spec` from now on, without losing a packet; returns each switch's seed.
 
+        Raises ValueError for a scheme that compares queues, or marks by them, on a kernel that does not show them.
         Where the kernel's multipath hash cannot be seeded (before Linux 6.11), the program hashes flows for ecmp too:
         else all switches would choose alike.
         """
         chosen = balancing.scheme(spec)
+        if self.queue_reader == "none" and chosen.asks_queues:
+            raise ValueError(
+                f"{spec}: nobody sees this kernel's queues, which has no BTF; take ecmp, dmodk, vlb or rps"
+            )
         seeds = {node: select.mix(select.mix(seed, 1), node) or 1 for node in self.switches}
         if chosen.rule is Rule.KERNEL and not self._seed_kernels(seeds):
             chosen = Scheme(Rule.FLOW_HASH)
@@ -191,7 +198,8 @@ class DataPlane:
         digits = [number for digit in read for number in digit]
         return (
             int(chosen.rule), seed, chosen.d, chosen.m, chosen.delta, int(chosen.ties_redirect), int(chosen.in_bytes),
-            chosen.ecn_packets, chosen.gap_us * 1000, generation, 0, *digits, *[0] * (3 * select.DIGITS - len(digits)),
+            chosen.ecn_packets, chosen.gap_us * 1000, generation, list(READERS).index(self.queue_reader),
+            *digits, *[0] * (3 * select.DIGITS - len(digits)),
         )  # fmt: skip
 
     def _seed_kernels(self, seeds: Mapping[int, int]) -> bool:
@@ -290,7 +298,7 @@ def possible_cpus() -> int:
 
 
 def load_program(entries: Mapping[str, int]) -> tuple[str, bpf.Object]:
-    """How queue lengths are read on this kernel, and the program loaded; BpfError if it takes neither variant."""
+    """How queue lengths are read on this kernel, and the program loaded; BpfError if it takes no variant."""
     first: bpf.BpfError | None = None
     for reader, name in READERS.items():
         try:

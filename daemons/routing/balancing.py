@@ -48,6 +48,11 @@ class Scheme:
     ecn_packets: int = 0
 
     @property
+    def asks_queues(self) -> bool:
+        """Whether it needs to know what waits in queues."""
+        return self.rule in (Rule.DRILL, Rule.TTC, Rule.SHORTEST) or self.ecn_packets > 0
+
+    @property
     def per_packet(self) -> bool:
         """Whether packets of one flow may overtake each other."""
         return self.rule not in (Rule.KERNEL, Rule.D_MOD_K, Rule.FLOW_HASH)

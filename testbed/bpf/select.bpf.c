@@ -39,7 +39,7 @@ struct switch_ {
 	__u32 ecn_packets;
 	__u64 gap_ns;
 	__u32 generation; /* of its routes, 1 .. 4095: what the cache holds of another one is void */
-	__u32 unused;
+	__u32 reader; /* of queue lengths, a note of dataplane.py to whoever opens the maps */
 	struct digit digits[DIGITS];
 };
 

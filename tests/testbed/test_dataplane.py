@@ -13,7 +13,7 @@ import pytest
 
 from daemons.routing import balancing, select
 from testbed import bpf, netns
-from testbed.dataplane import Counted, DataPlane
+from testbed.dataplane import READERS, Counted, DataPlane
 from testbed.measured import all_pairs
 from testbed.network import Network
 from testbed.paths import trace
@@ -305,6 +305,7 @@ def test_a_running_fabric_changes_its_scheme_from_another_process_without_loss(f
     """`open` finds the maps by the filter alone, as another process would."""
     with DataPlane.open(fast.network) as other:
         assert other._groups.table(0) == fast.plane._groups.table(0)
+        assert other.queue_reader == fast.plane.queue_reader
         lost = 0.0
         for spec in ("rr", "ecmp", "drill", "ttc", "dmodk", "letflow:gap_us=100", "rps"):
             other.set_scheme(spec)
@@ -344,6 +345,29 @@ def test_tcp_fills_a_queue_that_is_not_its_own(network: Callable[..., Network]) 
             return counters.snapshot().ports[net.ifindex(LEAF, UPLINKS[3])].queue_drops
 
         wait_until("a drop at e0's uplink", dropped, timeout_s=20)
+
+
+@pytest.mark.parametrize("reader", [reader for reader in READERS if reader != "kfunc"])
+def test_the_variants_for_older_kernels_load_and_forward(
+    reader: str, network: Callable[..., Network], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = network(CLOS, FAST)
+    monkeypatch.setattr("testbed.dataplane.READERS", {"kfunc": "no such file", reader: READERS[reader]})
+    with DataPlane.load(net, "rr") as plane:
+        assert plane.queue_reader == reader
+        plane.attach()
+        assert not ping(net, all_pairs(net), count=4).lost
+        if reader == "none":
+            for spec in ("ttc", "drill", "jsq", "rr:ecn=20"):
+                with pytest.raises(ValueError, match="nobody sees this kernel's queues"):
+                    plane.set_scheme(spec)
+        else:
+            fabric_ = Fabric(net, plane, plane._program or 0)
+            plane.set_scheme("jsq")
+            fabric_.fill(UPLINKS[3], 200)
+            before = plane.counters()
+            ping(net, [(SRC, DST)], count=12, interval_ms=0.5)
+            assert fabric_.uplinks(before)[3] <= 4  # 200 packets take 50 ms
 
 
 def test_what_cannot_be_is_refused_in_one_line(network: Callable[..., Network]) -> None:
