@@ -27,7 +27,7 @@
 
 struct port {
 	__u32 switch_number; /* of the switch it belongs to, + 1; 0: nobody's */
-	__u32 addresses[3];  /* the first 12 bytes of a frame sent here: the peer's address, our own */
+	__u16 addresses[6];  /* the first 12 bytes of a frame sent here: the peer's address, our own */
 };
 
 struct switch_ {
@@ -237,7 +237,8 @@ int forward(struct __sk_buff *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct iphdr *ip = data + sizeof(struct ethhdr);
-	__u32 index = ctx->ifindex & 0xffff, number, id, n, out, candidate = 0, *header = data;
+	__u32 index = ctx->ifindex & 0xffff, number, id, n, out, candidate = 0;
+	__u16 *header = data;
 	struct choice choice = { .ctx = ctx };
 	struct memory *memory;
 	struct switch_ *s;
@@ -275,9 +276,8 @@ int forward(struct __sk_buff *ctx)
 	port = bpf_map_lookup_elem(&ports, &index);
 	if (!port)
 		return TC_ACT_OK;
-	header[0] = port->addresses[0];
-	header[1] = port->addresses[1];
-	header[2] = port->addresses[2];
+	for (int i = 0; i < 6; i++)
+		header[i] = port->addresses[i]; /* packets lie on even addresses, and no better on some machines */
 	decrease_ttl(ip);
 	if (s->ecn_packets && waiting(ctx, out, 0) >= s->ecn_packets)
 		marked = bpf_skb_ecn_set_ce(ctx) == 1;

@@ -370,6 +370,18 @@ def test_the_variants_for_older_kernels_load_and_forward(
             assert fabric_.uplinks(before)[3] <= 4  # 200 packets take 50 ms
 
 
+@pytest.mark.uml("sch_netem")
+def test_a_full_kernel_whichever_it_is_forwards_by_every_scheme_that_it_can(network: Callable[..., Network]) -> None:
+    """Debian's User-Mode Linux has no BTF, cannot seed its multipath hash, and wants packets aligned."""
+    net = network("clos:n=1,r=2,m=2", FAST)
+    with DataPlane.load(net, "rr") as plane:
+        plane.attach()
+        blind = plane.queue_reader == "none"
+        for spec in ("rr", "ecmp", "rps") if blind else ("rr", "ecmp", "drill", "ttc"):
+            plane.set_scheme(spec)
+            assert not ping(net, [(0, 1), (1, 0)], count=4, retries=1).lost
+
+
 def test_what_cannot_be_is_refused_in_one_line(network: Callable[..., Network]) -> None:
     net = network("dcell:n=3,k=1", None)
     with pytest.raises(ValueError, match="is no switch fabric"):

@@ -1,0 +1,116 @@
+"""Experiments on fabrics: what is worked out, what is refused, and a short run of each on the kernel."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from experiments import fabric, fabric_fct, fabric_gain, figures, ttc_kernel
+from experiments.spec import Experiment, Run
+from experiments.store import row_of
+from experiments.ttc_models import Shape
+from testbed.flows import Flow, FlowResult, FlowTable
+from topologies import build
+
+
+def runs(experiment: Experiment, seeds: int = 1, **given: str) -> list[Run]:
+    return experiment.runs(given, seeds=seeds)
+
+
+def test_an_interval_holds_the_mean_and_narrows() -> None:
+    drawn = np.random.default_rng(1).normal(5, 1, 200)
+    for count in (10, 200):
+        low, high = fabric.interval(drawn[:count].tolist())
+        assert low < drawn[:count].mean() < high
+        assert high - low == pytest.approx(2 * 1.96 / count**0.5, rel=0.5)
+    assert fabric.interval([3.0]) == (3.0, 3.0)
+
+
+def test_the_damaged_link_is_one_between_switches() -> None:
+    for spec, name in (("fattree:k=4", "e0.0-a0.0"), ("clos:n=2,r=2,m=2", "e0-c0")):
+        topology = build(spec)
+        assert topology.link_name(fabric.damaged_link(topology)) == name
+
+
+@pytest.mark.parametrize("ft", [Shape(2, 3), Shape(3, 2), Shape(4, 2)], ids=str)
+def test_the_mean_path_is_that_of_all_pairs(ft: Shape) -> None:
+    def distance(a: int, b: int) -> int:
+        return next((h for h in range(ft.n) if a // ft.d**h == b // ft.d**h), ft.n)
+
+    pairs = list(permutations(range(ft.hosts), 2))
+    assert ttc_kernel.mean_links(ft) == pytest.approx(sum(2 * distance(a, b) for a, b in pairs) / len(pairs))
+
+
+def test_times_and_slowdowns_are_those_of_the_flows_that_ended() -> None:
+    topology = build("clos:n=2,r=2,m=2")
+    ended = FlowResult(Flow(0.0, 0, 3, 1448), 1.0, 1.0 + 8 * 4 * 1514 / 1e6, 1448, None, None)
+    long = FlowResult(Flow(0.0, 0, 1, 1_448_000), 2.0, 2.0 + 2 * 8 * 1001 * 1514 / 1e6, 1_448_000, None, None)
+    broken = FlowResult(Flow(0.0, 1, 2, 5000), 3.0, None, 100, None, "timed out")
+    found = fabric_fct.times(topology, FlowTable((ended, long, broken), 9.0, 0.0, "reno", {}), 1_000_000)
+    assert (found["flows"], found["unfinished"]) == (3, 1)
+    assert found["slowdowns"] == [1.0, 2.0]
+    assert found["short_mean_ms"] == pytest.approx(48.448)
+    assert found["long_mean_slowdown"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "given", "said"),
+    [
+        (fabric_gain.EXPERIMENT, {"scheme": "tcc"}, "did you mean ttc"),
+        (fabric_gain.EXPERIMENT, {"topology": "dcell:n=4,k=1"}, "must be a fabric of switches"),
+        (fabric_gain.EXPERIMENT, {"topology": "star:n=4"}, "must be a fabric of switches"),
+        (fabric_fct.EXPERIMENT, {"damage": "fialed"}, "did you mean failed"),
+        (fabric_fct.EXPERIMENT, {"load_fraction": "1.5"}, "between 0 and 1"),
+        (fabric_fct.EXPERIMENT, {"sizes": "web"}, "distribution of flow sizes"),
+        (ttc_kernel.EXPERIMENT, {"traffic": "udp:load=100"}, "load must be at most 99"),
+        (ttc_kernel.EXPERIMENT, {"traffic": "icmp"}, "traffic must be tcp or udp:load=PERCENT"),
+        (ttc_kernel.EXPERIMENT, {"topology": "clos:n=2,r=2,m=2"}, "topology must be a fattree"),
+    ],
+)
+def test_what_cannot_be_is_refused(experiment: Experiment, given: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
+        runs(experiment, **given)
+    assert said in str(error.value)
+
+
+SHORT = [
+    (fabric_gain.EXPERIMENT, {"topology": "clos:n=1,r=2,m=2", "scheme": "drill", "rate_mbps": "5", "seconds": "1"}),
+    (
+        fabric_fct.EXPERIMENT,
+        {
+            "topology": "clos:n=2,r=2,m=2", "scheme": "ttc", "rate_mbps": "5", "seconds": "1",
+            "damage": "failed,degraded", "sizes": "fixed:bytes=20000",
+        },
+    ),
+    (
+        ttc_kernel.EXPERIMENT,
+        {
+            "topology": "fattree:n=2,d=2", "scheme": "ttc", "rate_mbps": "2", "seconds": "1",
+            "traffic": "udp:load=50,tcp",
+        },
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("experiment", "given"), SHORT, ids=[experiment.name for experiment, _ in SHORT])
+def test_a_short_run_gives_rows_that_can_be_drawn(experiment: Experiment, given: dict[str, str]) -> None:
+    rows = []
+    for run in runs(experiment, **given):
+        result = experiment.measure(run)
+        assert result.fidelity in ("PASS", "WARN", "FAIL")
+        assert result.circumstances["fidelity_report"]
+        rows.append(row_of(run, result))
+    for row in rows:
+        if "goodput_fraction" in row:
+            assert row["goodput_fraction"] > 0.2
+        if "unfinished" in row:
+            assert row["unfinished"] == 0
+        if str(row.get("traffic", "")).startswith("udp"):
+            assert row["up1_mean_queue_packets"] > 0
+            assert row["delay_mean_slots"] > 0
+    with figures.new() as figure:
+        experiment.plot(rows, figure)
+        assert figure.axes
