@@ -29,7 +29,7 @@ PRIORITY = 20  # of the filter: behind what swallows packets in a silent failure
 PROGRAM = "forward"
 # How queue lengths are read, the better way first; none is for kernels without BTF.
 READERS = {"kfunc": "select.bpf.o", "probe": "select_probe.bpf.o", "none": "select_blind.bpf.o"}
-PORT = "=I12s"  # struct port
+PORT = "=I12sQ"  # struct port
 SWITCH = struct.Struct("=8IQ2I12I")  # struct switch_
 GENERATION, READER = 9, 10  # where they are in there
 COUNTERS = "4Q"  # struct counters, for each processor
@@ -134,7 +134,7 @@ class DataPlane:
         for node in self.switches:
             for port, peer, far, _ in topology.ports(node):
                 addresses = mac(peer, far) + mac(node, port)
-                self._ports[self.net.ifindex(node, port) & 0xFFFF,] = (self._number(node) + 1, addresses)
+                self._ports[self.net.ifindex(node, port) & 0xFFFF,] = (self._number(node) + 1, addresses, 0)
 
     def attach(self) -> None:
         """Let the program decide about everything that arrives at a switch."""

@@ -8,13 +8,6 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
-#ifdef BLIND /* kernels without type information */
-static __always_inline __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __u32 in_bytes)
-{
-	return 0;
-}
-#else
-
 #define DEVICE_BUCKETS 256 /* of the namespace's table of devices */
 #define DEVICES_IN_BUCKET 64
 
@@ -26,14 +19,12 @@ static __always_inline __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __u32
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
 extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym;
 #define READ(from, field) ((from)->field)
-#define VIEW(pointer, type) ((type *)bpf_rdonly_cast((pointer), bpf_core_type_id_kernel(type)))
+#define VIEW(pointer, type) ((type *)bpf_rdonly_cast((const void *)(pointer), bpf_core_type_id_kernel(type)))
 #define CONTEXT(ctx) ((struct sk_buff *)bpf_cast_to_kern_ctx(ctx))
 #endif
 
-/* Packets, or bytes, in the root queue of device `ifindex`; 0 if there is no such device.
- *
- * Not static, so that the verifier checks it once and not at every call: loading takes 0.05 s instead of 1. */
-__attribute__((noinline)) __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __u32 in_bytes)
+/* The address of device `ifindex`; 0 if there is none. */
+static __always_inline __u64 find_device(struct __sk_buff *ctx, __u32 ifindex)
 {
 	struct sk_buff *skb = CONTEXT(ctx);
 	struct net_device *in = READ(skb, dev);
@@ -45,14 +36,24 @@ __attribute__((noinline)) __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __
 		struct net_device *device =
 			VIEW((void *)node - bpf_core_field_offset(struct net_device, index_hlist), struct net_device);
 
-		if ((__u32)READ(device, ifindex) == ifindex) {
-			struct netdev_queue *queue = VIEW(READ(device, _tx), struct netdev_queue);
-			struct Qdisc *qdisc = READ(queue, qdisc);
-
-			return in_bytes ? READ(qdisc, qstats.backlog) : READ(qdisc, q.qlen);
-		}
+		if ((__u32)READ(device, ifindex) == ifindex)
+			return (__u64)device;
 		node = READ(node, next);
 	}
 	return 0;
 }
-#endif
+
+/* Packets, or bytes, in the root queue of the device that was found at an address, if it is still there. */
+static __always_inline __u32 queue_of(__u64 address, __u32 ifindex, __u32 in_bytes, int *found)
+{
+	struct net_device *device = VIEW(address, struct net_device);
+	struct netdev_queue *queue;
+	struct Qdisc *qdisc;
+
+	*found = address && (__u32)READ(device, ifindex) == ifindex;
+	if (!*found)
+		return 0;
+	queue = VIEW(READ(device, _tx), struct netdev_queue);
+	qdisc = READ(queue, qdisc);
+	return in_bytes ? READ(qdisc, qstats.backlog) : READ(qdisc, q.qlen);
+}

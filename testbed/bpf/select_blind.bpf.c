@@ -1,3 +1,3 @@
-/* select.bpf.c for kernels without type information (BTF), which cannot tell where to find a queue's length. */
+/* select.bpf.c for kernels without type information (BTF): for schemes that compare no queues. */
 #define BLIND
 #include "select.bpf.c"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed import flows, tc
+from testbed import flows
 from testbed.dataplane import DataPlane
 from testbed.flows import Flow
 from testbed.network import Network
