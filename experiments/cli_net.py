@@ -59,6 +59,7 @@ def add_commands(commands: Commands) -> None:
     daemon = _command(commands, "daemon", serve, "run one node's routing daemon by hand")
     daemon.add_argument("scheme", nargs="?", help="default: the run's")
     daemon.add_argument("--node", required=True, help="name or label")
+    daemon.add_argument("--stop", action="store_true", help="end the daemon that the node has; its routes stay")
     _of_run(daemon)
 
     doctor = _command(commands, "doctor", examine, "what this kernel can do")
@@ -274,11 +275,13 @@ def clean_up(given: argparse.Namespace) -> int:
 
 
 def serve(given: argparse.Namespace) -> int:
-    from testbed.daemon import serve_by_hand
+    from testbed import by_hand, control
 
     network = _open(given.run)
-    serve_by_hand(network.run.directory, network.topology.naming.node(given.node), given.scheme)
-    return 0
+    if given.stop:
+        control.stop(network.run.directory, _name(network, given.node))
+        return 0
+    return by_hand.serve(network, network.topology.naming.node(given.node), given.scheme)
 
 
 def examine(given: argparse.Namespace) -> int:

@@ -43,7 +43,7 @@ def test_a_detached_network_from_up_to_down(name):
     assert ", 0% packet loss" in weft("exec", *of_run, "s0.0", "--", "ping", "-c1", "-W2", "10.0.3.2").stdout
 
     weft("fail", *of_run, "h0-h3")
-    state = wait_until("h0 and h3 noticed", lambda: noticed(of_run))
+    state = wait_until("h0 and h3 noticed", lambda: lost(of_run, 2))
     assert state["failed"] == ["h0-h3"]
     assert {row["node"] for row in state["nodes"] if not row["converged"]} == {"h0", "h3"}
     weft("restore", *of_run, "h0-h3")
@@ -63,11 +63,6 @@ def test_a_detached_network_from_up_to_down(name):
 
 def status(of_run: list[str]) -> dict:
     return json.loads(weft("status", *of_run, "--json").stdout)
-
-
-def noticed(of_run: list[str]) -> dict | None:
-    state = status(of_run)
-    return state if sum(row["losses"] for row in state["nodes"]) == 2 else None
 
 
 @pytest.mark.kernel
@@ -123,3 +118,35 @@ def test_a_dry_run_needs_no_root_and_prints_commands():
     assert lines[0] == "ip netns add weft.RUN.h0"
     assert "tc -n weft.RUN.h0 qdisc add dev h0-eth0 parent 1:10 handle 10: pfifo limit 250" in lines
     assert sum(" route replace " in line for line in lines) == 12 * 5
+
+
+@pytest.mark.kernel
+def test_a_daemon_that_was_killed_can_be_started_by_hand(name):
+    """Its routes stay while it is dead, its neighbours find out; by hand it comes back, and Ctrl-C ends it."""
+    of_run = ["--run", name]
+    weft("up", "dcell:n=3,k=1", "--routing", "dr", "--detach", name)
+    refused = weft("daemon", *of_run, "--node", "h0", status=2).stderr
+    assert "h0 has a daemon already" in refused
+    weft("daemon", *of_run, "--node", "h0", "--stop")
+    state = wait_until("its three neighbours noticed", lambda: lost(of_run, 3))
+    assert {row["node"] for row in state["nodes"] if row["losses"]} == {"h1", "h2", "h3"}
+    kept = subprocess.run(["ip", "-n", f"weft.{name}.h0", "route"], capture_output=True, text=True, check=True).stdout
+    assert kept.count("proto 177") == 5
+
+    by_hand = subprocess.Popen(
+        [*WEFT, "daemon", "dr", *of_run, "--node", "s0.0"], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until("all converged", lambda: all(row["converged"] for row in status(of_run)["nodes"]))
+        assert next(row["pid"] for row in status(of_run)["nodes"] if row["node"] == "h0") == by_hand.pid
+        by_hand.send_signal(signal.SIGINT)
+        assert "interrupted" in by_hand.communicate(timeout=20)[1]
+        assert by_hand.returncode == 130
+    finally:
+        by_hand.kill()
+    weft("down", name)
+
+
+def lost(of_run: list[str], count: int) -> dict | None:
+    state = status(of_run)
+    return state if sum(row["losses"] for row in state["nodes"]) == count else None

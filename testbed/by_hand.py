@@ -1,0 +1,41 @@
+"""A node's routing daemon run by hand, in the foreground of whoever wants to watch it or to try another scheme."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+
+from daemons import schemes
+from testbed.board import FILE, Board
+from testbed.daemon import Daemon
+from testbed.loop import Loop
+from testbed.network import Network, carrier
+from testbed.site import sites
+from testbed.supervisor import REAL_TIME_PRIORITY
+
+
+def serve(network: Network, node: int, scheme: str | None) -> int:
+    """Be the daemon of `node` until somebody ends it; the exit status, 1 if its protocol failed.
+
+    scheme: None for that of the run.  ValueError if the node has a daemon already, cannot have one, or if the run has
+    no scheme of daemons.
+    """
+    chosen = scheme or str(network.run.journal["scheme"])
+    if carrier(chosen) != "daemons":
+        raise ValueError(f"{chosen} needs no daemons; say which scheme, for example weft daemon dr --node h3")
+    views = schemes.views(network.topology, chosen)
+    name = network.plan.names[node]
+    if node not in views:
+        raise ValueError(f"{name} runs no daemon: it does not forward")
+    file = network.run.directory / FILE
+    board = Board(file, create_nodes=None if file.exists() else network.topology.nodes)
+    daemon = Daemon.of(network.run.directory, sites(network.plan, [node])[node], views[node], board.cells(node))
+    with suppress(PermissionError):  # the board tells whether there is real-time priority
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
+    print(
+        f"{name} routes by {chosen}, log in {network.run.directory / 'log' / name}.log; Ctrl-C ends it", file=sys.stderr
+    )
+    loop = Loop([daemon])
+    loop.run()
+    return 1 if loop.failed else 0
