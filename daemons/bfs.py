@@ -62,10 +62,10 @@ class Bfs:
         except wire.Garbage:
             self._counters["garbage"] += 1
             return NOTHING
-        if message is None:
-            return NOTHING
-        if not isinstance(message, wire.Hello):
+        if isinstance(message, wire.LinkStates | wire.Summary):
             return self._follow(self._database.receive(message, port, now), now)
+        if not isinstance(message, wire.Hello):
+            return NOTHING
         actions = self._follow(self._neighbourhood.receive(message, payload, port, now), now)
         hop = Hop(port, message.sender)
         return actions + self._follow(self._database.heard_digest(hop, self._neighbourhood.digest(hop), now), now)

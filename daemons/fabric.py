@@ -13,15 +13,17 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from daemons import schemes
-from daemons.protocol import Action, Hop, RoutingProtocol, Send, SetRoute
+from daemons.protocol import Action, Hop, Note, RoutingProtocol, Send, SetRoute, Steer, SteeringProtocol
+from daemons.routing import via
 from topologies.address import Prefix
 
 if TYPE_CHECKING:
     from topologies.graph import Topology
 
+TOLD_AGAIN_S = 0.5  # a daemon is told that often that a destination is in use
 PACKET, TICK, CALL = range(3)  # kinds of event, in the order in which they come at one instant
 
 
@@ -82,6 +84,8 @@ class Machine:
         self.incarnation = incarnation  # of its last daemon
         self.protocol: RoutingProtocol | None = None  # None while it has no power
         self.fib = Fib()
+        self.steered: dict[int, int] = {}  # by destination, the address that our own packets for it bear
+        self.told_s: dict[int, float] = {}  # by destination, when the daemon was told that it is in use
         self.tick_s = inf  # when the tick event lies in the heap that counts
         self.unread: list[tuple[bytes, int, float]] = []  # payload, port, when it came
         self.stalled_s = -inf  # until when its process does not run
@@ -110,6 +114,7 @@ class Fabric:
         self.counters = {"messages": 0, "bytes": 0, "deliveries": 0, "routes_set": 0}
         self.on_note: Callable[[float, int, str], None] | None = None
         self._views = schemes.views(topology, spec)
+        self._steers = schemes.scheme(spec)[0].steers
         _, options = schemes.scheme(spec)
         self._notice_s = (options["dead"] + 1) * options["hello_ms"] / 1000
         self._wire = wire or Wire()
@@ -231,6 +236,10 @@ class Fabric:
         """
         name = self.topology.naming.name
         address = self.topology.naming.address(dst)
+        if self._steers and src != dst:
+            if not self._hops(src, address):
+                return Walk((src,), f"no route at {name(src)}")
+            address = self._machines[src].steered.get(address, via.address(address, via.DIRECT))
         path = [src]
         while path[-1] != dst:
             node = path[-1]
@@ -246,6 +255,30 @@ class Fabric:
             if hop.node in path[:-1]:
                 return Walk(tuple(path), f"loop at {name(hop.node)}")
         return Walk(tuple(path), "")
+
+    def send(self, src: int, dst: int) -> Walk:
+        """Let an application on server `src` send a packet to server `dst`, and the daemon there learn of it as from
+        Linux: that the destination is in use, and that a server on the way refused the packet.
+        """
+        machine = self._machines[src]
+        address = self.topology.naming.address(dst)
+        protocol = machine.protocol
+        walk = self.walk(src, dst)
+        if not self._steers or protocol is None:
+            return walk
+        steering = cast(SteeringProtocol, protocol)
+        if self.now >= machine.told_s.get(address, -inf) + TOLD_AGAIN_S:
+            machine.told_s[address] = self.now
+            self._act(src, machine, steering.in_use(address, self.now))
+        if walk.lost.startswith("no route"):
+            back_s = 2 * self._wire.delay_s * (len(walk.path) - 1)
+            self.at(self.now + back_s, lambda: self._refuse(src, protocol, address))
+        return walk
+
+    def _refuse(self, src: int, protocol: RoutingProtocol, address: int) -> None:
+        machine = self._machines[src]
+        if machine.protocol is protocol:
+            self._act(src, machine, cast(SteeringProtocol, protocol).refused(address, self.now))
 
     def _hops(self, node: int, address: int) -> tuple[Hop, ...]:
         if node in self._machines:
@@ -375,7 +408,13 @@ class Fabric:
                     machine.fib.set(prefix, hops)
                     self.changed_s = self.now
                     self.counters["routes_set"] += 1
-                case _:
+                case Steer(destination, None):
+                    machine.steered.pop(destination, None)
+                    self.changed_s = self.now
+                case Steer(destination, int(steered)):
+                    machine.steered[destination] = steered
+                    self.changed_s = self.now
+                case Note():
                     if self.on_note:
                         self.on_note(self.now, node, action.text)
         if machine.protocol and machine.protocol.deadline < machine.tick_s:

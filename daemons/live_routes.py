@@ -60,6 +60,10 @@ class LiveRoutes:
     def converged(self) -> bool:
         return self._neighbourhood.complete() and self._alive.issuperset(self._using)
 
+    def lives(self, hop: Hop) -> bool:
+        """Whether `hop`, of any route, can be used now."""
+        return hop in self._alive
+
     def status(self) -> dict[str, Any]:
         lost = [str(prefix) for prefix, hops in self._candidates.items() if self._alive.isdisjoint(hops)]
         return {

@@ -15,7 +15,7 @@ takes away what its predecessor left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -55,13 +55,22 @@ class SetRoute:
 
 
 @dataclass(frozen=True, slots=True)
+class Steer:
+    """Let this node's own packets for the server at `destination` bear the address `steered` on their way; None: that
+    of DR's path (daemons/routing/via.py)."""
+
+    destination: int
+    steered: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something that a person reading the node's log would want to know."""
 
     text: str
 
 
-Action = Send | SetRoute | Note
+Action = Send | SetRoute | Steer | Note
 NOTHING: Sequence[Action] = ()
 
 
@@ -89,3 +98,19 @@ class RoutingProtocol(Protocol):
 
     def status(self) -> dict[str, Any]:
         """What a person wants to see, JSON-able: neighbours, routes, counters."""
+
+
+class SteeringProtocol(RoutingProtocol, Protocol):
+    """A protocol of a server that steers its own packets; its carrier tells it more.
+
+    Addresses are IPv4, as integers.
+    """
+
+    def in_use(self, destination: int, now: float) -> Sequence[Action]:
+        """A packet of this server's own for `destination` was sent: the first one, or the first for some time."""
+
+    def refused(self, destination: int, now: float) -> Sequence[Action]:
+        """Some server on the way refused a packet of ours for `destination`."""
+
+    def measured(self, loads: Mapping[int, int]) -> None:
+        """What leaves by each port, in kbit/s."""

@@ -14,9 +14,12 @@ from daemons.bfs import Bfs
 from daemons.hello import Neighbourhood
 from daemons.linkstate import Database
 from daemons.live_routes import LiveRoutes
+from daemons.pr import Pr
 from daemons.protocol import Hop, RoutingProtocol
+from daemons.routing import proxy, via
 from daemons.routing.candidates import candidates
 from topologies.address import Prefix
+from topologies.ccrdn import Ccrdn, CcrdnNaming
 from topologies.registry import Parameter
 from topologies.spec import integer, parse, unknown
 
@@ -32,6 +35,7 @@ class View:
     """What `node` needs to know to route by `scheme`; plain tuples and integers.
 
     ports: each port that carries hellos, and the nodes that the topology promises there.
+    network: of a DCell, beta-DCell or FiConn, its sizes.
     candidates: prefixes and the hops that may be used for each.
     destinations: prefixes and the node that each leads to, where the scheme finds the hops itself.
     names: of this node and its neighbours, for those who read logs.
@@ -41,6 +45,7 @@ class View:
     scheme: str
     options: Mapping[str, int]
     node: int
+    network: Ccrdn | None
     ports: tuple[tuple[int, tuple[int, ...]], ...]
     candidates: Routes
     destinations: tuple[tuple[Prefix, int], ...]
@@ -56,6 +61,7 @@ class Scheme:
     candidates: (topology, node) -> routes of that node's View.
     all_destinations: whether the View has those of the whole network.
     make: (view, incarnation) -> state machine.
+    steers: whether that is a SteeringProtocol.
     """
 
     name: str
@@ -65,6 +71,7 @@ class Scheme:
     candidates: Callable[[Topology, int], Iterable[tuple[Prefix, tuple[Hop, ...]]]]
     all_destinations: bool
     make: Callable[[View, int], RoutingProtocol]
+    steers: bool = False
 
     def options(self, given: Mapping[str, str]) -> dict[str, int]:
         """`given`, text, as integers, defaults filled in; ValueError if any is unknown or out of range."""
@@ -108,6 +115,8 @@ def views(topology: Topology, spec: str) -> dict[int, View]:
         runs_on = "server-centric networks" if chosen.server_centric else "switch fabrics"
         raise ValueError(f"scheme {chosen.name} runs on {runs_on}; {topology.spec} is a {is_a}, take {take}")
     naming = topology.naming
+    if chosen.steers and isinstance(naming, CcrdnNaming):
+        via.ways(naming.network)  # there must be addresses enough
     destinations = tuple(_destinations(topology)) if chosen.all_destinations else ()
     runs_daemon = routers(topology)
     found = {}
@@ -119,6 +128,7 @@ def views(topology: Topology, spec: str) -> dict[int, View]:
             scheme=chosen.name,
             options=options,
             node=node,
+            network=naming.network if isinstance(naming, CcrdnNaming) else None,
             ports=tuple(ports.items()),
             candidates=tuple(chosen.candidates(topology, node)),
             destinations=destinations,
@@ -186,10 +196,62 @@ def _bfs(view: View, incarnation: int) -> RoutingProtocol:
     return Bfs(_neighbourhood(view, incarnation), database, view.destinations, view.candidates, hold_s=hold_s)
 
 
+def _pr(method: int) -> Callable[[View, int], RoutingProtocol]:
+    """PR with the candidates of GP_E, GP_I or GP_0."""
+
+    def make(view: View, incarnation: int) -> RoutingProtocol:
+        assert view.network
+        options = view.options
+        policy = proxy.Policy(method, options["level"] or view.network.k, bool(options["condition1"]))
+        return Pr(
+            _neighbourhood(view, incarnation),
+            view.network,
+            view.candidates,
+            policy=policy,
+            refresh_ms=options["refresh_ms"],
+            probe_ms=options["probe_ms"],
+            hold_ms=options["hold_ms"],
+            idle_s=options["idle_s"],
+            probes_per_s=options["probes_per_s"],
+        )
+
+    return make
+
+
 HELLO_PARAMETERS = {
     "hello_ms": Parameter(meaning="time between hellos, in ms", least=1, most=10_000, default=30),
     "dead": Parameter(meaning="hellos missing before a neighbour is dead", least=1, most=100, default=3),
 }
+PR_PARAMETERS = {
+    "level": Parameter(
+        meaning="least level at which proxies are tried, 0: the top level only", least=0, most=8, default=1
+    ),
+    "condition1": Parameter(meaning="1: no proxies where source and destination are near", least=0, most=1, default=0),
+    "refresh_ms": Parameter(
+        meaning="time between questions about a path in use, in ms", least=10, most=60_000, default=1000
+    ),
+    "probe_ms": Parameter(meaning="how long an answer may take, in ms", least=1, most=10_000, default=100),
+    "hold_ms": Parameter(meaning="how long a path that broke is left alone, in ms", least=0, most=30_000, default=500),
+    "idle_s": Parameter(meaning="how long an unused destination is remembered, in s", least=1, most=3600, default=10),
+    "probes_per_s": Parameter(
+        meaning="questions that a server asks at most, per s", least=1, most=100_000, default=200
+    ),
+}
+
+
+def _pr_scheme(name: str, method: int, candidates_are: str) -> Scheme:
+    return Scheme(
+        name=name,
+        summary=f"proxy routing: the best of DR and of the paths by way of a third sub-network, {candidates_are}",
+        parameters=HELLO_PARAMETERS | PR_PARAMETERS,
+        server_centric=True,
+        candidates=candidates,
+        all_destinations=False,
+        make=_pr(method),
+        steers=True,
+    )
+
+
 SCHEMES: Mapping[str, Scheme] = {
     "dr": Scheme(
         name="dr",
@@ -200,6 +262,9 @@ SCHEMES: Mapping[str, Scheme] = {
         all_destinations=False,
         make=_live_routes,
     ),
+    "pr-gpe": _pr_scheme("pr-gpe", proxy.GP_E, "any of them (GP_E)"),
+    "pr-gpi": _pr_scheme("pr-gpi", proxy.GP_I, "one near source or destination (GP_I)"),
+    "pr-gp0": _pr_scheme("pr-gp0", proxy.GP_0, "one joined to the switch of either (GP_0)"),
     "ecmp": Scheme(
         name="ecmp",
         summary="all equal-cost shortest paths of a switch fabric, each switch leaving out its own dead links",

@@ -1,6 +1,6 @@
 """Messages <-> bytes, big-endian.
 
-Every message begins with MAGIC, VERSION and its type.  Types 4 to 255 are free.  A message of a type that is not known
+Every message begins with MAGIC, VERSION and its type.  Types 5 to 255 are free.  A message of a type that is not known
 here is somebody else's and decodes to None; anything else that is not exactly a message is Garbage.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 MAGIC, VERSION = 0x77, 1
-HELLO, LINK_STATES, SUMMARY = 1, 2, 3
+HELLO, LINK_STATES, SUMMARY, PROBE = 1, 2, 3, 4
 PAYLOAD_BYTES = 1400  # what is split is split into messages of this size: below Ethernet's 1500 less IP and UDP
 
 HEADER = struct.Struct(">BBB")
@@ -23,6 +23,9 @@ ADVERTISEMENT = struct.Struct(">IQIH")  # origin, sequence, lifetime_ms, number 
 LINK = struct.Struct(">HI")  # port, neighbour
 SUMMARY_FIXED = struct.Struct(">BBBIIIIH")  # header, sender, target, first, last, number of entries
 ENTRY = struct.Struct(">IQ")  # origin, sequence
+PROBE_FIXED = struct.Struct(">BBBIIIIIHIBB")  # header, sender, target, and so on as in Probe; number visited
+PROBE_TARGET = slice(7, 11)  # where its target lies, for those at a crossbar who need not read on
+VISITED = struct.Struct(">I")
 
 
 class Garbage(ValueError):
@@ -83,7 +86,32 @@ class Summary:
     entries: tuple[tuple[int, int], ...]
 
 
-Message = Hello | LinkStates | Summary
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """How is the path from `source` to `destination` by way of `way`?  `sender` passes the question, or the answer, on
+    to `target`.
+
+    token: the source's own, comes back with the answer.
+    way: which of the paths, as daemons/routing/via.py numbers them.
+    load: the greatest of the ports that the path leaves a server by, so far; in any one unit.
+    verdict: ASKING on the way there, CONNECTED or BROKEN on the way back.
+    visited: the servers so far, the source first; an answer goes back by them.
+    """
+
+    sender: int
+    target: int
+    source: int
+    destination: int
+    token: int
+    way: int
+    load: int
+    verdict: int
+    visited: tuple[int, ...]
+
+
+ASKING, CONNECTED, BROKEN = 0, 1, 2
+
+Message = Hello | LinkStates | Summary | Probe
 
 
 def hello_body(sender: int, incarnation: int, interval_ms: int, digest: int, heard: Iterable[tuple[int, int]]) -> bytes:
@@ -107,6 +135,10 @@ def encode(message: Message) -> bytes:
         case Summary(sender, target, first, last, entries):
             fixed = SUMMARY_FIXED.pack(MAGIC, VERSION, SUMMARY, sender, target, first, last, len(entries))
             return fixed + b"".join([ENTRY.pack(*entry) for entry in entries])
+        case Probe(sender, target, source, destination, token, way, load, verdict, visited):
+            path = (source, destination, token, way, load, verdict, len(visited))
+            fixed = PROBE_FIXED.pack(MAGIC, VERSION, PROBE, sender, target, *path)
+            return fixed + b"".join([VISITED.pack(node) for node in visited])
 
 
 def decode(payload: bytes) -> Message | None:
@@ -148,12 +180,24 @@ def _summary(payload: bytes) -> Summary:
     return Summary(sender, target, first, last, tuple(ENTRY.iter_unpack(payload[SUMMARY_FIXED.size :])))
 
 
+def _probe(payload: bytes) -> Probe:
+    *_, sender, target, source, destination, token, way, load, verdict, count = PROBE_FIXED.unpack_from(payload)
+    _require(len(payload) == PROBE_FIXED.size + count * VISITED.size and verdict <= BROKEN and count > 0)
+    visited = tuple(node for (node,) in VISITED.iter_unpack(payload[PROBE_FIXED.size :]))
+    return Probe(sender, target, source, destination, token, way, load, verdict, visited)
+
+
 def _require(well_formed: bool) -> None:
     if not well_formed:
         raise Garbage("lengths do not fit")
 
 
-_DECODERS: dict[int, Callable[[bytes], Message]] = {HELLO: _hello, LINK_STATES: _link_states, SUMMARY: _summary}
+_DECODERS: dict[int, Callable[[bytes], Message]] = {
+    HELLO: _hello,
+    LINK_STATES: _link_states,
+    SUMMARY: _summary,
+    PROBE: _probe,
+}
 
 
 def packed(sender: int, advertisements: Iterable[Advertisement]) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daemons import wire
-from daemons.wire import Advertisement, Garbage, Hello, LinkStates, Summary, decode, encode
+from daemons.wire import Advertisement, Garbage, Hello, LinkStates, Probe, Summary, decode, encode
 
 U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
 
@@ -30,6 +30,18 @@ MESSAGES = (
     HELLOS
     | st.builds(LinkStates, sender=U32, advertisements=st.lists(ADVERTISEMENTS, max_size=5).map(tuple))
     | st.builds(Summary, sender=U32, target=U32, first=U32, last=U32, entries=tuples(U32, U64))
+    | st.builds(
+        Probe,
+        sender=U32,
+        target=U32,
+        source=U32,
+        destination=U32,
+        token=U32,
+        way=U16,
+        load=U32,
+        verdict=st.integers(0, 2),
+        visited=st.lists(U32, min_size=1, max_size=9).map(tuple),
+    )
 )
 HELLO = Hello(sender=3, incarnation=7, sequence=258, interval_ms=30, digest=9, heard=((4, 1),))
 
@@ -45,13 +57,13 @@ def test_the_bytes_of_a_hello():
     )
 
 
-@given(st.binary(max_size=80) | st.binary(max_size=60).map(lambda tail: bytes([0x77, 1, len(tail) % 4]) + tail))
+@given(st.binary(max_size=80) | st.binary(max_size=60).map(lambda tail: bytes([0x77, 1, len(tail) % 5]) + tail))
 @example(b"")
 @example(b"\x77\x01")
 def test_bytes_are_a_message_or_unknown_or_garbage(payload):
     with suppress(Garbage):
         message = decode(payload)
-        assert (message is None) == (payload[2] not in (wire.HELLO, wire.LINK_STATES, wire.SUMMARY))
+        assert (message is None) == (payload[2] not in (wire.HELLO, wire.LINK_STATES, wire.SUMMARY, wire.PROBE))
         assert message is None or encode(message) == payload
 
 

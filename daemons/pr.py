@@ -1,0 +1,321 @@
+"""Proxy routing, PR (CCRDN, section 5), as a daemon.
+
+Every server routes the addresses of all ways (daemons/routing/via.py) over the links that live, and knows nothing of
+anybody's flows.  A source asks the paths to the destinations that are in use how they are, and lets its own packets for
+each of them bear the address of the best one:
+
+    first packet    DR at once; meanwhile ask DR and the candidates that are no longer
+    answers         take the shortest connected path, of those the one with the least congested bottleneck (5.4)
+    refresh         each `refresh_ms`, ask the present path and those that are no longer again
+    failure         a hop that dies (its server tells: probe.py), a packet or a question refused, two questions without
+                    an answer: take the best path that is known to be connected, ask all others, and take better ones as
+                    they answer
+    nothing sent    for `idle_s`: forget the destination
+
+Questions leave at most `probes_per_s`, and a tenth of that at once.
+
+The server's own routes to 10.x.y.z, which its packets follow until they are given the address on the wire, must let
+them leave even where DR has no way: what DR's hop cannot take, any other that lives does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import inf
+from typing import Any
+
+from daemons import wire
+from daemons.hello import Neighbourhood
+from daemons.live_routes import LiveRoutes
+from daemons.paths import Paths, Way
+from daemons.probe import Answer, Probes
+from daemons.protocol import NOTHING, Action, Hop, Note, Send, SetRoute, Steer
+from daemons.routing import dr, proxy, via
+from daemons.routing.tables import Tables, tabulate
+from topologies.address import SERVER_BLOCK, Prefix
+from topologies.ccrdn import Ccrdn
+
+TRIES = 2
+MOST_DESTINATIONS = 4096
+
+
+@lru_cache(maxsize=4)
+def tables(network: Ccrdn) -> Tables:
+    """Lengths of DR's paths within an X(1)."""
+    return tabulate(network.rule, network.t, min(network.k, 1))
+
+
+class Pr:
+    """A SteeringProtocol for the server of `neighbourhood`.
+
+    routes: DR's, to the servers' own addresses.
+    policy: which proxies are tried.
+    cost: of a path, by its hops and load.
+    """
+
+    def __init__(
+        self,
+        neighbourhood: Neighbourhood,
+        network: Ccrdn,
+        routes: Sequence[tuple[Prefix, tuple[Hop, ...]]],
+        *,
+        policy: proxy.Policy,
+        cost: Callable[[int, int], int] = proxy.shortest_first,
+        refresh_ms: int,
+        probe_ms: int,
+        hold_ms: int,
+        idle_s: int,
+        probes_per_s: int,
+    ) -> None:
+        self.node = neighbourhood.node
+        self._neighbourhood = neighbourhood
+        self._network = network
+        self._policy = policy
+        self._cost = cost
+        self._refresh_s, self._probe_s, self._hold_s = refresh_ms / 1000, probe_ms / 1000, hold_ms / 1000
+        self._idle_s = idle_s
+        self._rate, self._burst = probes_per_s, max(1.0, probes_per_s / 10)
+        steered = [(prefix, (hop,)) for prefix, hop in via.prefix_routes(network, self.node)]
+        self._routes = LiveRoutes(neighbourhood, steered)
+        self._gates = {prefix: hops[0] for prefix, hops in routes}
+        self._open: dict[Prefix, tuple[Hop, ...]] = {}
+        self._hops = [neighbour.hop for neighbour in neighbourhood.neighbours()]
+        self._alive: frozenset[Hop] = frozenset()
+        self._loads: Mapping[int, int] = {}
+        self._probes = Probes(
+            self.node,
+            next_hop=self._next_hop,
+            hop_to=lambda node: dr.hop_to(network, self.node, node),
+            lives=self._routes.lives,
+            load=lambda port: self._loads.get(port, 0),
+            remember_s=3 * self._refresh_s,
+        )
+        self._paths: dict[int, Paths] = {}  # by the destination's number
+        self._queue: deque[tuple[Paths, Way]] = deque()
+        self._budget, self._budget_s = self._burst, -inf
+        self._token = 0
+        self._due_s = inf  # when a question times out, or is asked again
+        self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
+
+    @property
+    def deadline(self) -> float:
+        return min(self._routes.deadline, self._due_s, self._queue_s())
+
+    def start(self, now: float) -> Sequence[Action]:
+        return self._follow(self._routes.start(now), now)
+
+    def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
+        if payload[2:3] != bytes([wire.PROBE]):
+            return self._follow(self._routes.receive(payload, port, now), now)
+        if payload[wire.PROBE_TARGET] != self.node.to_bytes(4, "big"):
+            return NOTHING
+        try:
+            probe = wire.decode(payload)
+        except wire.Garbage:
+            self._counters["garbage"] += 1
+            return NOTHING
+        if not isinstance(probe, wire.Probe) or not self._valid(probe):
+            return NOTHING
+        return self._take(self._probes.receive(probe, now), now)
+
+    def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
+        return self._follow(self._routes.link_changed(port, up, now), now)
+
+    def tick(self, now: float) -> Sequence[Action]:
+        actions: list[Action] = []
+        if now >= self._routes.deadline:
+            actions += self._follow(self._routes.tick(now), now)
+        if now >= self._due_s:
+            actions += self._look(now)
+        return actions + self._ask(now)
+
+    def converged(self) -> bool:
+        return self._routes.converged()
+
+    def status(self) -> dict[str, Any]:
+        steered = {
+            f"h{paths.node}": {
+                "hops": paths.current.hops,
+                "proxy": via.proxy(self._network, paths.current.number)[1],
+                "connected": paths.current.load is not None,
+                "load_kbps": paths.current.load,
+                "changes": paths.changes,
+            }
+            for paths in self._paths.values()
+        }
+        return {**self._routes.status(), "destinations": steered, **self._counters}
+
+    def in_use(self, destination: int, now: float) -> Sequence[Action]:
+        node = self._number(destination)
+        if node is None:
+            return NOTHING
+        paths = self._paths.get(node)
+        if paths is None:
+            at = proxy.parting(self._network.t, self.node, node)
+            alternatives = [
+                (hops, via.number(self._network, at.level, copy))
+                for hops, copy in proxy.alternatives(tables(self._network), self._policy, self.node, node)
+            ]
+            if len(alternatives) == 1 or len(self._paths) >= MOST_DESTINATIONS:
+                return NOTHING
+            paths = self._paths[node] = Paths(
+                node, destination, alternatives, via.DIRECT, cost=self._cost, hold_s=self._hold_s
+            )
+            self._round(paths, paths.worth_asking(), now)
+        paths.used_s = now
+        return self._ask(now)
+
+    def refused(self, destination: int, now: float) -> Sequence[Action]:
+        node = self._number(destination)
+        paths = None if node is None else self._paths.get(node)
+        if paths is None or paths.current.broken:
+            return NOTHING
+        return self._broke(paths, paths.current, now) + self._ask(now)
+
+    def measured(self, loads: Mapping[int, int]) -> None:
+        self._loads = loads
+
+    def _number(self, address: int) -> int | None:
+        """The other server that has `address`, None if nobody has."""
+        try:
+            node = self._network.layout.number_of(self._network.layout.digits(address))
+        except ValueError:
+            return None
+        return None if node == self.node or address >> 24 != SERVER_BLOCK >> 24 else node
+
+    def _valid(self, probe: wire.Probe) -> bool:
+        return probe.destination < self._network.t[-1] and probe.way < via.ways(self._network)
+
+    def _next_hop(self, destination: int, way: int) -> Hop:
+        return dr.hop_to(self._network, self.node, via.next_hop(self._network, self.node, destination, way))
+
+    # -- links
+
+    def _follow(self, actions: Sequence[Action], now: float) -> list[Action]:
+        """Do `actions`, and what follows from hops that died or came to life."""
+        alive = frozenset(hop for hop in self._hops if self._routes.lives(hop))
+        if alive == self._alive and self._open:
+            return list(actions)
+        died = self._alive - alive
+        self._alive = alive
+        done = [*actions, *self._gate()]
+        for hop in sorted(died):
+            done += self._take(self._probes.hop_died(hop, now), now)
+        return done + self._ask(now)
+
+    def _gate(self) -> list[Action]:
+        """Routes to the servers' own addresses: DR's hop, or any that lives."""
+        changed: list[Action] = []
+        other = tuple(hop for hop in self._hops if hop in self._alive)[:1]
+        for prefix, hop in self._gates.items():
+            hops = (hop,) if hop in self._alive else other
+            if self._open.get(prefix) != hops:
+                self._open[prefix] = hops
+                changed.append(SetRoute(prefix, hops))
+        return changed
+
+    # -- asking
+
+    def _round(self, paths: Paths, ways: Iterable[Way], now: float) -> None:
+        """Ask all of `ways` that are not being asked."""
+        paths.refresh_s = now + self._refresh_s
+        for way in ways:
+            if way.asked_s == inf:
+                way.asked_s = now + 1e9  # waits for its turn
+                self._queue.append((paths, way))
+        self._due_s = min(self._due_s, paths.refresh_s)
+
+    def _queue_s(self) -> float:
+        """When the next question may leave."""
+        if not self._queue:
+            return inf
+        return self._budget_s + max(0.0, (1 - self._budget) / self._rate)
+
+    def _ask(self, now: float) -> list[Action]:
+        """Let leave what may leave now."""
+        actions: list[Action] = []
+        self._budget = min(self._burst, self._budget + (now - self._budget_s) * self._rate)
+        self._budget_s = now
+        while self._queue and self._budget > 1 - 1e-6:  # sums of fractions may fall short of 1
+            paths, way = self._queue.popleft()
+            if self._paths.get(paths.node) is not paths:
+                continue
+            self._budget -= 1
+            self._token = (self._token + 1) & 0xFFFFFFFF
+            way.token, way.asked_s = self._token, now
+            self._due_s = min(self._due_s, now + self._probe_s)
+            self._counters["probes_sent"] += 1
+            actions += self._take(self._probes.ask(paths.node, way.number, way.token, now), now)
+        return actions
+
+    def _look(self, now: float) -> list[Action]:
+        """Give up questions without an answer, ask again, forget what is not in use."""
+        actions: list[Action] = []
+        for paths in list(self._paths.values()):
+            if paths.used_s + self._idle_s < now:
+                del self._paths[paths.node]
+                actions.append(Steer(paths.address, None))
+                continue
+            for way in paths.ways.values():
+                if way.asked_s + self._probe_s <= now:
+                    self._counters["timeouts"] += 1
+                    way.asked_s = inf
+                    way.tries += 1
+                    if way.tries < TRIES:
+                        self._round(paths, [way], now)
+                    else:
+                        actions += self._broke(paths, way, now)
+            if paths.refresh_s <= now:
+                self._round(paths, paths.worth_asking(), now)
+        self._due_s = min(
+            (
+                min(paths.refresh_s, min(way.asked_s for way in paths.ways.values()) + self._probe_s)
+                for paths in self._paths.values()
+            ),
+            default=inf,
+        )
+        return actions
+
+    # -- answers
+
+    def _take(self, events: Iterable[Send | Answer], now: float) -> list[Action]:
+        actions: list[Action] = []
+        for event in events:
+            if isinstance(event, Answer):
+                actions += self._answered(event, now)
+            else:
+                actions.append(event)
+        return actions
+
+    def _answered(self, answer: Answer, now: float) -> list[Action]:
+        paths = self._paths.get(answer.destination)
+        way = paths.ways.get(answer.way) if paths else None
+        if paths is None or way is None:
+            return []
+        self._counters["answers"] += 1
+        if not answer.connected:
+            return self._broke(paths, way, now)
+        if answer.token != way.token:
+            return []
+        paths.connected(way, answer.load)
+        return self._choose(paths, now)
+
+    def _broke(self, paths: Paths, way: Way, now: float) -> list[Action]:
+        """`way` is not connected."""
+        self._counters["breaks"] += 1
+        paths.broke(way, now)
+        actions = self._choose(paths, now)
+        if paths.current is way:
+            self._round(paths, paths.others(), now)
+        return actions
+
+    def _choose(self, paths: Paths, now: float) -> list[Action]:
+        if not paths.choose(now):
+            return []
+        way = paths.current
+        level, copy = via.proxy(self._network, way.number)
+        by = f"by way of copy {copy} of level {level}" if level else "by DR"
+        steered = via.address(paths.address, way.number) if level else None
+        return [Steer(paths.address, steered), Note(f"h{paths.node}: {by}, {way.hops} hops")]

@@ -1,0 +1,91 @@
+from itertools import pairwise
+
+import pytest
+
+from daemons.paths import Paths
+from daemons.routing.proxy import least_loaded_first, shortest_first
+
+NEAR, FAR, FARTHER = 0, 5, 7  # ways; NEAR is DR
+
+
+def paths(cost=shortest_first):
+    return Paths(9, 0x0A000009, [(3, NEAR), (3, FAR), (5, FARTHER)], NEAR, cost=cost, hold_s=0.5)
+
+
+def connected(of, **loads):
+    for name, load in loads.items():
+        of.connected(of.ways[{"near": NEAR, "far": FAR, "farther": FARTHER}[name]], load)
+
+
+def test_only_what_is_no_longer_is_worth_asking_while_the_present_way_is_connected():
+    one = paths()
+    assert [way.number for way in one.worth_asking()] == [NEAR, FAR]
+    one.broke(one.ways[NEAR], now=1.0)
+    assert [way.number for way in one.worth_asking()] == [NEAR, FAR, FARTHER]
+
+
+def test_the_shortest_is_taken_and_of_those_the_least_loaded():
+    one = paths()
+    connected(one, near=9_000, far=100, farther=0)
+    assert one.choose(1.0)
+    assert one.current.number == FAR
+
+
+def test_another_rule_takes_another():
+    one = paths(least_loaded_first)
+    connected(one, near=9_000, far=5_000, farther=0)
+    assert one.choose(1.0)
+    assert one.current.number == FARTHER
+
+
+def test_a_little_less_load_is_no_reason_to_move():
+    one = paths()
+    connected(one, near=1_000, far=900)
+    assert not one.choose(1.0)
+    connected(one, far=500)
+    assert one.choose(1.0)
+
+
+def test_what_broke_is_left_for_what_is_known():
+    one = paths()
+    connected(one, near=0, farther=0)
+    one.broke(one.ways[NEAR], now=1.0)
+    assert one.choose(1.0)
+    assert one.current.number == FARTHER
+
+
+def test_nothing_known_is_no_change():
+    one = paths()
+    one.broke(one.ways[NEAR], now=1.0)
+    assert not one.choose(1.0)
+    assert one.current.number == NEAR
+
+
+def flap(one, now):
+    """DR breaks and comes back; when it is taken again."""
+    one.broke(one.ways[NEAR], now)
+    one.choose(now)
+    connected(one, near=0)
+    later = now
+    while not one.choose(later):
+        later += 0.1
+    return later
+
+
+def test_a_path_that_flaps_is_left_alone_longer_and_longer():
+    one = paths()
+    connected(one, near=0, farther=0)
+    times = [0.0]
+    while len(times) < 5:
+        times.append(flap(one, times[-1] + 0.01))
+    assert [b - a for a, b in pairwise(times)] == pytest.approx([0.5, 1.0, 2.0, 4.0], abs=0.12)
+
+
+def test_what_broke_of_late_is_better_than_nothing():
+    one = paths()
+    connected(one, near=0, far=0)
+    one.broke(one.ways[FAR], now=1.0)
+    connected(one, far=0)
+    one.broke(one.ways[NEAR], now=1.1)
+    assert one.choose(1.1)
+    assert one.current.number == FAR

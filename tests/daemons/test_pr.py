@@ -1,0 +1,188 @@
+"""PR's daemons on wires in memory, against the search that the graph engine runs."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from daemons.fabric import Fabric, Wire
+from daemons.routing import proxy
+from daemons.routing.tables import tabulate
+from topologies import build
+from topologies.ccrdn import common_level
+
+SCHEMES = {"pr-gpe": proxy.GP_E, "pr-gpi": proxy.GP_I, "pr-gp0": proxy.GP_0}
+DCELL = build("dcell:n=4,k=1")
+FICONN = build("ficonn:n=4,k=2")
+
+
+def converged(topology, spec="pr-gpi", **options):
+    fabric = Fabric(topology, spec, **options)
+    fabric.run_until_converged()
+    return fabric
+
+
+def use(fabric, pairs, for_s=3.0, every_s=0.25):
+    """Let every pair send now and then."""
+    for _ in range(round(for_s / every_s)):
+        for src, dst in pairs:
+            fabric.send(src, dst)
+        fabric.run_for(every_s)
+
+
+def some_pairs(topology, count, seed=1):
+    draw = random.Random(seed)
+    return [tuple(draw.sample(range(topology.servers), 2)) for _ in range(count)]
+
+
+def dead_channels(topology, links):
+    network = topology.naming.network
+    ports, dead = network.k + 2, bytearray(topology.servers * (network.k + 2))
+    for link in links:
+        a, _, b, _ = topology.links[link].tolist()
+        if topology.is_crossbar(b):
+            dead[a * ports] = dead[(a + 1) * ports - 1] = 1
+        else:
+            level = common_level(network.t, a, b)
+            dead[a * ports + level] = dead[b * ports + level] = 1
+    return dead
+
+
+def expected_hops(topology, method, dead):
+    """(src, dst) -> hops of the path that PR should find, -1 if there is none; every level may have proxies."""
+    network = topology.naming.network
+    tables = tabulate(network.rule, network.t, network.k, with_channels=True)
+    out = [0] * proxy.most_channels(network.t)
+    policy = proxy.Policy(method, 1, False)
+
+    def hops(src, dst):
+        at = proxy.parting(network.t, src, dst)
+        return proxy.search(tables, policy, proxy.shortest_first, at, dead, 1, out)[0]
+
+    return hops
+
+
+def found_hops(fabric, src, dst):
+    walk = fabric.walk(src, dst)
+    return -1 if walk.lost else len(walk.path) - 1
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("spec", ["dcell:n=4,k=1", "beta-dcell:n=5,k=1", "ficonn:n=4,k=2"])
+@pytest.mark.parametrize("failed", [0.0, 0.1])
+def test_every_path_is_as_long_as_the_search_says_and_none_is_lost(name, spec, failed):
+    topology = build(spec)
+    fabric = converged(topology, name)
+    links = random.Random(2).sample(range(len(topology.links)), round(failed * len(topology.links)))
+    for link in links:
+        fabric.fail(link)
+    pairs = some_pairs(topology, 150)
+    use(fabric, pairs)
+    hops = expected_hops(topology, SCHEMES[name], dead_channels(topology, links))
+    assert [found_hops(fabric, *pair) for pair in pairs] == [hops(*pair) for pair in pairs]
+
+
+def test_the_first_packet_goes_by_dr_at_once():
+    fabric = converged(FICONN)
+    walk = fabric.send(3, 40)
+    network = FICONN.naming.network
+    assert list(walk.path) == proxy.route(network.rule, network.t, 3, 40, -1)
+
+
+def a_proxied_pair(fabric, pairs):
+    """A pair whose packets are steered, and its path."""
+    for src, dst in pairs:
+        path = fabric.walk(src, dst).path
+        if fabric.status(src)["destinations"].get(f"h{dst}", {}).get("proxy", -1) >= 0:
+            return src, dst, path
+    raise AssertionError("no pair is steered")
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_dead_link_far_from_the_source_is_left_within_the_time_of_its_detection(silent):
+    fabric = converged(FICONN)
+    pairs = some_pairs(FICONN, 100)
+    use(fabric, pairs)
+    src, dst, path = a_proxied_pair(fabric, pairs)
+    _, link = bridge(FICONN, path[::-1])
+    failed_s = fabric.now
+    fabric.fail(link, silent=silent)
+    while fabric.walk(src, dst).lost and fabric.now < failed_s + 1:
+        fabric.run_for(0.001)  # nothing is sent: the servers on the way tell the source
+    assert fabric.now - failed_s < (0.100 if silent else 0.005)
+
+
+def bridge(topology, path):
+    """The first link on `path` between servers, near end first, and its name."""
+    near, far = next(hop for hop in pairwise(path) if common_level(topology.naming.network.t, *hop))
+    return near, topology.link(f"{topology.naming.name(near)}-{topology.naming.name(far)}")
+
+
+def test_a_refused_packet_makes_the_source_choose_anew():
+    fabric = converged(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
+    use(fabric, [(0, 19)], 1.0)
+    near, link = bridge(DCELL, fabric.walk(0, 19).path)
+    fabric.protocol(near)._probes._passed.clear()  # it does not know whose questions have passed
+    fabric.fail(link)
+    fabric.run_for(0.2)
+    assert fabric.walk(0, 19).lost
+    fabric.send(0, 19)
+    fabric.run_for(0.01)
+    assert not fabric.walk(0, 19).lost
+
+
+def test_a_path_that_is_whole_again_is_taken_again():
+    fabric = converged(DCELL)
+    use(fabric, [(0, 19)], 1.0)
+    before = fabric.walk(0, 19).path
+    _, link = bridge(DCELL, before)
+    fabric.fail(link)
+    use(fabric, [(0, 19)], 1.0)
+    assert len(fabric.walk(0, 19).path) > len(before)
+    fabric.restore(link)
+    use(fabric, [(0, 19)], 4.0)
+    assert len(fabric.walk(0, 19).path) == len(before)
+
+
+def test_what_is_not_used_is_forgotten_and_asked_no_more():
+    fabric = converged(DCELL, "pr-gpi:idle_s=2")
+    use(fabric, [(0, 19)], 1.0)
+    assert "h19" in fabric.status(0)["destinations"]
+    fabric.run_for(3)
+    assert fabric.status(0)["destinations"] == {}
+    sent = fabric.status(0)["probes_sent"]
+    fabric.run_for(5)
+    assert fabric.status(0)["probes_sent"] == sent
+
+
+def test_questions_are_limited():
+    fabric = converged(FICONN, "pr-gpe:probes_per_s=20")
+    began = fabric.now
+    use(fabric, [(0, dst) for dst in range(12, 48)], 2.0)
+    assert fabric.status(0)["probes_sent"] <= 20 * (fabric.now - began) + 2 + 1
+
+
+def test_no_loop_outlives_the_noticing_of_failures():
+    """Links die, in silence or not, and come back while questions and hellos are lost: whenever links have rested for
+    longer than noticing takes, no packet runs in circles, and while they do not, none does for longer than that."""
+    draw = random.Random(7)
+    fabric = converged(FICONN, wire=Wire(loss_fraction=0.02, jitter_s=1e-4), random=random.Random(3))
+    pairs = some_pairs(FICONN, 60)
+    use(fabric, pairs, 1.0)
+    looping: dict[tuple[int, int], float] = {}
+    longest = 0.0
+    down: list[int] = []
+    for turn in range(120):
+        if turn % 4 == 0:
+            if len(down) > 6:
+                fabric.restore(down.pop(0))
+            down.append(draw.randrange(len(FICONN.links)))
+            fabric.fail(down[-1], silent=draw.random() < 0.5)
+        for pair in pairs:
+            if fabric.send(*pair).lost.startswith("loop"):
+                began = looping.setdefault(pair, fabric.now)
+                longest = max(longest, fabric.now - began)
+            else:
+                looping.pop(pair, None)
+        fabric.run_for(0.02)
+    assert longest < 0.15
