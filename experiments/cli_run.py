@@ -69,8 +69,11 @@ def run(given: argparse.Namespace) -> int:
     todo = runs if given.fresh else remaining(runs, store, ledger)
     engines_used = {run.engine for run in todo}
     about = circumstances(kernel="kernel" in engines_used) if todo else {}
-    with Bar(experiment.name, len(todo), ticking=engines_used == {"kernel"}) as bar:
-        failures = sweep(experiment, todo, store, ledger, jobs=given.jobs, circumstances=about, watcher=bar)
+    try:
+        with Bar(experiment.name, len(todo), ticking=engines_used == {"kernel"}) as bar:
+            failures = sweep(experiment, todo, store, ledger, jobs=given.jobs, circumstances=about, watcher=bar)
+    finally:
+        give_back(store.root)
     rows = store.rows(run for run in runs if run not in failures)
     if given.json:
         print(json.dumps(rows, indent=1))
@@ -82,6 +85,13 @@ def run(given: argparse.Namespace) -> int:
         measured = f"{len(todo) - len(failures)} of {len(runs)} runs measured"
         say(f"{experiment.name}: {measured}, rows in {given.results}/{experiment.name}")
     return verdict(experiment, rows, failures)
+
+
+def give_back(root: Path) -> None:
+    """Let what root measured under sudo belong to whoever called it, who will want to plot and to delete it."""
+    if os.geteuid() == 0 and (user := os.environ.get("SUDO_UID")):
+        for path in (root, *root.rglob("*")):
+            os.chown(path, int(user), int(os.environ.get("SUDO_GID", user)), follow_symlinks=False)
 
 
 def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, Failure]) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import quick
 
-from experiments import cli, cli_graph, link_loss, spec
+from experiments import cli, cli_graph, cli_run, link_loss, spec
 from experiments.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -368,3 +368,20 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(monkeypatch):
         for run in runs:
             bar.ended(run, None)
     assert re.fullmatch(r"(quick: \d of 6 runs, \d+(\.\d)? ms left\n){5}", told.getvalue())
+
+
+def test_what_root_measured_under_sudo_belongs_to_who_called_it(tmp_path, monkeypatch):
+    (tmp_path / "E").mkdir()
+    (tmp_path / "E" / "row").write_text("")
+    given = []
+    monkeypatch.setattr(cli_run.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(
+        cli_run.os, "chown", lambda path, user, group, follow_symlinks: given.append((path, user, group))
+    )
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    cli_run.give_back(tmp_path)
+    assert not given
+    monkeypatch.setenv("SUDO_UID", "1000")
+    monkeypatch.setenv("SUDO_GID", "100")
+    cli_run.give_back(tmp_path)
+    assert sorted(given) == [(path, 1000, 100) for path in (tmp_path, tmp_path / "E", tmp_path / "E" / "row")]
