@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from experiments.ledger import Failure
     from experiments.spec import Experiment, Row, Run
 
