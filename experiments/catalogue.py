@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from daemons.routing import balancing
 from daemons.schemes import SCHEMES
 from experiments.spec import discover
 from topologies import families
@@ -39,6 +40,16 @@ def catalogue() -> dict[str, Any]:
         "routing": [
             {"name": scheme.name, "summary": scheme.summary, "parameters": as_dicts(scheme.parameters)}
             for scheme in SCHEMES.values()
+        ],
+        "data_plane": [
+            {
+                "name": name,
+                "summary": kind.summary,
+                "source": kind.source,
+                "parameters": {key: value._asdict() for key, value in balancing.keys(name).items()},
+            }
+            for name, kind in balancing.KINDS.items()
+            if name not in SCHEMES
         ],
     }
 

@@ -53,6 +53,12 @@ def list_all(given: argparse.Namespace) -> int:
     for one in found["routing"]:
         print(f"  {one['name']:<14} {one['summary']}")
         print_parameters(one["parameters"], 14)
+    print("\nschemes of a switch fabric's data plane (NAME or NAME:key=value,...)")
+    for one in found["data_plane"]:
+        print(f"  {one['name']:<14} {one['summary']}")
+        for key, has in one["parameters"].items():
+            span = " or ".join(has["words"]) if has["words"] else f"at least {has['least']}"
+            print(f"  {'':<14} {key}: {has['meaning']}, {span}, {has['default']} by default")
     return 0
 
 
