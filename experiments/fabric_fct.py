@@ -125,7 +125,7 @@ def check(run: Run) -> None:
 
 def plot(table: Table, figure: Figure) -> None:
     """For each kind of damage: the times of short flows and of long ones (CDF), and the slowdown by size."""
-    kinds = list(dict.fromkeys(str(row["damage"]) for row in table))
+    kinds = sorted({str(row["damage"]) for row in table}, key=["none", "failed", "degraded"].index)
     looks = style.lines(str(row["scheme"]) for row in table)
     figure.set_size_inches(9.6, 2.6 * len(kinds) + 0.4)
     for (short, long, by_size), kind in zip(figure.subplots(len(kinds), 3, squeeze=False), kinds, strict=True):
@@ -143,7 +143,7 @@ def plot(table: Table, figure: Figure) -> None:
             centres = [float(np.median(size[place == i])) for i in range(len(edges) - 1)]
             means = [float(slowdown[place == i].mean()) for i in range(len(edges) - 1)]
             by_size.loglog(centres, means, look.marker + dash, color=look.colour, label=look.label, markersize=3.5)
-        short.set(xlabel="time of short flows (ms)", ylabel="fraction of flows", title=f"damage: {kind}")
+        short.set(xlabel="time of short flows (ms)", ylabel="fraction of flows", title=f"damage: {kind}", xscale="log")
         long.set(xlabel="time of long flows (ms)")
         by_size.set(xlabel="flow size (bytes)", ylabel="mean slowdown")
     figure.axes[2].legend(fontsize=6.5)
@@ -151,7 +151,7 @@ def plot(table: Table, figure: Figure) -> None:
 
 def cdf(axes: Axes, values: Floats, look: style.Look, dash: str) -> None:
     """The distribution of `values`."""
-    axes.semilogx(np.sort(values), np.arange(1, len(values) + 1) / max(1, len(values)), dash, color=look.colour)
+    axes.plot(np.sort(values), np.arange(1, len(values) + 1) / max(1, len(values)), dash, color=look.colour)
 
 
 EXPERIMENT = Experiment(
