@@ -42,6 +42,7 @@ SWEEP_S = 5.0
 REPAIR_S = 1.0
 LINK_GROUP = 1
 IFINFO = struct.Struct("=BxHiII")
+ALL_LINKS = IFINFO.pack(0, 0, 0, 0, 0)
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
 ROUTES_LOGGED = 4  # of those that changed at once, by name
 
@@ -81,7 +82,6 @@ class Daemon:
         self._pending: list[SetRoute] = []
         self._news = False
         self._reconcile_at = inf
-        self._inherited = False  # routes of another daemon, maybe
         self._port_of = {interface.ifindex: port for port, interface in site.ports.items()}
         self._carrier = dict.fromkeys(site.ports, True)
         with ExitStack() as opened:
@@ -93,6 +93,8 @@ class Daemon:
                 self._netlink = opened.enter_context(closing(netlink.Socket()))
             self.requests = opened.enter_context(closing(Requests(directory, site.name)))
             self.fib = fib.Fib(self._netlink, site)
+            self._inherited = len(fib.routes(self._netlink))  # set by a daemon before this one
+            self._links_at_first = self._netlink.dump(netlink.RTM_GETLINK, ALL_LINKS)
             self._opened = opened.pop_all()
 
     @classmethod
@@ -129,14 +131,13 @@ class Daemon:
         self._cells[:] = memoryview(bytes(self._cells.nbytes)).cast("Q")
         real_time = os.sched_getscheduler(0) == os.SCHED_FIFO
         self._set(pid=os.getpid(), began_ns=int(now * 1e9), real_time=real_time)
-        found = fib.routes(self._netlink)
-        if found:
-            self._inherited = True
-            self._reconcile_at = now + SWEEP_S
         priority = "real-time priority" if real_time else "no real-time priority: other processes may delay its hellos"
-        self._log.write(f"began: process {os.getpid()}, {priority}, {len(found)} routes of a daemon before it")
+        self._log.write(f"began: process {os.getpid()}, {priority}, {self._inherited} routes of a daemon before it")
+        if self._inherited:
+            self._reconcile_at = now + SWEEP_S
         self.perform(self.protocol.start(now))
-        self._look_at_links(now)
+        for body in self._links_at_first:
+            self._link_told(netlink.RTM_NEWLINK, body, now)
         self._news = True
         self.finish(now)
 
@@ -243,9 +244,10 @@ class Daemon:
             self._reconcile(now)
         if not self._converged:
             self._look_whether_converged(now)
+        self.finish(now)
 
     def _reconcile(self, now: float) -> None:
-        self._reconcile_at, self._inherited = inf, False
+        self._reconcile_at, self._inherited = inf, 0
         try:
             changed = self.fib.reconcile()
         except netlink.NetlinkError as error:
@@ -264,16 +266,13 @@ class Daemon:
             if error.errno != errno.ENOBUFS:
                 raise
             # Some were lost.  What they would have told is read back, routes that went with a device among it.
-            self._look_at_links(now)
+            for body in self._netlink.dump(netlink.RTM_GETLINK, ALL_LINKS):
+                self._link_told(netlink.RTM_NEWLINK, body, now)
             self._reconcile_at = now
         else:
             for kind, _, _, body in netlink.split(data):
                 if kind in (netlink.RTM_NEWLINK, netlink.RTM_DELLINK):
                     self._link_told(kind, body, now)
-
-    def _look_at_links(self, now: float) -> None:
-        for body in self._netlink.dump(netlink.RTM_GETLINK, IFINFO.pack(0, 0, 0, 0, 0)):
-            self._link_told(netlink.RTM_NEWLINK, body, now)
 
     def _link_told(self, kind: int, body: bytes, now: float) -> None:
         _, _, ifindex, flags, _ = IFINFO.unpack_from(body)

@@ -25,10 +25,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from daemons.schemes import View
 from testbed import desk, netns, site
 from testbed.board import COLUMNS, FILE, Board
 from testbed.daemon import Daemon
@@ -39,6 +40,7 @@ READY = b"ready"
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 REAL_TIME_PRIORITY = 10
 DESCRIPTORS_PER_NODE = 64
+TOGETHER = 12
 START_S, STOP_S = 30.0, 5.0
 
 
@@ -93,37 +95,46 @@ class Supervisor:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(needed, limits[0]), max(needed, limits[1])))
         # Everything that is done once is done here, before there are children: a child's own memory is what it writes
         # to, and opening sockets alone writes, object by object, to more than a megabyte of what Python shares.
-        made = [self._make(node) for node in nodes]
+        count = min(self._processes or len(nodes), len(nodes))
+        shares = [nodes[i * len(nodes) // count : (i + 1) * len(nodes) // count] for i in range(count)]
+        loops = [Loop([self._make(node) for node in share]) for share in shares]
         gc.collect()
         gc.freeze()  # nor do children look for garbage in what they share
-        count = self._processes or len(nodes) or 1
-        children = [self._fork(made[i::count]) for i in range(min(count, len(nodes)))]
-        for daemon in made:
-            daemon.disown()
-        for child in children:
-            self._wait_until_started(child)
+        self._fork(loops)
 
     def _make(self, node: int) -> Daemon:
-        return Daemon.of(self._directory, self._daemons.sites[node], self._daemons.views[node], self._board.cells(node))
+        return Daemon.of(self._directory, self._daemons.sites[node], self._view(node), self._board.cells(node))
 
-    def _fork(self, daemons: Sequence[Daemon]) -> Child:
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                close_all_but([0, 1, 2, *(fd for daemon in daemons for fd in daemon.descriptors())])
-                status = carry(daemons, parent)
-            except SystemExit:
-                status = 0
-            except Exception:
-                traceback.print_exc()
-            finally:
-                os._exit(status)
-        child = Child(pid, os.pidfd_open(pid), tuple(daemon.site.node for daemon in daemons))
-        self._children[child.fd] = child
-        self._poll.register(child.fd, select.EPOLLIN)
-        return child
+    def _view(self, node: int) -> View:
+        """Daemons that share a process tick a dozen at a time, those of neighbouring nodes together: what one of them
+        brings into the cache, of Python and of the network, serves the next."""
+        view = self._daemons.views[node]
+        if not self._processes:
+            return view
+        nodes = list(self._daemons.sites)
+        first = nodes.index(node) // TOGETHER * TOGETHER
+        return replace(view, phase_fraction=1 - first / len(nodes))
+
+    def _fork(self, loops: Sequence[Loop]) -> list[Child]:
+        """Let each of `loops` run in a process of its own; returns when their daemons have started."""
+        briefs = [(loop, loop.name().encode(), gaps([0, 1, 2, *loop.descriptors()])) for loop in loops]
+        parent, pids = os.getpid(), []
+        # Between two forks the less is done the better: what the parent writes to is no longer shared by the child.
+        for brief in briefs:
+            pid = os.fork()
+            if pid == 0:
+                run(*brief, parent)
+            pids.append(pid)
+        children = []
+        for pid, loop in zip(pids, loops, strict=True):
+            child = Child(pid, os.pidfd_open(pid), loop.nodes())
+            self._children[child.fd] = child
+            self._poll.register(child.fd, select.EPOLLIN)
+            children.append(child)
+            loop.disown()
+        for child in children:
+            self._wait_until_started(child)
+        return children
 
     def _wait_until_started(self, child: Child) -> None:
         ended = select.poll()
@@ -192,10 +203,7 @@ class Supervisor:
             return {"error": f'{line.strip()} is no request; write ["start", NODE], or stop, kill or list'}
 
     def _start(self, name: str) -> dict[str, Any]:
-        daemon = self._make(self._daemons.node(name))
-        child = self._fork([daemon])
-        daemon.disown()
-        self._wait_until_started(child)
+        (child,) = self._fork([Loop([self._make(self._daemons.node(name))])])
         return {"pid": child.pid}
 
     def _stop(self, name: str) -> dict[str, Any]:
@@ -236,27 +244,34 @@ class Supervisor:
                         self._bury(self._children[fd])
 
 
-def carry(daemons: Sequence[Daemon], parent: int) -> int:
-    """In a process of their own: serve `daemons` until they end; the exit status."""
-    if netns.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) or os.getppid() != parent:
-        return 1
-    with suppress(PermissionError):  # the board tells whether there is real-time priority
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
-    more = f" +{len(daemons) - 1}" if len(daemons) > 1 else ""
-    netns.libc.prctl(PR_SET_NAME, f"weft {daemons[0].site.name}{more}".encode())
-    loop = Loop(daemons)
-    loop.run()
-    return 1 if loop.failed else 0
+def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int) -> NoReturn:
+    """In a process forked for it: run `loop`, without the descriptors of others."""
+    status = 1
+    try:
+        for first, after in others:
+            os.closerange(first, after)
+        if not netns.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() == parent:
+            netns.libc.prctl(PR_SET_NAME, name)
+            with suppress(PermissionError):  # the board tells whether there is real-time priority
+                os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
+            loop.run()
+            status = 1 if loop.failed else 0
+    except SystemExit:
+        status = 0
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
 
 
-def close_all_but(kept: Iterable[int]) -> None:
-    """Close every descriptor that is not in `kept`."""
-    first = 0
+def gaps(kept: Iterable[int]) -> list[tuple[int, int]]:
+    """The ranges, first and one after the last, of all descriptors that are not in `kept`."""
+    found, first = [], 0
     for fd in sorted(kept):
-        if first < fd:  # asked to close nothing from 0 on, Python closes everything
-            os.closerange(first, fd)
+        if first < fd:
+            found.append((first, fd))
         first = fd + 1
-    os.closerange(first, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    return [*found, (first, resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
 
 
 if __name__ == "__main__":
