@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from daemons import schemes
-from daemons.protocol import Action, RoutingProtocol, Send, SetRoute
+from daemons.protocol import Action, RoutingProtocol, Send, SetRoute, Steer
 from daemons.schemes import View
 from testbed import fib, netlink, netns
 from testbed.board import COLUMNS, LATENESS_US
@@ -154,6 +154,8 @@ class Daemon:
                     self._drop(error)
             elif isinstance(action, SetRoute):
                 self._pending.append(action)
+            elif isinstance(action, Steer):
+                raise NotImplementedError(f"nothing here steers packets yet: {action}")
             else:
                 self._log.write(action.text)
                 self._news = True
@@ -199,18 +201,16 @@ class Daemon:
     def _show(self, now: float) -> None:
         """Put on the board what changes seldom."""
         self._news = False
-        told = self.protocol.status()
-        neighbours = told.get("neighbours", [])
-        losses = told.get("downs", 0)
+        promised, up, lost = self.protocol.adjacencies()
         self._set(
-            neighbours_expected=len(neighbours),
-            neighbours_up=sum(1 for each in neighbours if each["state"] == "up"),
+            neighbours_expected=promised,
+            neighbours_up=up,
             routes=self.fib.installed(),
-            losses=losses,
+            losses=lost,
             changed_ns=int(now * 1e9),
         )
-        if losses != self._losses:
-            self._losses = losses
+        if lost != self._losses:
+            self._losses = lost
             self._set(lost_ns=int(now * 1e9))
         self._look_whether_converged(now)
 

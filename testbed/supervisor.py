@@ -98,6 +98,7 @@ class Supervisor:
         count = min(self._processes or len(nodes), len(nodes))
         shares = [nodes[i * len(nodes) // count : (i + 1) * len(nodes) // count] for i in range(count)]
         loops = [Loop([self._make(node) for node in share]) for share in shares]
+        self._log.write(f"began: process {os.getpid()}, {len(nodes)} daemons in {count} processes")
         gc.collect()
         gc.freeze()  # nor do children look for garbage in what they share
         self._fork(loops)
