@@ -6,7 +6,7 @@ run.
 
 The network is nowhere stored.  What takes memory are the tables of the DR paths within an X(k-1), at most
 MOST_TABLE_BYTES, or within a smaller one where those would be more; for each core 4 bytes a channel where flows are
-counted, and 12 bytes a server where it searches breadth-first; and the links, 20 bytes each, while faults are drawn.
+counted, and 6 bytes a server where it searches breadth-first; and the links, 20 bytes each, while faults are drawn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from daemons.routing.dfr import FIELDS, Dfr
 from daemons.routing.proxy import GP_0, GP_E, GP_I, Policy, most_channels, shortest_first
-from daemons.routing.tables import Tables, width
+from daemons.routing.tables import Tables, tabulate_crossbar, width
 from experiments import graph_loops as loops
 from experiments.compiled import compiled
 from experiments.pairs import Pairs
@@ -143,18 +143,28 @@ class Graph:
             return 1 + width(level) * 2 * with_channels
 
         fits = [h for h in range(self.k) if self.network.t[h] ** 2 * entry_bytes(h) <= MOST_TABLE_BYTES]
-        level = max(fits, default=0)
-        size = self.network.t[level]
-        hops = np.zeros(size * size, np.uint8)
-        channels = np.zeros(len(hops) * width(level) * with_channels, np.int16)
-        if size * self.ports > np.iinfo(np.int16).max:
-            raise ValueError(f"tables of {size} servers with {self.ports} channels each do not fit 16 bits")
+        most = max(fits, default=0)
+        if self.network.t[most] * self.ports > np.iinfo(np.int16).max:
+            raise ValueError(f"{self.network.t[most]} servers of {self.ports} channels: more than 16 bits can number")
+        tables = self._empty_tables(0, with_channels)
+        tabulate_crossbar(self.network.t, cast(Any, tables.hops), cast(Any, tables.channels))
+        for level in range(1, most + 1):
+            tables = self._next_tables(tables, self._empty_tables(level, with_channels))
+        return tables
+
+    def _empty_tables(self, level: int, with_channels: bool) -> Tables:
+        hops: Any = np.zeros(self.network.t[level] ** 2, np.uint8)
+        channels: Any = np.zeros(len(hops) * width(level) * with_channels, np.int16)
+        return Tables(self.rule, self.t, level, hops, channels)
+
+    def _next_tables(self, below: Tables, tables: Tables) -> Tables:
+        """`tables`, filled in from those of the level `below`."""
 
         def task(first: int, last: int, _: int) -> None:
-            compiled(loops.tabulate)(self.rule, self.t, level, first, last, hops, channels)
+            compiled(loops.tabulate)(below, tables.level, first, last, tables.hops, tables.channels)
 
-        self._share(0, size, task)
-        return Tables(self.rule, self.t, level, cast(Sequence[int], hops), cast(Sequence[int], channels))
+        self._share(0, self.network.t[tables.level], task)
+        return tables
 
     @cached_property
     def links(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
@@ -239,7 +249,7 @@ class Graph:
 
     def survey(self, policy: Policy, pairs: Pairs) -> NDArray[np.int64]:
         """Over all of `pairs`, the sums that graph_loops.survey() takes."""
-        sums = np.zeros((self.threads, 4), np.int64)
+        sums = np.zeros((self.threads, 5), np.int64)
         tables = self.lengths
 
         def task(first: int, last: int, thread: int) -> None:
@@ -286,11 +296,12 @@ class Graph:
     def shortest(self, sources: Sequence[int], faults: Faults = NO_FAULTS) -> list[Tally]:
         """Breadth-first search from each of `sources` to every other server."""
         hops = np.zeros((len(sources), LONGEST + 3), np.int64)
-        room = np.zeros((self.threads, 3, self.servers), np.int32)
+        distance = np.zeros((self.threads, self.servers), np.int16)
+        queue = np.zeros((self.threads, self.servers), np.int32)
 
         def task(first: int, last: int, thread: int) -> None:
             for i in range(first, last):
-                args = (sources[i], faults.down, faults.servers, hops[i], room[thread])
+                args = (sources[i], faults.down, faults.servers, hops[i], distance[thread], queue[thread])
                 compiled(loops.search_breadth_first)(self.rule, self.t, *args)
 
         self._share(0, len(sources), task)

@@ -34,10 +34,10 @@ LOST, LEFT_OUT = -1, -2
 ALONG, MOST_DRAWS = 1 << 62, 1 << 10
 
 
-def tabulate(rule: int, t: Array, level: int, first: int, last: int, hops: Array, channels: Array) -> None:
-    """Fill in the tables for the servers first .. last-1 of an X(level)."""
+def tabulate(below: Tables, level: int, first: int, last: int, hops: Array, channels: Array) -> None:
+    """Fill in the tables of an X(level) for its servers first .. last-1, given those of a smaller one."""
     for src in range(first, last):
-        tabulate_from(rule, t, level, src, hops, channels)
+        tabulate_from(below, level, src, hops, channels)
 
 
 def links(rule: int, t: Array, level: int, end_a: Array, end_b: Array) -> int:
@@ -79,25 +79,26 @@ def route(
 
 
 def survey(tables: Tables, policy: Policy, pairs: Pairs, first: int, last: int, sums: Array) -> None:
-    """Add up, over the pairs first .. last-1: candidates, their squares, routes no longer than DR's, their squares.
-
-    Only proxy routes are counted (CCRDN 6.3).
-    """
+    """Add up, over the pairs first .. last-1: candidates, their squares; proxy routes no longer than DR's, their
+    squares; pairs that have a shorter one (CCRDN 6.3, 7.1)."""
     for index in range(first, last):
         src, dst = pair(pairs, index)
         at = parting(tables.t, src, dst)
         dr = hops(tables, at, -1)
         of = span(tables.rule, tables.t, policy, at)
-        tried, short = 0, 0
+        tried, short, shorter = 0, 0, 0
         for i in range(candidates(of)):
             proxy = candidate(tables.rule, tables.t, at, of, i)
             if proxy >= 0:
+                length = hops(tables, at, proxy)
                 tried += 1
-                short += hops(tables, at, proxy) <= dr
+                short += length <= dr
+                shorter |= length < dr
         sums[0] += tried
         sums[1] += tried * tried
         sums[2] += short
         sums[3] += short * short
+        sums[4] += shorter
 
 
 def take_hop(t: Array, cur: int, to: int, down: Array, added: Array) -> bool:
@@ -202,16 +203,16 @@ def probe(
 
 
 def search_breadth_first(
-    rule: int, t: Array, src: int, down: Array, dead_server: Array, histogram: Array, room: Array
+    rule: int, t: Array, src: int, down: Array, dead_server: Array, histogram: Array, distance: Array, queue: Array
 ) -> None:
-    """Shortest paths from server `src` to every other.  room: shape (3, t[k])."""
-    distances(rule, t, len(t) - 1, down, src, room[0], room[1], room[2])
+    """Shortest paths from server `src` to every other.  distance, queue: room for t[k] numbers each."""
+    distances(rule, t, len(t) - 1, down, src, distance, queue[:0], queue)
     for dst in range(t[-1]):
         if dst == src:
             continue
         if len(dead_server) and dead_server[dst]:
             histogram[LEFT_OUT] += 1
-        elif room[0, dst] == UNREACHED:
+        elif distance[dst] == UNREACHED:
             histogram[LOST] += 1
         else:
-            histogram[room[0, dst]] += 1
+            histogram[distance[dst]] += 1

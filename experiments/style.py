@@ -31,6 +31,11 @@ class Look(NamedTuple):
 SCHEMES: Mapping[str, Look] = {
     "dr": Look("DR", BLUE, "o"),
     "bfs": Look("shortest path", INK, "s"),
+    "pr-gp0": Look("GP_0", ORANGE, "v"),
+    "pr-gpi": Look("GP_I", GREEN, "^"),
+    "pr-gpe": Look("GP_E", VERMILION, "D"),
+    "dfr": Look("DFR", PURPLE, "P"),
+    "tar": Look("TAR", SKY, "X"),
     "ecmp": Look("ECMP", ORANGE, "^"),
     "dmodk": Look("D-mod-k", INK, "D"),
     "vlb": Look("VLB", SKY, "v"),

@@ -27,33 +27,35 @@ def distances(
     or UNREACHED; return how many servers are reached.
 
     down: 1 for each dead channel; empty if there is none.
-    distance, parent, queue: room for t[b] numbers each.
+    distance, parent, queue: room for t[b] numbers each; none for `parent` if nobody asks.
     """
     n, ports, alive = t[0], len(t) + 1, len(down) == 0
     for server in range(t[b]):
         distance[server] = UNREACHED
+    for server in range(len(parent)):
         parent[server] = UNREACHED
     distance[src] = 0
-    queue[0] = src
+    queue[0] = src << 1
     head, tail = 0, 1
     while head < tail:
-        u = queue[head]
+        u, by_crossbar = queue[head] >> 1, queue[head] & 1
         head += 1
-        # who came through a crossbar finds everybody behind it reached
-        if parent[u] // n != u // n and (alive or not down[u * ports]):
+        if not by_crossbar and (alive or not down[u * ports]):  # else everybody there is reached
             for v in range(u - u % n, u - u % n + n):
                 if distance[v] == UNREACHED and (alive or not down[(v + 1) * ports - 1]):
                     distance[v] = distance[u] + 1
-                    parent[v] = u
-                    queue[tail] = v
+                    queue[tail] = v << 1 | 1
                     tail += 1
+                    if len(parent):
+                        parent[v] = u
         for level in range(1, b + 1):
             v = peer(rule, t, u, level)
             if v >= 0 and distance[v] == UNREACHED and (alive or not down[u * ports + level]):
                 distance[v] = distance[u] + 1
-                parent[v] = u
-                queue[tail] = v
+                queue[tail] = v << 1
                 tail += 1
+                if len(parent):
+                    parent[v] = u
     return tail
 
 

@@ -15,7 +15,6 @@ from array import array
 from collections.abc import MutableSequence, Sequence
 from typing import NamedTuple
 
-from daemons.routing.dr import next_hop
 from topologies.ccrdn import common_level, gateway
 
 
@@ -41,38 +40,46 @@ def width(level: int) -> int:
     return 3 << level
 
 
-def tabulate_from(
-    rule: int, t: Sequence[int], level: int, src: int, hops: MutableSequence[int], channels: MutableSequence[int]
-) -> None:
-    """Fill in the entries of `hops` and, unless it is empty, `channels` for all paths from server `src`."""
-    ports = len(t) + 1
-    for dst in range(t[level]):
-        row = src * t[level] + dst
-        at = row * width(level)
-        cur, length = src, 0
-        while cur != dst:
-            to = next_hop(rule, t, cur, dst)
-            if len(channels):
-                link = common_level(t, cur, to)
-                channels[at] = cur * ports + link
-                at += 1
-                if link == 0:
-                    channels[at] = (to + 1) * ports - 1
-                    at += 1
-            cur = to
-            length += 1
-        hops[row] = length
+def tabulate_crossbar(t: Sequence[int], hops: MutableSequence[int], channels: MutableSequence[int]) -> None:
+    """Fill in the tables of an X(0)."""
+    n, ports = t[0], len(t) + 1
+    for row in range(n * n):
+        src, dst = row // n, row % n
+        hops[row] = int(src != dst)
         if len(channels):
+            at = row * width(0)
+            if src != dst:
+                channels[at] = src * ports
+                channels[at + 1] = (dst + 1) * ports - 1
+                at += 2
             channels[at] = -1
+
+
+def tabulate_from(
+    below: Tables, level: int, src: int, hops: MutableSequence[int], channels: MutableSequence[int]
+) -> None:
+    """Fill in the tables of an X(level) for the paths from server `src`, given those of a smaller X(h)."""
+    size = below.t[level]
+    for dst in range(size):
+        row = src * size + dst
+        hops[row] = length(below, level, src, dst)
+        if len(channels):
+            channels[path(below, level, 0, src, dst, channels, row * width(level))] = -1
 
 
 def tabulate(rule: int, t: Sequence[int], level: int, *, with_channels: bool = False) -> Tables:
     """The tables of an X(level), in plain Python: for levels of a few hundred servers at the most."""
-    hops = bytearray(t[level] ** 2)
-    channels = array("l", bytes(8 * len(hops) * width(level) if with_channels else 0))
-    for src in range(t[level]):
-        tabulate_from(rule, t, level, src, hops, channels)
-    return Tables(rule, t, level, hops, channels)
+    hops = bytearray(t[0] ** 2)
+    channels = array("l", bytes(8 * len(hops) * width(0) * with_channels))
+    tabulate_crossbar(t, hops, channels)
+    tables = Tables(rule, t, 0, hops, channels)
+    for h in range(1, level + 1):
+        hops = bytearray(t[h] ** 2)
+        channels = array("l", bytes(8 * len(hops) * width(h) * with_channels))
+        for src in range(t[h]):
+            tabulate_from(tables, h, src, hops, channels)
+        tables = Tables(rule, t, h, hops, channels)
+    return tables
 
 
 def leaving(tables: Tables, level: int, a: int, b: int) -> tuple[int, int]:
@@ -105,8 +112,8 @@ def length(tables: Tables, level: int, a: int, b: int) -> int:
 
 
 def path(tables: Tables, level: int, first: int, a: int, b: int, out: MutableSequence[int], at: int) -> int:
-    """Write the channels of DR's path from server `a` to server `b` of the X(level) that begins at server `first` into
-    `out`, from entry `at`; return the entry after the last."""
+    """Write the channels of DR's path from server `a` to server `b` of the X(level) that begins at server `first`
+    into `out`, from entry `at`; return the entry after the last."""
     size, ports = tables.t[tables.level], len(tables.t) + 1
     if level > tables.level:
         while a // size != b // size:

@@ -199,9 +199,9 @@ def test_survey_counts_candidates_and_routes_no_longer_than_dimensional_ones():
             src, dst = pair(chosen, index)
         routes = proxy.alternatives(table, policy("pr-gpi", condition1=True), int(src), int(dst))
         direct = next(length for length, c in routes if c < 0)
-        counts.append((len(routes) - 1, sum(length <= direct for length, c in routes if c >= 0)))
-    tried, short = zip(*counts, strict=True)
-    expected = [sum(tried), sum(n * n for n in tried), sum(short), sum(n * n for n in short)]
+        counts.append((len(routes) - 1, sum(length <= direct for length, c in routes if c >= 0), routes[0][0] < direct))
+    tried, short, shorter = zip(*counts, strict=True)
+    expected = [sum(tried), sum(n * n for n in tried), sum(short), sum(n * n for n in short), sum(shorter)]
     assert net.survey(policy("pr-gpi", condition1=True), chosen).tolist() == expected
 
 
