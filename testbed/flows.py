@@ -233,6 +233,8 @@ class _Loop:
         for host in sorted({flow.dst for flow in self.flows}):
             netns.enter(self.net.netns(host))
             listener = socket.create_server((self.address(host), PORT), backlog=4096)
+            # DCTCP answers marks as a receiver too, and says so in the handshake only if the listener has it
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode())
             listener.setblocking(False)
             self.listeners.append(listener)
             self.watch(listener, select.EPOLLIN, partial(self.accept, listener, host))

@@ -12,6 +12,7 @@ from testbed.network import Network
 from testbed.occupancy import Occupancies, Occupancy, together
 from testbed.plan import mac
 from testbed.probe import Counters
+from testbed.wait import wait_until
 from topologies.link import LinkSpec, Mbps
 
 
@@ -47,5 +48,9 @@ def test_slots_bring_what_they_say(network: Callable[..., Network]) -> None:
         before = counters.snapshot()
         sent = slots.run(net, [[1, 2, 3, 0], [-1, 0, -1, -1]] * 20, rate_bps=20 * Mbps)
         assert sent.packets == 100
-        seen = counters.snapshot().since(before).ports
-    assert [seen[net.ifindex(host, 0)].sent_packets for host in range(4)] == [20, 40, 20, 20]
+
+        def left() -> list[int]:
+            seen = counters.snapshot().since(before).ports
+            return [seen[net.ifindex(host, 0)].sent_packets for host in range(4)]
+
+        wait_until("every packet on its way", lambda: left() == [20, 40, 20, 20], timeout_s=5)
