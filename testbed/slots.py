@@ -16,6 +16,7 @@ PAYLOAD_BYTES = 1472  # with headers a frame of 1514 bytes
 FRAME_BYTES = PAYLOAD_BYTES + 42
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
 BEGIN_S = 0.05
+DRAIN_SLOTS = 100  # in which what is on its way arrives before receivers close
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ def slot_s(rate_bps: int) -> float:
 def run(net: Measured, destinations: Sequence[Sequence[int]], *, rate_bps: int) -> Sent:
     """In slot after slot let each host send a packet to the host that `destinations`[slot][host] says, -1 for none.
 
-    Nobody reads what arrives: receivers drop it when their sockets are full.
+    Returns when 100 slots more have gone by, for queues to empty.  Nobody reads what arrives: receivers drop it when
+    their sockets are full.
     """
     senders, receivers = [], []
     addresses = [(dotted(net.topology.naming.address(host)), PORT) for host in range(net.topology.servers)]
@@ -71,4 +73,5 @@ def _run(
             if dst >= 0:
                 sender.sendto(payload, addresses[dst])
                 packets += 1
+    time.sleep(max(0.0, begin + (len(destinations) + DRAIN_SLOTS) * slot - time.monotonic()))
     return Sent(packets, late)

@@ -53,4 +53,4 @@ def test_slots_bring_what_they_say(network: Callable[..., Network]) -> None:
             seen = counters.snapshot().since(before).ports
             return [seen[net.ifindex(host, 0)].sent_packets for host in range(4)]
 
-        wait_until("every packet on its way", lambda: left() == [20, 40, 20, 20], timeout_s=5)
+        wait_until("every packet on its way", lambda: left() == [20, 40, 20, 20])
