@@ -20,19 +20,21 @@ import time
 import traceback
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from daemons import schemes
-from daemons.protocol import Action, RoutingProtocol, Send, SetRoute, Steer
+from daemons.protocol import Action, RoutingProtocol, Send, SetRoute, Steer, SteeringProtocol
+from daemons.routing import via
 from daemons.schemes import View
 from testbed import fib, netlink, netns
 from testbed.board import COLUMNS, LATENESS_US
 from testbed.desk import Lock, Log, Requests
 from testbed.site import Site
+from testbed.steer import Steering
 from testbed.transport import ROUTINE, URGENT, Link
 
 TICKS, LATENESS, SENT, RECEIVED, WORST_LATE_US, LATE_TICKS = (
@@ -45,6 +47,7 @@ IFINFO = struct.Struct("=BxHiII")
 ALL_LINKS = IFINFO.pack(0, 0, 0, 0, 0)
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
 ROUTES_LOGGED = 4  # of those that changed at once, by name
+Source = tuple[socket.socket, Callable[[float], None]]
 
 
 class Daemon:
@@ -61,12 +64,14 @@ class Daemon:
         hears: Collection[int],
         cells: memoryview,
         interval_s: float,
+        ways: int = 0,
     ) -> None:
         """Open what the daemon needs in the node's namespace.
 
         hears: the ports at which the protocol speaks and listens.
         cells: its row of the board.
         interval_s: a tick that is later than this counts as late.
+        ways: of a SteeringProtocol, as daemons/routing/via.py counts them.
         Raises ValueError if the node has a daemon already.
         """
         self.site = site
@@ -80,6 +85,7 @@ class Daemon:
         self._converged = False
         self._dropped: Counter[str] = Counter()
         self._pending: list[SetRoute] = []
+        self._steers: list[Steer] = []
         self._news = False
         self._reconcile_at = inf
         self._port_of = {interface.ifindex: port for port, interface in site.ports.items()}
@@ -91,6 +97,9 @@ class Daemon:
                 self.links = {port: opened.enter_context(closing(Link(site.ports[port].dev))) for port in hears}
                 self.link_events = opened.enter_context(closing(netlink.Socket(groups=LINK_GROUP)))
                 self._netlink = opened.enter_context(closing(netlink.Socket()))
+                self.steering = Steering(site.address, ways, self._netlink, self._port_of) if ways else None
+                if self.steering:
+                    opened.enter_context(closing(self.steering))
             self.requests = opened.enter_context(closing(Requests(directory, site.name)))
             self.fib = fib.Fib(self._netlink, site)
             self._inherited = len(fib.routes(self._netlink))  # set by a daemon before this one
@@ -101,7 +110,8 @@ class Daemon:
     def of(cls, directory: Path, site: Site, view: View, cells: memoryview) -> Daemon:
         """The daemon that routes by `view`; ValueError if the node has one already."""
         protocol = schemes.protocol(view, time.time_ns())
-        return cls(directory, site, protocol, dict(view.ports), cells, view.options["hello_ms"] / 1000)
+        ways = via.ways(view.network) if view.network and schemes.SCHEMES[view.scheme].steers else 0
+        return cls(directory, site, protocol, dict(view.ports), cells, view.options["hello_ms"] / 1000, ways)
 
     def descriptors(self) -> list[int]:
         """All that it has open."""
@@ -116,7 +126,9 @@ class Daemon:
 
     def _handles(self) -> list[Lock | Log | socket.socket]:
         heard = [ear for link in self.links.values() for ear in (link.urgent, link.routine)]
-        return [self._lock, self._log, *heard, self.link_events.socket, self._netlink.socket, self.requests.socket]
+        steering = self.steering.sockets() if self.steering else []
+        own = [self.link_events.socket, self._netlink.socket, self.requests.socket]
+        return [self._lock, self._log, *heard, *own, *steering]
 
     def close(self, why: str) -> None:
         """Let go of everything; the routes stay."""
@@ -155,7 +167,7 @@ class Daemon:
             elif isinstance(action, SetRoute):
                 self._pending.append(action)
             elif isinstance(action, Steer):
-                raise NotImplementedError(f"nothing here steers packets yet: {action}")
+                self._steers.append(action)
             else:
                 self._log.write(action.text)
                 self._news = True
@@ -184,6 +196,35 @@ class Daemon:
         more = len(changes) - ROUTES_LOGGED
         self._log.write(f"routes: {shown}" + (f" and {more} more" if more > 0 else ""))
 
+    def _steer(self) -> None:
+        assert self.steering
+        changes, self._steers = self._steers, []
+        try:
+            self.steering.set(changes)
+        except netlink.NetlinkError as error:
+            self._refused(error)
+
+    def read_use(self, now: float) -> None:
+        """Packets of this server's own have left."""
+        protocol = cast(SteeringProtocol, self.protocol)
+        assert self.steering
+        for destination in self.steering.in_use():
+            self.perform(protocol.in_use(destination, now))
+
+    def read_errors(self, now: float) -> None:
+        """Packets of this server's own were refused on their way."""
+        protocol = cast(SteeringProtocol, self.protocol)
+        assert self.steering
+        for destination in self.steering.refused():
+            self.perform(protocol.refused(destination, now))
+
+    def sources(self) -> list[Source]:
+        """What may become readable beside packets and requests, and what to do then."""
+        found: list[Source] = [(self.link_events.socket, self.read_link_events)]
+        if self.steering:
+            found += [(self.steering.news, self.read_use), (self.steering.errors, self.read_errors)]
+        return found
+
     def _refused(self, error: netlink.NetlinkError) -> None:
         self._cells[COLUMNS["netlink_errors"]] += 1
         self._reconcile_at = min(self._reconcile_at, time.monotonic() + REPAIR_S)
@@ -193,6 +234,8 @@ class Daemon:
         """The end of a turn: what waited is done, what changed is shown."""
         if self._pending:
             self._set_routes()
+        if self._steers:
+            self._steer()
         if self._news:
             self._show(now)
         deadline = self.protocol.deadline
@@ -238,6 +281,8 @@ class Daemon:
         if late_s > self._interval_s:
             cells[LATE_TICKS] += 1
         self.perform(self.protocol.tick(now))
+        if self.steering and (loads := self.steering.loads(now)):
+            cast(SteeringProtocol, self.protocol).measured(loads)
         cells[SENT] = self._sent
         cells[RECEIVED] = self.received
         if now >= self._reconcile_at:

@@ -50,8 +50,8 @@ class Loop:
                 self._queued.register(ear, select.EPOLLIN)
             self._wake.register(link.urgent, select.EPOLLIN)
         for source, handler in (
-            (daemon.link_events, daemon.read_link_events),
-            (daemon.requests, lambda now: self._answer(daemon)),
+            *daemon.sources(),
+            (daemon.requests.socket, lambda now: self._answer(daemon)),
         ):
             self._handlers[source.fileno()] = (daemon, handler)
             self._wake.register(source, select.EPOLLIN)

@@ -30,10 +30,13 @@ RTM_NEWNEIGH, RTM_DELNEIGH, RTM_GETNEIGH = 28, 29, 30
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 RTM_NEWTCLASS, RTM_DELTCLASS, RTM_GETTCLASS = 40, 41, 42
 RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 44, 45, 46
+RTM_GETSTATS, IFLA_STATS_LINK_64 = 94, 1
 
 BATCH_BYTES = 96 * 1024  # of messages in one send; the kernel works through them before send() returns
 HEADER = struct.Struct("=IHHII")
 ATTRIBUTE = struct.Struct("=HH")
+IF_STATS = struct.Struct("=BxxxII")
+LINK_64 = struct.Struct("=8Q")  # packets, bytes, errors, drops, each received and sent
 
 
 class NetlinkError(OSError):
@@ -131,7 +134,7 @@ class Socket:
         failed: NetlinkError | None = None
         for kind, flags, sequence, body in self._receive_until(last):
             if kind == NLMSG_ERROR and (code := -struct.unpack_from("=i", body)[0]) and code not in tolerate:
-                failed = failed or NetlinkError(code, f"{batch[sequence - first].command}: {_words(code, flags, body)}")
+                failed = failed or NetlinkError(code, f"{batch[sequence - first].command}: {words(code, flags, body)}")
         if failed:
             raise failed
 
@@ -153,9 +156,17 @@ class Socket:
         found = []
         for got, flags, _, reply in self._receive_until(self.sequence):
             if got == NLMSG_ERROR and (code := -struct.unpack_from("=i", reply)[0]):
-                raise NetlinkError(code, f"netlink dump {kind}: {_words(code, flags, reply)}")
+                raise NetlinkError(code, f"netlink dump {kind}: {words(code, flags, reply)}")
             if got not in (NLMSG_ERROR, NLMSG_DONE):
                 found.append(reply)
+        return found
+
+    def link_counters(self) -> dict[int, tuple[int, ...]]:
+        """LINK_64 of every link in the namespace, by interface index; those of one namespace at one instant."""
+        found = {}
+        for body in self.dump(RTM_GETSTATS, IF_STATS.pack(0, 0, 1 << (IFLA_STATS_LINK_64 - 1))):
+            _, index, _ = IF_STATS.unpack_from(body)
+            found[index] = LINK_64.unpack_from(body, IF_STATS.size + ATTRIBUTE.size)
         return found
 
     def get(self, kind: int, body: bytes, command: str) -> bytes:
@@ -168,7 +179,7 @@ class Socket:
                     continue
                 if got == NLMSG_ERROR:
                     code = -struct.unpack_from("=i", reply)[0]
-                    raise NetlinkError(code, f"{command}: {_words(code, flags, reply)}")
+                    raise NetlinkError(code, f"{command}: {words(code, flags, reply)}")
                 return reply
 
 
@@ -183,7 +194,7 @@ def split(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         offset += (size + 3) & ~3
 
 
-def _words(code: int, flags: int, body: bytes) -> str:
+def words(code: int, flags: int, body: bytes) -> str:
     """What the kernel said in an error's extended acknowledgement, else the name of the error."""
     if flags & NLM_F_ACK_TLVS:
         # struct nlmsgerr: the error and the header of the request, followed by the request's body unless it was capped.

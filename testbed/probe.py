@@ -20,9 +20,6 @@ TCA_STATS = 3
 TC_STATS = struct.Struct("=QIIIIIII")  # bytes, packets, drops, overlimits, two unused, packets and bytes that wait
 HTB_GLOBAL = struct.Struct("=5I")  # the last: packets that went past the class
 IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS, IFLA_CARRIER_CHANGES = 29, 8, 35
-RTM_GETSTATS, IFLA_STATS_LINK_64 = 94, 1
-IF_STATS = struct.Struct("=BxxxII")
-LINK_64 = struct.Struct("=8Q")  # packets, bytes, errors, drops, each received and sent
 
 
 class PortCounters(NamedTuple):
@@ -96,10 +93,8 @@ class Counters:
         at_s = time.monotonic()
         for socket in self._sockets:
             queues = _queues(socket)
-            for body in socket.dump(RTM_GETSTATS, IF_STATS.pack(0, 0, 1 << (IFLA_STATS_LINK_64 - 1))):
-                _, index, _ = IF_STATS.unpack_from(body)
+            for index, link in socket.link_counters().items():
                 if index in self._ports:
-                    link = LINK_64.unpack_from(body, IF_STATS.size + netlink.ATTRIBUTE.size)
                     found[index] = _port(queues.get(index, {}), link)
         return Snapshot(at_s, found)
 
@@ -144,7 +139,7 @@ def _queues(socket: netlink.Socket) -> dict[int, dict[str, _Queue]]:
 
 
 def _port(queues: Mapping[str, _Queue], link: tuple[int, ...]) -> PortCounters:
-    """The counters of a port from those of its queueing disciplines and of its link (LINK_64)."""
+    """The counters of a port from those of its queueing disciplines and of its link (netlink.LINK_64)."""
     received, sent, received_bytes, sent_bytes, *lost = link
     common = {
         "blackholed": queues["clsact"].drops if "clsact" in queues else 0,
