@@ -14,7 +14,7 @@ from typing import Any
 from daemons import wire
 from daemons.hello import Event, NeighbourChanged, Neighbourhood
 from daemons.linkstate import Database
-from daemons.protocol import NOTHING, Action, Hop, SetRoute
+from daemons.protocol import NOTHING, Action, Adjacencies, Hop, SetRoute
 from daemons.routing import shortest
 from topologies.address import Prefix
 
@@ -87,6 +87,9 @@ class Bfs:
     def converged(self) -> bool:
         complete = self._neighbourhood.complete() and self._database.agreed() and self._compute_s == inf
         return complete and all(self._routes.get(prefix) for prefix, _ in self._destinations)
+
+    def adjacencies(self) -> Adjacencies:
+        return self._neighbourhood.adjacencies()
 
     def status(self) -> dict[str, Any]:
         lost = [str(prefix) for prefix, _ in self._destinations if not self._routes.get(prefix)]

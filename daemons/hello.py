@@ -33,7 +33,7 @@ from math import inf
 from typing import Any
 
 from daemons import wire
-from daemons.protocol import Hop, Note, Send
+from daemons.protocol import Adjacencies, Hop, Note, Send
 
 SEQUENCE_BYTES = wire.SEQUENCE.size
 STRANGERS_NOTED = 64  # a flood of false names must not fill the memory
@@ -207,6 +207,10 @@ class Neighbourhood:
     def complete(self) -> bool:
         """Whether all neighbours that the topology promises are up."""
         return all(neighbour.up for neighbour in self._neighbours)
+
+    def adjacencies(self) -> Adjacencies:
+        up = sum([neighbour.up for neighbour in self._neighbours])
+        return Adjacencies(len(self._neighbours), up, self._counters["downs"])
 
     def name(self, node: int) -> str:
         return self._names.get(node, str(node))

@@ -11,7 +11,7 @@ from typing import Any
 
 from daemons import wire
 from daemons.hello import Event, NeighbourChanged, Neighbourhood
-from daemons.protocol import NOTHING, Action, Hop, SetRoute
+from daemons.protocol import NOTHING, Action, Adjacencies, Hop, SetRoute
 from topologies.address import Prefix
 
 
@@ -63,6 +63,9 @@ class LiveRoutes:
     def lives(self, hop: Hop) -> bool:
         """Whether `hop`, of any route, can be used now."""
         return hop in self._alive
+
+    def adjacencies(self) -> Adjacencies:
+        return self._neighbourhood.adjacencies()
 
     def status(self) -> dict[str, Any]:
         lost = [str(prefix) for prefix, hops in self._candidates.items() if self._alive.isdisjoint(hops)]

@@ -31,7 +31,7 @@ from daemons.hello import Neighbourhood
 from daemons.live_routes import LiveRoutes
 from daemons.paths import Paths, Way
 from daemons.probe import Answer, Probes
-from daemons.protocol import NOTHING, Action, Hop, Note, Send, SetRoute, Steer
+from daemons.protocol import NOTHING, Action, Adjacencies, Hop, Note, Send, SetRoute, Steer
 from daemons.routing import dr, proxy, via
 from daemons.routing.tables import Tables, tabulate
 from topologies.address import SERVER_BLOCK, Prefix
@@ -133,6 +133,9 @@ class Pr:
 
     def converged(self) -> bool:
         return self._routes.converged()
+
+    def adjacencies(self) -> Adjacencies:
+        return self._routes.adjacencies()
 
     def status(self) -> dict[str, Any]:
         steered = {

@@ -74,6 +74,15 @@ Action = Send | SetRoute | Steer | Note
 NOTHING: Sequence[Action] = ()
 
 
+class Adjacencies(NamedTuple):
+    """Neighbours, each counted at every port at which it is: those that the topology promises, those that are up, and
+    how often one was lost."""
+
+    promised: int
+    up: int
+    lost: int
+
+
 class RoutingProtocol(Protocol):
     """Feed it what happened and the time in seconds, from any origin; do what it returns, in order."""
 
@@ -95,6 +104,9 @@ class RoutingProtocol(Protocol):
 
     def converged(self) -> bool:
         """Whether every neighbour that the topology promises is up, and every route that they give is set."""
+
+    def adjacencies(self) -> Adjacencies:
+        """How many neighbours there are; asked after every change."""
 
     def status(self) -> dict[str, Any]:
         """What a person wants to see, JSON-able: neighbours, routes, counters."""

@@ -70,8 +70,7 @@ def neighbour_message(ifindex: int, dev: str, address: int, mac: bytes) -> Messa
     """The change that makes everybody know for good that `address` is at `mac` behind device `ifindex`."""
     body = NDMSG.pack(AF_INET, ifindex, NUD_PERMANENT, 0, 0)
     body += netlink.attribute(NDA_DST, struct.pack(">I", address)) + netlink.attribute(NDA_LLADDR, mac)
-    lladdr = ":".join(f"{byte:02x}" for byte in mac)
-    command = f"ip neighbour replace {dotted(address)} lladdr {lladdr} dev {dev} nud permanent"
+    command = f"ip neighbour replace {dotted(address)} lladdr {mac.hex(':')} dev {dev} nud permanent"
     return Message(netlink.RTM_NEWNEIGH, netlink.REPLACE, body, command)
 
 

@@ -34,7 +34,7 @@ TIERS_WITH_ADDRESS = 15  # 172.16.0.0/12 holds 16 blocks of 16 bits, and tiers c
 
 def dotted(address: int) -> str:
     """An IPv4 address, given as an integer, as text."""
-    return ".".join(str(address >> shift & 255) for shift in (24, 16, 8, 0))
+    return f"{address >> 24}.{address >> 16 & 255}.{address >> 8 & 255}.{address & 255}"
 
 
 class Prefix(NamedTuple):
