@@ -74,11 +74,14 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
     destinations = derangements(rng, on.topology.servers, count)
     destinations[rng.random(destinations.shape) >= load] = -1
     with Fidelity(on.network) as fidelity, Reordering(on.network) as order, Occupancies(on.network) as queues:
-        sent = slots.run(on.network, destinations.tolist(), rate_bps=rate_bps)
+        seen: list[Mapping[tuple[int, int], Occupancy]] = []
+        sent = slots.run(
+            on.network, destinations.tolist(), rate_bps=rate_bps, at_end=lambda: seen.append(queues.read())
+        )
     late_fraction = sent.late_slots / count
     return Result(
         figures={
-            **layers(on.topology, queues.table),
+            **layers(on.topology, seen[0]),
             "delay_mean_slots": order.table.mean_delay_us / slot_us,
             "delay_p99_slots": order.table.delay_us(99) / slot_us,
             "late_fraction": order.table.late_fraction,

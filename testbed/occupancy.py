@@ -75,9 +75,9 @@ class Occupancies:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._stack:
-            self.table = self._read()
+            self.table = self.read()
 
-    def _read(self) -> dict[tuple[int, int], Occupancy]:
+    def read(self) -> dict[tuple[int, int], Occupancy]:
         """What has been seen; before its first event a queue was empty, and as it is now it has been since its last."""
         now, queues = time.monotonic_ns(), self._object.map("queues", "=I", QUEUE)
         found = {}

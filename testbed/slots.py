@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from testbed import netns
@@ -33,10 +33,16 @@ def slot_s(rate_bps: int) -> float:
     return 8 * FRAME_BYTES / rate_bps
 
 
-def run(net: Measured, destinations: Sequence[Sequence[int]], *, rate_bps: int) -> Sent:
+def run(
+    net: Measured,
+    destinations: Sequence[Sequence[int]],
+    *,
+    rate_bps: int,
+    at_end: Callable[[], None] = lambda: None,
+) -> Sent:
     """In slot after slot let each host send a packet to the host that `destinations`[slot][host] says, -1 for none.
 
-    Returns when 100 slots more have gone by, for queues to empty.  Nobody reads what arrives: receivers drop it when
+    Then `at_end` is called; it returns when 100 slots more have gone by, for queues to empty.  Nobody reads what arrives: receivers drop it when
     their sockets are full.
     """
     senders, receivers = [], []
@@ -50,7 +56,7 @@ def run(net: Measured, destinations: Sequence[Sequence[int]], *, rate_bps: int) 
             receivers.append(receiver)
             sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
             receiver.bind(address)
-        return _run(senders, addresses, destinations, slot_s(rate_bps))
+        return _run(senders, addresses, destinations, slot_s(rate_bps), at_end)
     finally:
         for one in senders + receivers:
             one.close()
@@ -61,6 +67,7 @@ def _run(
     addresses: Sequence[tuple[str, int]],
     destinations: Sequence[Sequence[int]],
     slot: float,
+    at_end: Callable[[], None],
 ) -> Sent:
     payload, packets, late = bytes(PAYLOAD_BYTES), 0, 0
     begin = time.monotonic() + BEGIN_S
@@ -73,5 +80,6 @@ def _run(
             if dst >= 0:
                 sender.sendto(payload, addresses[dst])
                 packets += 1
+    at_end()
     time.sleep(max(0.0, begin + (len(destinations) + DRAIN_SLOTS) * slot - time.monotonic()))
     return Sent(packets, late)
