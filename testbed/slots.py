@@ -42,8 +42,8 @@ def run(
 ) -> Sent:
     """In slot after slot let each host send a packet to the host that `destinations`[slot][host] says, -1 for none.
 
-    Then `at_end` is called; it returns when 100 slots more have gone by, for queues to empty.  Nobody reads what arrives: receivers drop it when
-    their sockets are full.
+    Then `at_end` is called; run() returns when 100 slots more have gone by, for queues to empty.  Nobody reads what
+    arrives: receivers drop it when their sockets are full.
     """
     senders, receivers = [], []
     addresses = [(dotted(net.topology.naming.address(host)), PORT) for host in range(net.topology.servers)]
