@@ -48,7 +48,9 @@ def test_everything_that_is_installed_is_pinned(pins):
 
 
 def test_make_alone_prints_its_targets():
-    printed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     lines = [re.fullmatch(r"make ([a-z-]+) +\S.*", line) for line in printed.splitlines()]
     assert all(lines)
     assert {"setup", "demo", "check", "test", "bench", "figures", "clean"} <= {line[1] for line in lines}

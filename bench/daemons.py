@@ -1,0 +1,109 @@
+"""What 156 routing daemons cost, how soon they notice, and whether they raise false alarms.  Run as root, on a quiet
+machine: DCell_{2,3}, hellos every 30 ms, three of which may be missing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bench.report import Line, show
+from testbed.iperf import IperfSpec, iperfs
+from testbed.network import Network
+from testbed.wait import wait_until
+from topologies import build
+from topologies.failures import draw
+from topologies.link import LinkSpec, Mbps
+
+SPEC = "dcell:n=3,k=2"
+LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
+WINDOW_S = 5.0
+FAILURES = 10
+
+
+def cpu_s(pids: set[int]) -> float:
+    """Processor time that these processes have used."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def pss_kb(pid: int) -> int:
+    """Memory of a process, what it shares divided among those that share it."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def cost(network: Network) -> tuple[float, float]:
+    """Share of one core that all daemons take together, and the median memory of a process in MB."""
+    pids = {row.pid for row in network.rows().values()}
+    before, began = cpu_s(pids), time.monotonic()
+    time.sleep(WINDOW_S)
+    share = (cpu_s(pids) - before) / (time.monotonic() - began)
+    return share, statistics.median(pss_kb(pid) for pid in pids) / 1024
+
+
+def noticed_ms(network: Network, link: int, *, silent: bool) -> float:
+    """From the death of `link` until a daemon at an end of it says so."""
+    name = network.topology.link_name(link)
+    before = {node: row.losses for node, row in network.rows().items()}
+    began_ns = time.monotonic_ns()
+    network.fail(name, silent=silent)
+
+    def told() -> list[int]:
+        return [row.lost_ns for node, row in network.rows().items() if row.losses > before[node]]
+
+    noticed_ns = min(wait_until(f"{name} noticed", told, timeout_s=10))
+    network.restore(name)
+    network.wait_until_converged()
+    return (noticed_ns - began_ns) / 1e6
+
+
+def false_alarms(network: Network, seconds: int) -> int:
+    """Neighbours taken for dead while TCP fills links and nothing fails."""
+    before = sum(row.losses for row in network.rows().values())
+    pairs = [(node, node + 78) for node in range(0, 78, 13)]
+    iperfs(network, pairs, IperfSpec(seconds=seconds))
+    return sum(row.losses for row in network.rows().values()) - before
+
+
+def main() -> None:
+    """Print cost, notice and alarms for a process per node, and the cost of two processes for all."""
+    given = argparse.ArgumentParser(description=__doc__)
+    given.add_argument("--alarm-s", type=int, default=300, help="how long to load the network and look for alarms")
+    seconds = given.parse_args().alarm_s
+    topology = build(SPEC)
+    among = draw(range(len(topology.links)), count=FAILURES, generator=np.random.default_rng(1)).tolist()
+    network = Network.create(topology, LINK, scheme="dr")
+    try:
+        share, own_mb = cost(network)
+        announced = statistics.median(noticed_ms(network, link, silent=False) for link in among)
+        silent = [noticed_ms(network, link, silent=True) for link in among]
+        alarms = false_alarms(network, seconds)
+    finally:
+        network.down()
+    network = Network.create(topology, LINK, scheme="dr", packed=2)
+    try:
+        packed, _ = cost(network)
+    finally:
+        network.down()
+    lines = [
+        Line("a process per node: share of one core", 100 * share, "%", at_most=100),
+        Line("a process per node: memory of one", own_mb, "MB", at_most=2),
+        Line("two processes for all: share of one core", 100 * packed, "%", at_most=100 / 3),
+        Line("announced failure noticed, median", announced, "ms", at_most=10),
+        Line("silent failure noticed, median", statistics.median(silent), "ms", at_most=100),
+        Line("silent failure noticed, worst", max(silent), "ms", at_most=100),
+        Line(f"false alarms in {seconds} s under TCP load", alarms, "", at_most=0),
+    ]
+    show("156 routing daemons", lines)
+
+
+if __name__ == "__main__":
+    main()
