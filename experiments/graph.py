@@ -36,7 +36,7 @@ Cost = Callable[[int, int], int]
 Flags = NDArray[np.uint8]
 
 MOST_TABLE_BYTES = 256 << 20
-LEAST_BATCH = 1 << 14  # pairs that are routed by the same loads
+SMALL_BATCH = 1 << 14  # pairs that are routed by the same loads, to begin with
 METHODS = {"pr-gpe": GP_E, "pr-gpi": GP_I, "pr-gp0": GP_0}
 NOWHERE = 1 << 10  # a level that no network has
 LONGEST = 1021  # hops of any route
@@ -177,6 +177,11 @@ class Graph:
             ends.append((a[:count], b[:count]))
         levels = [np.full(len(a), level, np.int8) for level, (a, _) in enumerate(ends)]
         return np.concatenate([a for a, _ in ends]), np.concatenate([b for _, b in ends]), np.concatenate(levels)
+
+    @cached_property
+    def wired(self) -> NDArray[np.bool_]:
+        """Which channels there are, shape (servers, k + 2); FiConn's servers have no link at most of the levels."""
+        return self._down(*self.links).reshape(-1, self.ports).astype(bool)
 
     @property
     def link_count(self) -> int:
@@ -350,13 +355,13 @@ def tally(histogram: NDArray[np.int64], loads: NDArray[np.uint32] | None = None)
 
 
 def batches(count: int) -> Iterator[tuple[int, int]]:
-    """0 .. count-1 in batches, as (first, last + 1): a 64th of what has gone before, at least LEAST_BATCH.
+    """0 .. count-1 in batches, as (first, last + 1): a 256th of all, at most SMALL_BATCH, or a 64th of those before.
 
     Flows of one batch are placed by the same loads.  So they may be routed in any order and on any number of cores,
-    and no flow misses more than 1.6 % of what is there.
+    and once there are many no flow misses more than 1.6 % of what is there.
     """
     first = 0
     while first < count:
-        last = min(count, first + max(LEAST_BATCH, first // 64))
+        last = min(count, first + max(1, min(count // 256, SMALL_BATCH), first // 64))
         yield first, last
         first = last

@@ -237,6 +237,8 @@ def test_batches_cover_everything_once_and_grow():
     assert all(a[1] == b[0] for a, b in pairwise(found))
     assert all(last - first <= max(1 << 14, first // 64) for first, last in found)
     assert list(batches(0)) == []
+    assert list(batches(3)) == [(0, 1), (1, 2), (2, 3)]
+    assert next(batches(100_000)) == (0, 390)
 
 
 @pytest.mark.parametrize(

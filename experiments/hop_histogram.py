@@ -1,0 +1,74 @@
+"""How are hop-lengths distributed, with and without failed links?  CCRDN, section 7.2, figures 7 to 9.
+
+DR and PR with GP_I under uniform random traffic, on the whole network and with 10 % of its links failed.  On FiConn
+odd lengths are the more frequent ones, since its routes alternate between level-0 hops and others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiments import style
+from experiments.recursive import check, faults, in_order, least_level, routed, series, title, traffic
+from experiments.spec import Experiment, Result, Run, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def check_run(run: Run) -> None:
+    """ValueError for what there is not."""
+    check(run)
+    if run.text("routing") == "bfs":
+        raise ValueError("hop_histogram: bfs finds lengths from sampled sources only; take dr, pr-gpi, ...")
+    if run.integer("flows") < 1:
+        raise ValueError(f"hop_histogram: flows must be at least 1, got {run.integer('flows')}")
+
+
+def measure(run: Run) -> Result:
+    """Which fraction of all pairs has a route of 0, 1, 2, ... hops; what is missing from 1 is not connected."""
+    chosen = traffic(run, f"uniform:flows={run.integer('flows')}")
+    found = routed(run, chosen, faults(run), least=least_level(run))
+    return Result(
+        figures={
+            "pairs_by_hops_fraction": (found.hops / chosen.total).tolist(),
+            "mean_hops": found.mean_hops,
+            "longest_hops": len(found.hops) - 1,
+            "connected_fraction": found.connected_fraction,
+        }
+    )
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """A histogram for each network: the fraction of pairs over hops, for each scheme and fraction of failed links."""
+    networks = in_order(table)
+    figure.set_size_inches(6.4, 2.9 * len(networks))
+    for axes, network in zip(figure.subplots(len(networks), 1, squeeze=False)[:, 0], networks, strict=True):
+        for line in series([row for row in table if row["topology"] == network], "failed_fraction"):
+            by_hops: list[float] = line.rows[0]["pairs_by_hops_fraction"]  # type: ignore[assignment]
+            axes.step(
+                range(len(by_hops)), by_hops, line.dash, where="mid", color=line.look.colour, label=line.look.label
+            )
+        axes.set(title=title(network), ylabel="pairs (fraction)", xlim=(0, None), ylim=(0, None))
+        axes.legend()
+    axes.set_xlabel(style.axis("longest_hops", "hop-length"))
+
+
+EXPERIMENT = Experiment(
+    name="hop_histogram",
+    question="How are hop-lengths distributed, with and without failed links?",
+    source="CCRDN, section 7.2, figures 7 to 9",
+    engines=("graph",),
+    sweep={
+        "topology": ["dcell:n=3,k=3", "beta-dcell:n=3,k=3", "ficonn:n=10,k=3"],
+        "routing": ["dr", "pr-gpi"],
+        "failed": ["links"],
+        "failed_fraction": [0.0, 0.1],
+        "flows": [10_000_000],
+        "apply": ["algorithm"],
+    },
+    seeds=1,
+    measure=measure,
+    plot=plot,
+    check=check_run,
+)

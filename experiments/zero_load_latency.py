@@ -1,0 +1,147 @@
+"""How long does a packet take through an idle network?  CCRDN, sections 6.6 and 7.4, table 2.
+
+Each hop costs the protocol stack, propagation, the transmission of a full frame, and its share of the search for the
+route; mean hops times that is the latency.  The first three are arguments: the paper's, measured by ping between two
+of its servers, are the defaults, and the kernel engine measures this machine's.  The last is measured here: CPU time
+of a core per flow, divided by its hops.
+
+code=compiled is the graph engine's machine code, which writes down every link of the route; code=python is what a
+daemon runs when it chooses, and forwarding by DR at each hop.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daemons.routing.proxy import parting, route, search, shortest_first
+from daemons.routing.tables import tabulate
+from experiments import style
+from experiments.graph import METHODS, Graph, graph, policy
+from experiments.pairs import Pairs, pair
+from experiments.recursive import Paper, beside, check, in_order, least_level, routed, series, title, traffic
+from experiments.spec import Experiment, Result, Run, Table
+from topologies.spec import unknown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CODES = {"compiled": 500_000, "python": 2_000}  # flows that are timed; the paper's half a million
+ROUNDS = 3  # of which the fastest counts
+
+# Table 2, with the paper's processor.
+PAPER: Paper = {
+    (network, routing): {"latency_ms": latency_ms}
+    for network, row in {
+        "ficonn:n=10,k=3": (0.913, 0.894, 0.908, 1.122),
+        "dcell:n=4,k=3": (0.795, 0.752, 0.796, 1.400),
+        "beta-dcell:n=4,k=3": (0.794, 0.714, 0.742, 1.361),
+    }.items()
+    for routing, latency_ms in zip(("dr", "pr-gp0", "pr-gpi", "pr-gpe"), row, strict=True)
+}
+
+
+def check_run(run: Run) -> None:
+    """ValueError for what there is not."""
+    check(run)
+    if run.text("routing") not in ("dr", *METHODS):
+        raise ValueError(f"zero_load_latency: routing must be dr, {', '.join(METHODS)}, got {run.text('routing')}")
+    if run.text("code") not in CODES:
+        raise ValueError("zero_load_latency: " + unknown("code", run.text("code"), CODES))
+    for key in ("stack_us", "propagation_us", "data_us"):
+        if float(run.parameters[key]) < 0:
+            raise ValueError(f"zero_load_latency: {key} must not be negative, got {run.parameters[key]}")
+
+
+def measure(run: Run) -> Result:
+    """Latency of a hop and of a mean route, and the part of the search in it."""
+    flows = CODES[run.text("code")]
+    chosen = traffic(run, f"uniform:flows={flows}")
+    mean_hops = routed(run, traffic(run, "uniform:flows=500000"), least=least_level(run)).mean_hops
+    timed = seconds_compiled if run.text("code") == "compiled" else seconds_python
+    routing_us = 1e6 * timed(run, chosen) / flows / mean_hops
+    hop_us = routing_us + sum(float(run.parameters[key]) for key in ("stack_us", "propagation_us", "data_us"))
+    return Result(
+        figures={
+            "mean_hops": mean_hops,
+            "routing_us": routing_us,
+            "hop_us": hop_us,
+            "latency_ms": mean_hops * hop_us / 1000,
+            **beside(PAPER, run.text("topology"), run.text("routing")),
+        }
+    )
+
+
+def seconds_compiled(run: Run, chosen: Pairs) -> float:
+    """CPU time of the graph engine for `chosen`."""
+    net, tries = (
+        Graph(graph(run.text("topology")).network, threads=1),
+        policy(run.text("routing"), least_level=least_level(run)),
+    )
+    net.route(tries, chosen._replace(total=100), loads=True)  # tables, and compilation if need be
+    rounds = []
+    for _ in range(ROUNDS):
+        begin = time.process_time()
+        net.route(tries, chosen, loads=True)
+        rounds.append(time.process_time() - begin)
+    return min(rounds)
+
+
+def seconds_python(run: Run, chosen: Pairs) -> float:
+    """CPU time of the plain functions for `chosen`."""
+    network, tries = graph(run.text("topology")).network, policy(run.text("routing"), least_level=least_level(run))
+    table = tabulate(network.rule, network.t, 1)
+    with np.errstate(over="ignore"):  # of unsigned words
+        ends = [tuple(int(server) for server in pair(chosen, index)) for index in range(chosen.total)]
+    begin = time.process_time()
+    for src, dst in ends:
+        proxy = -1
+        if run.text("routing") != "dr":
+            _, proxy = search(table, tries, shortest_first, parting(network.t, src, dst), (), 1, [])
+        route(network.rule, network.t, src, dst, proxy)
+    return time.process_time() - begin
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Table 2: latency of each scheme on each network, a cross where the paper gives one."""
+    networks, lines = in_order(table), series(table, "code", "stack_us", "propagation_us", "data_us")
+    figure.set_size_inches(7.5, 4.5)
+    axes, width = figure.add_subplot(), 0.8 / len(lines)
+    for place, line in enumerate(lines):
+        for x, network in enumerate(networks):
+            latency, paper = (line.at(key, topology=network) for key in ("latency_ms", "paper_latency_ms"))
+            at = x + (place - (len(lines) - 1) / 2) * width
+            if latency:
+                label = line.look.label if x == 0 else ""
+                axes.bar(at, latency[0], 0.9 * width, yerr=latency[1] or None, color=line.look.colour, label=label)
+            if paper:
+                axes.plot(at, paper[0], "x", color=style.INK)
+    axes.plot([], [], "x", color=style.INK, label="the paper, table 2")
+    axes.set_xticks(range(len(networks)), [title(network) for network in networks])
+    axes.set(
+        ylabel=style.axis("latency_ms", "zero-load latency"), title="Latency of a mean route through an idle network"
+    )
+    axes.legend()
+
+
+EXPERIMENT = Experiment(
+    name="zero_load_latency",
+    question="How long does a packet take through an idle network?",
+    source="CCRDN, sections 6.6 and 7.4, table 2",
+    engines=("graph",),
+    sweep={
+        "topology": ["ficonn:n=10,k=3", "dcell:n=4,k=3", "beta-dcell:n=4,k=3"],
+        "routing": ["dr", "pr-gp0", "pr-gpi", "pr-gpe"],
+        "code": ["compiled"],
+        "stack_us": [10.0],
+        "propagation_us": [22.0],
+        "data_us": [38.0],
+        "apply": ["algorithm"],
+    },
+    seeds=1,
+    measure=measure,
+    plot=plot,
+    check=check_run,
+)
