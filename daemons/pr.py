@@ -6,13 +6,13 @@ each of them bear the address of the best one:
 
     first packet    DR at once; meanwhile ask DR and the candidates that are no longer
     answers         take the shortest connected path, of those the one with the least congested bottleneck (5.4)
-    refresh         each `refresh_ms`, ask the present path and those that are no longer again
-    failure         a hop that dies (its server tells: probe.py), a packet or a question refused, two questions without
-                    an answer: take the best path that is known to be connected, ask all others, and take better ones as
-                    they answer
+    refresh         each `refresh_ms`, or as often as `refreshes_per_s` allows, ask the present path and those that are
+                    no longer again
+    refusal         of a packet on its way: ask the present path
+    failure         a hop that died (its server tells: probe.py), a question refused, two questions without an answer:
+                    take the best path that is known to be connected, else the shortest on trust, and ask it and the
+                    next ones until one is connected
     nothing sent    for `idle_s`: forget the destination
-
-Questions leave at most `probes_per_s`, and a tenth of that at once.
 
 The server's own routes to 10.x.y.z, which its packets follow until they are given the address on the wire, must let
 them leave even where DR has no way: what DR's hop cannot take, any other that lives does.
@@ -20,13 +20,13 @@ them leave even where DR has no way: what DR's hop cannot take, any other that l
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import inf
 from typing import Any
 
 from daemons import wire
+from daemons.asking import Asking, Question
 from daemons.hello import Neighbourhood
 from daemons.live_routes import LiveRoutes
 from daemons.paths import Paths, Way
@@ -37,7 +37,9 @@ from daemons.routing.tables import Tables, tabulate
 from topologies.address import SERVER_BLOCK, Prefix
 from topologies.ccrdn import Ccrdn
 
-TRIES = 2
+TRIES = 2  # questions without an answer, and the path counts as broken
+FAN = 2  # paths asked at a time by a source that has none
+REMEMBER_S = 120.0  # longer than between two questions about a path, however many destinations a source has
 MOST_DESTINATIONS = 4096
 
 
@@ -68,15 +70,15 @@ class Pr:
         hold_ms: int,
         idle_s: int,
         probes_per_s: int,
+        refreshes_per_s: int,
     ) -> None:
         self.node = neighbourhood.node
         self._neighbourhood = neighbourhood
         self._network = network
         self._policy = policy
         self._cost = cost
-        self._refresh_s, self._probe_s, self._hold_s = refresh_ms / 1000, probe_ms / 1000, hold_ms / 1000
-        self._idle_s = idle_s
-        self._rate, self._burst = probes_per_s, max(1.0, probes_per_s / 10)
+        self._refresh_s, self._hold_s, self._idle_s = refresh_ms / 1000, hold_ms / 1000, idle_s
+        self._refresh_gap_s = 1 / refreshes_per_s
         steered = [(prefix, (hop,)) for prefix, hop in via.prefix_routes(network, self.node)]
         self._routes = LiveRoutes(neighbourhood, steered)
         self._gates = {prefix: hops[0] for prefix, hops in routes}
@@ -90,18 +92,16 @@ class Pr:
             hop_to=lambda node: dr.hop_to(network, self.node, node),
             lives=self._routes.lives,
             load=lambda port: self._loads.get(port, 0),
-            remember_s=3 * self._refresh_s,
+            remember_s=REMEMBER_S,
         )
         self._paths: dict[int, Paths] = {}  # by the destination's number
-        self._queue: deque[tuple[Paths, Way]] = deque()
-        self._budget, self._budget_s = self._burst, -inf
-        self._token = 0
-        self._due_s = inf  # when a question times out, or is asked again
+        self._asking = Asking(patience_s=probe_ms / 1000, gap_s=1 / probes_per_s)
+        self._look_s = inf  # when to refresh or forget a destination
         self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
 
     @property
     def deadline(self) -> float:
-        return min(self._routes.deadline, self._due_s, self._queue_s())
+        return min(self._routes.deadline, self._asking.deadline, self._look_s)
 
     def start(self, now: float) -> Sequence[Action]:
         return self._follow(self._routes.start(now), now)
@@ -127,7 +127,10 @@ class Pr:
         actions: list[Action] = []
         if now >= self._routes.deadline:
             actions += self._follow(self._routes.tick(now), now)
-        if now >= self._due_s:
+        for question in self._asking.expired(now):
+            self._counters["timeouts"] += 1
+            actions += self._unanswered(question, now)
+        if now >= self._look_s:
             actions += self._look(now)
         return actions + self._ask(now)
 
@@ -166,16 +169,19 @@ class Pr:
             paths = self._paths[node] = Paths(
                 node, destination, alternatives, via.DIRECT, cost=self._cost, hold_s=self._hold_s
             )
-            self._round(paths, paths.worth_asking(), now)
+            self._refresh(paths, now)
+            self._look_s = min(self._look_s, now + self._refresh_gap_s)
         paths.used_s = now
         return self._ask(now)
 
     def refused(self, destination: int, now: float) -> Sequence[Action]:
         node = self._number(destination)
         paths = None if node is None else self._paths.get(node)
-        if paths is None or paths.current.broken:
+        if paths is None:
             return NOTHING
-        return self._broke(paths, paths.current, now) + self._ask(now)
+        # The packet may have gone by the path before the present one; so ask.
+        self._asking.want(paths, [paths.current], urgent=True)
+        return self._ask(now)
 
     def measured(self, loads: Mapping[int, int]) -> None:
         self._loads = loads
@@ -221,65 +227,41 @@ class Pr:
 
     # -- asking
 
-    def _round(self, paths: Paths, ways: Iterable[Way], now: float) -> None:
-        """Ask all of `ways` that are not being asked."""
-        paths.refresh_s = now + self._refresh_s
-        for way in ways:
-            if way.asked_s == inf:
-                way.asked_s = now + 1e9  # waits for its turn
-                self._queue.append((paths, way))
-        self._due_s = min(self._due_s, paths.refresh_s)
-
-    def _queue_s(self) -> float:
-        """When the next question may leave."""
-        if not self._queue:
-            return inf
-        return self._budget_s + max(0.0, (1 - self._budget) / self._rate)
+    def _refresh(self, paths: Paths, now: float) -> None:
+        self._asking.want(paths, paths.worth_asking(), urgent=False)
+        paths.refreshed_s = now
 
     def _ask(self, now: float) -> list[Action]:
         """Let leave what may leave now."""
         actions: list[Action] = []
-        self._budget = min(self._burst, self._budget + (now - self._budget_s) * self._rate)
-        self._budget_s = now
-        while self._queue and self._budget > 1 - 1e-6:  # sums of fractions may fall short of 1
-            paths, way = self._queue.popleft()
-            if self._paths.get(paths.node) is not paths:
-                continue
-            self._budget -= 1
-            self._token = (self._token + 1) & 0xFFFFFFFF
-            way.token, way.asked_s = self._token, now
-            self._due_s = min(self._due_s, now + self._probe_s)
+        for token, question in self._asking.leaving(now):
             self._counters["probes_sent"] += 1
-            actions += self._take(self._probes.ask(paths.node, way.number, way.token, now), now)
+            actions += self._take(self._probes.ask(question.paths.node, question.way.number, token, now), now)
         return actions
 
     def _look(self, now: float) -> list[Action]:
-        """Give up questions without an answer, ask again, forget what is not in use."""
+        """Refresh what was refreshed longest ago, forget what is not in use."""
         actions: list[Action] = []
-        for paths in list(self._paths.values()):
-            if paths.used_s + self._idle_s < now:
-                del self._paths[paths.node]
-                actions.append(Steer(paths.address, None))
-                continue
-            for way in paths.ways.values():
-                if way.asked_s + self._probe_s <= now:
-                    self._counters["timeouts"] += 1
-                    way.asked_s = inf
-                    way.tries += 1
-                    if way.tries < TRIES:
-                        self._round(paths, [way], now)
-                    else:
-                        actions += self._broke(paths, way, now)
-            if paths.refresh_s <= now:
-                self._round(paths, paths.worth_asking(), now)
-        self._due_s = min(
-            (
-                min(paths.refresh_s, min(way.asked_s for way in paths.ways.values()) + self._probe_s)
-                for paths in self._paths.values()
-            ),
-            default=inf,
-        )
+        for paths in [paths for paths in self._paths.values() if paths.used_s + self._idle_s < now]:
+            del self._paths[paths.node]
+            self._asking.forget(paths)
+            actions.append(Steer(paths.address, None))
+        if self._paths and not self._asking.waiting():
+            oldest = min(self._paths.values(), key=lambda paths: paths.refreshed_s)
+            if oldest.refreshed_s + self._refresh_s <= now:
+                self._refresh(oldest, now)
+        self._look_s = now + self._refresh_gap_s if self._paths else inf
         return actions
+
+    def _unanswered(self, question: Question, now: float) -> list[Action]:
+        """Ask once more; then it counts as broken."""
+        paths, way = question.paths, question.way
+        way.asking = False
+        way.tries += 1
+        if way.tries < TRIES:
+            self._asking.want(paths, [way], urgent=question.urgent)
+            return []
+        return self._broke(paths, way, now)
 
     # -- answers
 
@@ -293,6 +275,7 @@ class Pr:
         return actions
 
     def _answered(self, answer: Answer, now: float) -> list[Action]:
+        question = self._asking.answered(answer.token, now)
         paths = self._paths.get(answer.destination)
         way = paths.ways.get(answer.way) if paths else None
         if paths is None or way is None:
@@ -300,8 +283,8 @@ class Pr:
         self._counters["answers"] += 1
         if not answer.connected:
             return self._broke(paths, way, now)
-        if answer.token != way.token:
-            return []
+        if question is None or question.way is not way:
+            return []  # too late: who knows what has happened since
         paths.connected(way, answer.load)
         return self._choose(paths, now)
 
@@ -310,8 +293,7 @@ class Pr:
         self._counters["breaks"] += 1
         paths.broke(way, now)
         actions = self._choose(paths, now)
-        if paths.current is way:
-            self._round(paths, paths.others(), now)
+        self._asking.want(paths, paths.next_to_ask(FAN, now), urgent=True)
         return actions
 
     def _choose(self, paths: Paths, now: float) -> list[Action]:

@@ -213,6 +213,7 @@ def _pr(method: int) -> Callable[[View, int], RoutingProtocol]:
             hold_ms=options["hold_ms"],
             idle_s=options["idle_s"],
             probes_per_s=options["probes_per_s"],
+            refreshes_per_s=options["refreshes_per_s"],
         )
 
     return make
@@ -230,12 +231,15 @@ PR_PARAMETERS = {
     "refresh_ms": Parameter(
         meaning="time between questions about a path in use, in ms", least=10, most=60_000, default=1000
     ),
-    "probe_ms": Parameter(meaning="how long an answer may take, in ms", least=1, most=10_000, default=100),
-    "hold_ms": Parameter(meaning="how long a path that broke is left alone, in ms", least=0, most=30_000, default=500),
-    "idle_s": Parameter(meaning="how long an unused destination is remembered, in s", least=1, most=3600, default=10),
-    "probes_per_s": Parameter(
-        meaning="questions that a server asks at most, per s", least=1, most=100_000, default=200
+    "refreshes_per_s": Parameter(
+        meaning="paths that a server asks about again at most, per s", least=1, most=10_000, default=4
     ),
+    "probe_ms": Parameter(meaning="how long an answer may take, in ms", least=1, most=10_000, default=200),
+    "probes_per_s": Parameter(
+        meaning="questions that a server asks at most, per s, unless a path broke", least=1, most=100_000, default=200
+    ),
+    "hold_ms": Parameter(meaning="how long a path that broke is left alone, in ms", least=1, most=30_000, default=500),
+    "idle_s": Parameter(meaning="how long an unused destination is remembered, in s", least=1, most=3600, default=10),
 }
 
 

@@ -17,11 +17,28 @@ def connected(of, **loads):
         of.connected(of.ways[{"near": NEAR, "far": FAR, "farther": FARTHER}[name]], load)
 
 
-def test_only_what_is_no_longer_is_worth_asking_while_the_present_way_is_connected():
+def asked(ways):
+    return [way.number for way in ways]
+
+
+def test_only_what_is_no_longer_is_worth_asking_unless_nothing_is_known():
     one = paths()
-    assert [way.number for way in one.worth_asking()] == [NEAR, FAR]
+    assert asked(one.worth_asking()) == [NEAR, FAR]
+    one.refreshed_s = 0.0
+    assert asked(one.worth_asking()) == [NEAR, FAR, FARTHER]
+    connected(one, near=0)
+    assert asked(one.worth_asking()) == [NEAR, FAR]
+
+
+def test_while_nothing_is_known_a_few_are_asked_at_a_time_the_present_way_first():
+    one = paths()
+    assert asked(one.next_to_ask(2, now=1.0)) == [NEAR, FAR]
     one.broke(one.ways[NEAR], now=1.0)
-    assert [way.number for way in one.worth_asking()] == [NEAR, FAR, FARTHER]
+    one.choose(1.0)
+    one.ways[FARTHER].asking = True
+    assert asked(one.next_to_ask(2, now=1.0)) == [FAR]
+    connected(one, far=0)
+    assert one.next_to_ask(2, now=1.0) == []
 
 
 def test_the_shortest_is_taken_and_of_those_the_least_loaded():
@@ -54,11 +71,14 @@ def test_what_broke_is_left_for_what_is_known():
     assert one.current.number == FARTHER
 
 
-def test_nothing_known_is_no_change():
+def test_where_nothing_is_known_the_shortest_that_has_not_broken_is_trusted():
     one = paths()
-    one.broke(one.ways[NEAR], now=1.0)
-    assert not one.choose(1.0)
-    assert one.current.number == NEAR
+    taken = []
+    for _ in range(3):
+        one.broke(one.current, now=1.0)
+        one.choose(1.0)
+        taken.append(one.current.number)
+    assert taken == [FAR, FARTHER, FARTHER]
 
 
 def flap(one, now):
