@@ -94,7 +94,9 @@ class Daemon:
             self._lock = opened.enter_context(closing(Lock(directory, site.name)))
             self._log = opened.enter_context(closing(Log(directory, site.name)))
             with _inside(site):
-                self.links = {port: opened.enter_context(closing(Link(site.ports[port].dev))) for port in hears}
+                self.links = {
+                    port: opened.enter_context(closing(Link(site.ports[port].dev, site.node))) for port in hears
+                }
                 self.link_events = opened.enter_context(closing(netlink.Socket(groups=LINK_GROUP)))
                 self._netlink = opened.enter_context(closing(netlink.Socket()))
                 self.steering = Steering(site.address, ways, self._netlink, self._port_of) if ways else None

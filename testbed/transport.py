@@ -16,6 +16,7 @@ import socket
 import struct
 from contextlib import suppress
 
+from daemons import wire
 from testbed import tc
 
 ROUTINE, URGENT = ("224.0.0.233", tc.CONTROL_PORT), ("224.0.0.234", tc.CONTROL_PORT)
@@ -23,21 +24,33 @@ PAYLOAD_BYTES = 2048  # room for one frame's
 SO_ATTACH_FILTER, IP_MULTICAST_ALL = 26, 49
 SIOCGSTAMPNS = 0x80108907  # when the packet came that was read last, a
 TIMESPEC = struct.Struct("=qq")  # of seconds since 1970 and nanoseconds
-# GTSM, RFC 5082: every router takes one from the TTL, so what arrives with 255 was sent by a neighbour.
-ONLY_TTL_255 = (
-    (0x30, 0, 0, 0xFFF00008),  # ldb [SKF_NET_OFF + 8]: the IP header's TTL
-    (0x15, 0, 1, 255),  # jeq 255, else drop
-    (0x06, 0, 0, 0xFFFFFFFF),  # ret: all of it
-    (0x06, 0, 0, 0),  # ret: drop
-)
+UDP_BYTES = 8
 
 
-def _bound(dev: str, group: str) -> socket.socket:
-    """A socket that sends to and hears `group` through `dev`, whatever it is called later."""
+def only_for(node: int) -> tuple[tuple[int, int, int, int], ...]:
+    """The classic BPF program that lets through what a neighbour sent, and of probes those for `node` alone: at a
+    crossbar everybody hears them, and need not wake for that.
+
+    GTSM, RFC 5082: every router takes one from the TTL, so what arrives with 255 was sent by a neighbour.
+    """
+    return (
+        (0x30, 0, 0, 0xFFF00008),  # ldb [SKF_NET_OFF + 8]: the IP header's TTL
+        (0x15, 0, 5, 255),  # jeq 255, else drop
+        (0x30, 0, 0, UDP_BYTES + 2),  # ldb: the message's type
+        (0x15, 0, 2, wire.PROBE),  # jeq, else all of it
+        (0x20, 0, 0, UDP_BYTES + wire.PROBE_TARGET.start),  # ld: its target
+        (0x15, 0, 1, node),  # jeq, else drop
+        (0x06, 0, 0, 0xFFFFFFFF),  # ret: all of it
+        (0x06, 0, 0, 0),  # ret: drop
+    )
+
+
+def _bound(dev: str, node: int, group: str) -> socket.socket:
+    """A socket of `node` that sends to and hears `group` through `dev`, whatever that is called later."""
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode())
-        _attach(made, ONLY_TTL_255)
+        _attach(made, only_for(node))
         # By index: the address of an unnumbered interface is another's, so it does not say which is meant.
         here = struct.pack("=4s4xi", socket.inet_aton(group), socket.if_nametoindex(dev))
         made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, here)
@@ -64,10 +77,10 @@ def _attach(to: socket.socket, program: tuple[tuple[int, int, int, int], ...]) -
 class Link:
     """One port of a node on the wire: a socket that hears what is urgent, one for what is routine; either sends."""
 
-    def __init__(self, dev: str) -> None:
+    def __init__(self, dev: str, node: int) -> None:
         """Open it in the namespace of the calling thread; OSError if `dev` is not there."""
-        self.urgent = _bound(dev, URGENT[0])
-        self.routine = _bound(dev, ROUTINE[0])
+        self.urgent = _bound(dev, node, URGENT[0])
+        self.routine = _bound(dev, node, ROUTINE[0])
         # sendto(payload, URGENT or ROUTINE): everybody at the far end of the link hears it; OSError if it cannot leave.
         self.sendto = self.urgent.sendto
 
