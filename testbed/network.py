@@ -83,6 +83,10 @@ class Network:
         how = carrier(scheme)
         views = schemes.views(topology, scheme) if how == "daemons" else {}
         if link and link.delay_us:
+            if how == "data plane":
+                raise ValueError(
+                    f"scheme {scheme} and a delay exclude each other: what a delay holds back misses the program"
+                )
             from testbed import doctor
 
             for feature in ("netem", "ifb"):
