@@ -113,7 +113,8 @@ def test_only_who_is_one_hop_away_is_heard(routed):
 
 
 def test_a_full_queue_is_no_reason_to_think_a_neighbour_dead(network):
-    one = network(SPEC, LinkSpec(rate_bps=5 * Mbps, queue_packets=250), "dr")  # 600 ms of queue, and hellos every 30
+    # 600 ms of queue, and a neighbour is dead after 310 ms: enough for a daemon that has to wait for its processor.
+    one = network(SPEC, LinkSpec(rate_bps=5 * Mbps, queue_packets=250), "dr:hello_ms=100,dead=3")
     iperf(one, 0, 3, IperfSpec(seconds=3, streams=2))
     assert sum(row.losses for row in one.rows().values()) == 0
 
