@@ -26,6 +26,7 @@ class Way:
     load: the greatest on it by the last answer, in kbit/s; None if it is not known to be connected.
     asking: whether a question of ours waits to leave or has no answer yet; tries: how many before it had none.
     held_s: until when it is left alone because it broke; hold_s: how long the last time.
+    over: its hops, from server to server; empty as long as nobody has asked for them.
     """
 
     number: int
@@ -35,6 +36,7 @@ class Way:
     tries: int = 0
     held_s: float = -inf
     hold_s: float = 0.0
+    over: frozenset[tuple[int, int]] = frozenset()
 
 
 class Paths:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -30,13 +31,14 @@ from daemons.asking import Asking, Question
 from daemons.hello import Neighbourhood
 from daemons.live_routes import LiveRoutes
 from daemons.paths import Paths, Way
-from daemons.probe import Answer, Probes
-from daemons.protocol import NOTHING, Action, Adjacencies, Hop, Note, Send, SetRoute, Steer
+from daemons.probe import Answer, Event, HopLost, Probes
+from daemons.protocol import NOTHING, Action, Adjacencies, Hop, Note, SetRoute, Steer
 from daemons.routing import dr, proxy, via
 from daemons.routing.tables import Tables, tabulate
 from topologies.address import SERVER_BLOCK, Prefix
 from topologies.ccrdn import Ccrdn
 
+FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
 TRIES = 2  # questions without an answer, and the path counts as broken
 FAN = 2  # paths asked at a time by a source that has none
 REMEMBER_S = 120.0  # longer than between two questions about a path, however many destinations a source has
@@ -73,6 +75,7 @@ class Pr:
         refreshes_per_s: int,
     ) -> None:
         self.node = neighbourhood.node
+        self._target = self.node.to_bytes(4, "big")
         self._neighbourhood = neighbourhood
         self._network = network
         self._policy = policy
@@ -107,18 +110,18 @@ class Pr:
         return self._follow(self._routes.start(now), now)
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
-        if payload[2:3] != bytes([wire.PROBE]):
+        if payload[2:3] < FIRST_TARGETED:
             return self._follow(self._routes.receive(payload, port, now), now)
-        if payload[wire.PROBE_TARGET] != self.node.to_bytes(4, "big"):
+        if payload[wire.TARGET] != self._target:
             return NOTHING
         try:
-            probe = wire.decode(payload)
+            message = wire.decode(payload)
         except wire.Garbage:
             self._counters["garbage"] += 1
             return NOTHING
-        if not isinstance(probe, wire.Probe) or not self._valid(probe):
-            return NOTHING
-        return self._take(self._probes.receive(probe, now), now)
+        if isinstance(message, wire.HopDied) or (isinstance(message, wire.Probe) and self._valid(message)):
+            return self._take(self._probes.receive(message, now), now) + self._ask(now)
+        return NOTHING
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         return self._follow(self._routes.link_changed(port, up, now), now)
@@ -127,7 +130,7 @@ class Pr:
         actions: list[Action] = []
         if now >= self._routes.deadline:
             actions += self._follow(self._routes.tick(now), now)
-        for question in self._asking.expired(now):
+        if question := self._asking.expired(now):
             self._counters["timeouts"] += 1
             actions += self._unanswered(question, now)
         if now >= self._look_s:
@@ -234,9 +237,10 @@ class Pr:
     def _ask(self, now: float) -> list[Action]:
         """Let leave what may leave now."""
         actions: list[Action] = []
-        for token, question in self._asking.leaving(now):
+        while question := self._asking.leaving(now):
             self._counters["probes_sent"] += 1
-            actions += self._take(self._probes.ask(question.paths.node, question.way.number, token, now), now)
+            events = self._probes.ask(question.paths.node, question.way.number, question.token, now)
+            actions += self._take(events, now)
         return actions
 
     def _look(self, now: float) -> list[Action]:
@@ -265,14 +269,34 @@ class Pr:
 
     # -- answers
 
-    def _take(self, events: Iterable[Send | Answer], now: float) -> list[Action]:
+    def _take(self, events: Iterable[Event], now: float) -> list[Action]:
         actions: list[Action] = []
         for event in events:
             if isinstance(event, Answer):
                 actions += self._answered(event, now)
+            elif isinstance(event, HopLost):
+                actions += self._lost((event.near, event.far), now)
             else:
                 actions.append(event)
         return actions
+
+    def _lost(self, hop: tuple[int, int], now: float) -> list[Action]:
+        """What is known of paths over that hop is not true any more."""
+        actions: list[Action] = []
+        for paths in self._paths.values():
+            for way in paths.ways.values():
+                if (way.load is not None or way is paths.current) and hop in self._hops_of(paths, way):
+                    actions += self._broke(paths, way, now)
+        return actions
+
+    def _hops_of(self, paths: Paths, way: Way) -> frozenset[tuple[int, int]]:
+        """The hops of a path, from server to server."""
+        if not way.over:
+            route = [self.node]
+            while route[-1] != paths.node:
+                route.append(via.next_hop(self._network, route[-1], paths.node, way.number))
+            way.over = frozenset(pairwise(route))
+        return way.over
 
     def _answered(self, answer: Answer, now: float) -> list[Action]:
         question = self._asking.answered(answer.token, now)
@@ -283,7 +307,7 @@ class Pr:
         self._counters["answers"] += 1
         if not answer.connected:
             return self._broke(paths, way, now)
-        if question is None or question.way is not way:
+        if question is None:
             return []  # too late: who knows what has happened since
         paths.connected(way, answer.load)
         return self._choose(paths, now)

@@ -5,8 +5,8 @@ leaves by, and is answered by the destination; the answer goes back by the serve
 answers in its stead that the path is broken.
 
 Every server remembers for a while whose questions went on by which of its hops (CCRDN 5.4, third aspect: path state in
-tables on the way, at no extra cost).  When a hop dies it tells those sources at once; they need not wait for an answer
-that does not come.
+tables on the way, at no extra cost).  When a hop dies it tells each of those sources, once: a source knows itself which
+of its paths lead over that hop.
 """
 
 from __future__ import annotations
@@ -17,27 +17,37 @@ from dataclasses import dataclass, replace
 from daemons import wire
 from daemons.protocol import Hop, Send
 
-MOST_REMEMBERED = 4096  # questions; a flood must not fill the memory
+MOST_SERVERS = 64  # on a path: what has come further runs in circles
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What became of our question number `token`: whether the path to server `destination` by way of `way` is
-    connected, its hops and greatest load if it is."""
+    connected, and the greatest load on it."""
 
     destination: int
     way: int
     token: int
     connected: bool
-    hops: int
     load: int
+
+
+@dataclass(frozen=True, slots=True)
+class HopLost:
+    """The hop from server `near` to server `far`, which a path of ours led over, is dead."""
+
+    near: int
+    far: int
+
+
+Event = Send | Answer | HopLost
 
 
 class Probes:
     """The questions and answers that pass `node`.
 
     next_hop: (destination, way) -> where a packet goes from here.
-    hop_to: neighbour -> how to reach it.
+    hop_to: neighbour -> how to reach it; ValueError if it is none.
     lives: whether a hop does.
     load: of a port.
     remember_s: how long, at the most, sources go on sending after a question without asking again.
@@ -59,59 +69,51 @@ class Probes:
         self._lives = lives
         self._load = load
         self._remember_s = remember_s
-        self._passed: dict[tuple[int, int, int], tuple[float, Hop, wire.Probe]] = {}  # by source, destination, way
+        self._passed: dict[Hop, dict[int, tuple[float, tuple[int, ...]]]] = {}  # source -> until when, by whom it came
 
-    def ask(self, destination: int, way: int, token: int, now: float) -> list[Send | Answer]:
+    def ask(self, destination: int, way: int, token: int, now: float) -> list[Event]:
         """Ask how the path to `destination`, another server, by way of `way` is."""
         probe = wire.Probe(self.node, self.node, self.node, destination, token, way, 0, wire.ASKING, ())
         return self._on(probe, now)
 
-    def receive(self, probe: wire.Probe, now: float) -> list[Send | Answer]:
-        """A neighbour passes `probe` on."""
-        if probe.target != self.node or len(probe.visited) > 64:
+    def receive(self, message: wire.Probe | wire.HopDied, now: float) -> list[Event]:
+        """A neighbour passes `message` on."""
+        if message.target != self.node or len(message.visited) > MOST_SERVERS:
             return []
-        if probe.verdict != wire.ASKING:
-            return self._back(probe)
-        if probe.destination == self.node:
-            return self._back(replace(probe, visited=(*probe.visited, self.node), verdict=wire.CONNECTED))
-        return self._on(probe, now)
+        if isinstance(message, wire.HopDied) or message.verdict != wire.ASKING:
+            return self._back(message)
+        if message.destination == self.node:
+            return self._back(replace(message, visited=(*message.visited, self.node), verdict=wire.CONNECTED))
+        return self._on(message, now)
 
-    def hop_died(self, hop: Hop, now: float) -> list[Send | Answer]:
-        """Tell everybody whose path led over `hop`."""
-        told: list[Send | Answer] = []
-        for key, (until_s, by, probe) in list(self._passed.items()):
-            if by == hop:
-                del self._passed[key]
-                if now < until_s:
-                    told += self._back(replace(probe, verdict=wire.BROKEN))
+    def hop_died(self, hop: Hop, now: float) -> list[Event]:
+        """Tell everybody who had a path over `hop`."""
+        told: list[Event] = []
+        for until_s, visited in self._passed.pop(hop, {}).values():
+            if now < until_s:
+                told += self._back(wire.HopDied(self.node, self.node, self.node, hop.node, visited))
         return told
 
-    def _on(self, probe: wire.Probe, now: float) -> list[Send | Answer]:
+    def _on(self, probe: wire.Probe, now: float) -> list[Event]:
         hop = self._next_hop(probe.destination, probe.way)
-        passed = replace(
-            probe, visited=(*probe.visited, self.node), load=min(max(probe.load, self._load(hop.port)), 0xFFFFFFFF)
-        )
+        visited = (*probe.visited, self.node)
         if not self._lives(hop):
-            return self._back(replace(passed, verdict=wire.BROKEN))
-        self._remember(passed, hop, now)
-        return [Send(hop.port, wire.encode(replace(passed, sender=self.node, target=hop.node)))]
+            return self._back(replace(probe, visited=visited, verdict=wire.BROKEN))
+        self._passed.setdefault(hop, {})[visited[0]] = (now + self._remember_s, visited)
+        load = min(max(probe.load, self._load(hop.port)), 0xFFFFFFFF)
+        passed = replace(probe, sender=self.node, target=hop.node, visited=visited, load=load)
+        return [Send(hop.port, wire.encode(passed))]
 
-    def _remember(self, probe: wire.Probe, hop: Hop, now: float) -> None:
-        key = probe.source, probe.destination, probe.way
-        self._passed.pop(key, None)
-        self._passed[key] = (now + self._remember_s, hop, probe)
-        if len(self._passed) > MOST_REMEMBERED:
-            del self._passed[next(iter(self._passed))]
-
-    def _back(self, probe: wire.Probe) -> list[Send | Answer]:
-        """One server back towards the source."""
+    def _back(self, message: wire.Probe | wire.HopDied) -> list[Event]:
+        """One server back towards the source, or the news for us if that is who we are."""
         try:
-            at = probe.visited.index(self.node)
-            if at == 0:
-                connected = probe.verdict == wire.CONNECTED
-                hops = len(probe.visited) - 1
-                return [Answer(probe.destination, probe.way, probe.token, connected, hops, probe.load)]
-            hop = self._hop_to(probe.visited[at - 1])
+            at = message.visited.index(self.node)
+            if at:
+                hop = self._hop_to(message.visited[at - 1])
+                return [Send(hop.port, wire.encode(replace(message, sender=self.node, target=hop.node)))]
         except ValueError:  # we are not on the path that it names, or have no such neighbour
             return []
-        return [Send(hop.port, wire.encode(replace(probe, sender=self.node, target=hop.node)))]
+        if isinstance(message, wire.HopDied):
+            return [HopLost(message.near, message.far)]
+        connected = message.verdict == wire.CONNECTED
+        return [Answer(message.destination, message.way, message.token, connected, message.load)]

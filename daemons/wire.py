@@ -1,7 +1,8 @@
 """Messages <-> bytes, big-endian.
 
-Every message begins with MAGIC, VERSION and its type.  Types 5 to 255 are free.  A message of a type that is not known
-here is somebody else's and decodes to None; anything else that is not exactly a message is Garbage.
+Every message begins with MAGIC, VERSION and its type.  Types 6 to 255 are free; those from 4 on are for one neighbour
+alone, its target.  A message of a type that is not known here is somebody else's and decodes to None; anything else
+that is not exactly a message is Garbage.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 MAGIC, VERSION = 0x77, 1
-HELLO, LINK_STATES, SUMMARY, PROBE = 1, 2, 3, 4
+HELLO, LINK_STATES, SUMMARY, PROBE, HOP_DIED = 1, 2, 3, 4, 5
 PAYLOAD_BYTES = 1400  # what is split is split into messages of this size: below Ethernet's 1500 less IP and UDP
 
 HEADER = struct.Struct(">BBB")
@@ -24,7 +25,9 @@ LINK = struct.Struct(">HI")  # port, neighbour
 SUMMARY_FIXED = struct.Struct(">BBBIIIIH")  # header, sender, target, first, last, number of entries
 ENTRY = struct.Struct(">IQ")  # origin, sequence
 PROBE_FIXED = struct.Struct(">BBBIIIIIHIBB")  # header, sender, target, and so on as in Probe; number visited
-PROBE_TARGET = slice(7, 11)  # where its target lies, for those at a crossbar who need not read on
+HOP_DIED_FIXED = struct.Struct(">BBBIIIIB")  # header, sender, target, near, far, number visited
+FIRST_TARGETED = PROBE
+TARGET = slice(7, 11)  # where the target lies, for those at a crossbar who need not read on
 VISITED = struct.Struct(">I")
 
 
@@ -111,7 +114,22 @@ class Probe:
 
 ASKING, CONNECTED, BROKEN = 0, 1, 2
 
-Message = Hello | LinkStates | Summary | Probe
+
+@dataclass(frozen=True, slots=True)
+class HopDied:
+    """The hop from server `near` to its neighbour `far` is dead, which paths of the first of `visited` led over.
+
+    `sender` passes that on to `target`, back along `visited`, which ends at `near`.
+    """
+
+    sender: int
+    target: int
+    near: int
+    far: int
+    visited: tuple[int, ...]
+
+
+Message = Hello | LinkStates | Summary | Probe | HopDied
 
 
 def hello_body(sender: int, incarnation: int, interval_ms: int, digest: int, heard: Iterable[tuple[int, int]]) -> bytes:
@@ -138,6 +156,9 @@ def encode(message: Message) -> bytes:
         case Probe(sender, target, source, destination, token, way, load, verdict, visited):
             path = (source, destination, token, way, load, verdict, len(visited))
             fixed = PROBE_FIXED.pack(MAGIC, VERSION, PROBE, sender, target, *path)
+            return fixed + b"".join([VISITED.pack(node) for node in visited])
+        case HopDied(sender, target, near, far, visited):
+            fixed = HOP_DIED_FIXED.pack(MAGIC, VERSION, HOP_DIED, sender, target, near, far, len(visited))
             return fixed + b"".join([VISITED.pack(node) for node in visited])
 
 
@@ -182,9 +203,19 @@ def _summary(payload: bytes) -> Summary:
 
 def _probe(payload: bytes) -> Probe:
     *_, sender, target, source, destination, token, way, load, verdict, count = PROBE_FIXED.unpack_from(payload)
-    _require(len(payload) == PROBE_FIXED.size + count * VISITED.size and verdict <= BROKEN and count > 0)
-    visited = tuple(node for (node,) in VISITED.iter_unpack(payload[PROBE_FIXED.size :]))
+    _require(verdict <= BROKEN)
+    visited = _visited(payload, PROBE_FIXED.size, count)
     return Probe(sender, target, source, destination, token, way, load, verdict, visited)
+
+
+def _hop_died(payload: bytes) -> HopDied:
+    *_, sender, target, near, far, count = HOP_DIED_FIXED.unpack_from(payload)
+    return HopDied(sender, target, near, far, _visited(payload, HOP_DIED_FIXED.size, count))
+
+
+def _visited(payload: bytes, at: int, count: int) -> tuple[int, ...]:
+    _require(len(payload) == at + count * VISITED.size and count > 0)
+    return tuple(node for (node,) in VISITED.iter_unpack(payload[at:]))
 
 
 def _require(well_formed: bool) -> None:
@@ -197,6 +228,7 @@ _DECODERS: dict[int, Callable[[bytes], Message]] = {
     LINK_STATES: _link_states,
     SUMMARY: _summary,
     PROBE: _probe,
+    HOP_DIED: _hop_died,
 }
 
 

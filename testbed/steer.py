@@ -39,7 +39,7 @@ from testbed.netlink import Message
 from topologies.address import SERVER_BLOCK, dotted
 
 TABLE, STEERED, SEEN = "weft", "steered", "seen"
-AGAIN_MS = 500
+AGAIN_MS = 4000
 MOST_SEEN = 65_536
 LOOPBACK = 1
 RT_TABLE_LOCAL, RT_SCOPE_HOST, RTN_LOCAL = 255, 254, 2

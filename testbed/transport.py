@@ -28,8 +28,8 @@ UDP_BYTES = 8
 
 
 def only_for(node: int) -> tuple[tuple[int, int, int, int], ...]:
-    """The classic BPF program that lets through what a neighbour sent, and of probes those for `node` alone: at a
-    crossbar everybody hears them, and need not wake for that.
+    """The classic BPF program that lets through what a neighbour sent, and of what is for one neighbour alone only
+    what is for `node`: at a crossbar everybody hears it, and need not wake for that.
 
     GTSM, RFC 5082: every router takes one from the TTL, so what arrives with 255 was sent by a neighbour.
     """
@@ -37,8 +37,8 @@ def only_for(node: int) -> tuple[tuple[int, int, int, int], ...]:
         (0x30, 0, 0, 0xFFF00008),  # ldb [SKF_NET_OFF + 8]: the IP header's TTL
         (0x15, 0, 5, 255),  # jeq 255, else drop
         (0x30, 0, 0, UDP_BYTES + 2),  # ldb: the message's type
-        (0x15, 0, 2, wire.PROBE),  # jeq, else all of it
-        (0x20, 0, 0, UDP_BYTES + wire.PROBE_TARGET.start),  # ld: its target
+        (0x35, 0, 2, wire.FIRST_TARGETED),  # jge, else all of it
+        (0x20, 0, 0, UDP_BYTES + wire.TARGET.start),  # ld: its target
         (0x15, 0, 1, node),  # jeq, else drop
         (0x06, 0, 0, 0xFFFFFFFF),  # ret: all of it
         (0x06, 0, 0, 0),  # ret: drop

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daemons import wire
-from daemons.wire import Advertisement, Garbage, Hello, LinkStates, Probe, Summary, decode, encode
+from daemons.wire import Advertisement, Garbage, Hello, HopDied, LinkStates, Probe, Summary, decode, encode
 
 U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
 
@@ -26,6 +26,7 @@ HELLOS = st.builds(
     digest=U64,
     heard=tuples(U32, U64),
 )
+VISITED = st.lists(U32, min_size=1, max_size=9).map(tuple)
 MESSAGES = (
     HELLOS
     | st.builds(LinkStates, sender=U32, advertisements=st.lists(ADVERTISEMENTS, max_size=5).map(tuple))
@@ -40,8 +41,9 @@ MESSAGES = (
         way=U16,
         load=U32,
         verdict=st.integers(0, 2),
-        visited=st.lists(U32, min_size=1, max_size=9).map(tuple),
+        visited=VISITED,
     )
+    | st.builds(HopDied, sender=U32, target=U32, near=U32, far=U32, visited=VISITED)
 )
 HELLO = Hello(sender=3, incarnation=7, sequence=258, interval_ms=30, digest=9, heard=((4, 1),))
 
@@ -57,13 +59,13 @@ def test_the_bytes_of_a_hello():
     )
 
 
-@given(st.binary(max_size=80) | st.binary(max_size=60).map(lambda tail: bytes([0x77, 1, len(tail) % 5]) + tail))
+@given(st.binary(max_size=80) | st.binary(max_size=60).map(lambda tail: bytes([0x77, 1, len(tail) % 6]) + tail))
 @example(b"")
 @example(b"\x77\x01")
 def test_bytes_are_a_message_or_unknown_or_garbage(payload):
     with suppress(Garbage):
         message = decode(payload)
-        assert (message is None) == (payload[2] not in (wire.HELLO, wire.LINK_STATES, wire.SUMMARY, wire.PROBE))
+        assert (message is None) == (payload[2] not in range(wire.HELLO, wire.HOP_DIED + 1))
         assert message is None or encode(message) == payload
 
 
