@@ -80,6 +80,7 @@ class Daemon:
         self.closed = False
         self.received = 0
         self._cells = cells
+        cells[:] = memoryview(bytes(cells.nbytes)).cast("Q")
         self._interval_s = interval_s
         self._sent = self._losses = self._worst_late_us = 0
         self._converged = False
@@ -104,8 +105,10 @@ class Daemon:
                     opened.enter_context(closing(self.steering))
             self.requests = opened.enter_context(closing(Requests(directory, site.name)))
             self.fib = fib.Fib(self._netlink, site)
-            self._inherited = len(fib.routes(self._netlink))  # set by a daemon before this one
-            self._links_at_first = self._netlink.dump(netlink.RTM_GETLINK, ALL_LINKS)
+            self.inherited = len(fib.routes(self._netlink))  # set by a daemon before this one
+            links = self._netlink.dump(netlink.RTM_GETLINK, ALL_LINKS)
+            # The protocol takes ports to be up until it is told otherwise.
+            self._news_at_first = [body for body in links if not IFF_LOWER_UP & IFINFO.unpack_from(body)[3]]
             self._opened = opened.pop_all()
 
     @classmethod
@@ -139,21 +142,26 @@ class Daemon:
         self._set(pid=0, converged=0)
         self._opened.close()
 
+    def forget_routes(self) -> None:
+        """Take away what it set; for the end of a rehearsal, since routes outlive a daemon."""
+        self.fib.wanted.clear()
+        self.fib.reconcile()
+
     def start(self, now: float) -> None:
         """Let the protocol begin, in this process."""
         self._lock.sign()
-        self._cells[:] = memoryview(bytes(self._cells.nbytes)).cast("Q")
         real_time = os.sched_getscheduler(0) == os.SCHED_FIFO
-        self._set(pid=os.getpid(), began_ns=int(now * 1e9), real_time=real_time)
+        self._set(began_ns=int(now * 1e9), real_time=real_time)
         priority = "real-time priority" if real_time else "no real-time priority: other processes may delay its hellos"
-        self._log.write(f"began: process {os.getpid()}, {priority}, {self._inherited} routes of a daemon before it")
-        if self._inherited:
+        self._log.write(f"began: process {os.getpid()}, {priority}, {self.inherited} routes of a daemon before it")
+        if self.inherited:
             self._reconcile_at = now + SWEEP_S
         self.perform(self.protocol.start(now))
-        for body in self._links_at_first:
+        for body in self._news_at_first:
             self._link_told(netlink.RTM_NEWLINK, body, now)
         self._news = True
         self.finish(now)
+        self._set(pid=os.getpid())
 
     def perform(self, actions: Sequence[Action]) -> None:
         """Do `actions`, in order; routes may wait for finish() while nothing is said."""
@@ -250,7 +258,7 @@ class Daemon:
         self._set(
             neighbours_expected=promised,
             neighbours_up=up,
-            routes=self.fib.installed(),
+            routes=self.fib.installed,
             losses=lost,
             changed_ns=int(now * 1e9),
         )
@@ -265,7 +273,7 @@ class Daemon:
             self._converged = converged
             self._set(converged=converged)
             self._log.write("converged" if converged else "not converged any more")
-        if converged and self._inherited:
+        if converged and self.inherited:
             self._reconcile_at = now
 
     def _set(self, **values: int) -> None:
@@ -294,7 +302,7 @@ class Daemon:
         self.finish(now)
 
     def _reconcile(self, now: float) -> None:
-        self._reconcile_at, self._inherited = inf, 0
+        self._reconcile_at, self.inherited = inf, 0
         try:
             changed = self.fib.reconcile()
         except netlink.NetlinkError as error:

@@ -107,10 +107,12 @@ class Fib:
     """The routes of one daemon: what it wants, and getting the kernel to hold that.
 
     wanted: the hops of each prefix that was ever set.
+    installed: how many of them are forwarded to somebody.
     """
 
     def __init__(self, socket: netlink.Socket, site: Site) -> None:
         self.wanted: dict[Prefix, tuple[Hop, ...]] = {}
+        self.installed = 0
         self._socket = socket
         self._site = site
         self._resolved: set[Hop] = set()  # those whose neighbour entries the kernel is known to hold
@@ -122,6 +124,7 @@ class Fib:
         """
         messages = []
         for change in changes:
+            self.installed += bool(change.hops) - bool(self.wanted.get(change.prefix))
             self.wanted[change.prefix] = change.hops
             messages += self._messages(change.prefix, change.hops)
         self._socket.request(messages)
@@ -158,7 +161,3 @@ class Fib:
         # ESRCH: the kernel took the route away itself, with its device, after we had read it.
         self._socket.request(messages, tolerate=frozenset({errno.ESRCH}))
         return messages
-
-    def installed(self) -> int:
-        """How many prefixes are forwarded to somebody."""
-        return sum(1 for hops in self.wanted.values() if hops)

@@ -37,7 +37,7 @@ class Loop:
         self._wake, self._queued = select.epoll(), select.epoll()
         self._ears: dict[int, tuple[Callable[[int], bytes], Receive, int, Daemon]] = {}
         self._handlers: dict[int, tuple[Daemon, Callable[[float], None]]] = {}
-        self._before = monotonic()
+        self._before = 0.0
         self._stamp = bytearray(TIMESPEC.size)
         for daemon in daemons:
             self._add(daemon)
@@ -103,19 +103,28 @@ class Loop:
         daemon.log_exception()
         self._drop(daemon, "it failed")
 
+    def start(self) -> None:
+        """Let the daemons begin."""
+        now = self._before = monotonic()  # what was queued before, they hear now
+        for daemon in list(self._daemons):
+            self._do(daemon, daemon.start, now)
+
     def run(self) -> None:
         """Start the daemons, and serve them until none is left; what ends it from outside ends all of them."""
         try:
-            now = monotonic()
-            for daemon in list(self._daemons):
-                self._do(daemon, daemon.start, now)
+            self.start()
             while self._daemons:
-                self._turn()
+                self.turn()
         finally:
-            for daemon in list(self._daemons):
-                self._drop(daemon, "its process ends")
+            self.end("its process ends")
 
-    def _turn(self) -> None:
+    def end(self, why: str) -> None:
+        """Let go of all of them."""
+        for daemon in list(self._daemons):
+            self._drop(daemon, why)
+
+    def turn(self) -> None:
+        """Wait until there is something to do, and do it."""
         deadline = min([daemon.deadline for daemon in self._daemons])
         woken = self._wake.poll(max(0.0, deadline - monotonic()) if deadline < inf else None, EVENTS)
         now = monotonic()

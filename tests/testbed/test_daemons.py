@@ -6,12 +6,13 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from daemons.routing import dr
-from testbed import clean, control, fib, netns
+from testbed import clean, control, fib, netns, site, supervisor
 from testbed.board import FILE, Board
 from testbed.iperf import IperfSpec, iperf
 from testbed.network import Network
@@ -87,6 +88,29 @@ def test_the_routes_of_a_dead_daemon_stay_until_it_is_back_and_sweeps(routed):
         assert fib.routes(there) == before
 
 
+def test_a_rehearsal_leaves_nothing_and_takes_nothing(routed):
+    directory, rehearsal = routed.run.directory, routed.run.directory / "rehearsal"
+    assert not rehearsal.exists()
+    assert "0 routes of a daemon before it" in (directory / "log" / "h11.log").read_text()
+    first = [0, *site.read(directory).views[0].ports[0][1][:2]]
+    for node in first:
+        control.kill(directory, f"h{node}")
+    with ExitStack() as opened:
+        there = [opened.enter_context(routed.at(node)) for node in first]
+        before = [fib.routes(one) for one in there]
+        daemons = site.read(directory)
+        supervisor.rehearse(rehearsal, daemons)
+        assert [fib.routes(one) for one in there] == before
+        for node, one in zip(first, there, strict=True):
+            fib.Fib(one, daemons.sites[node]).reconcile()
+        supervisor.rehearse(rehearsal, daemons)
+        assert [fib.routes(one) for one in there] == [{}] * len(there)
+    assert not rehearsal.exists()
+    for node in first:
+        control.start(directory, f"h{node}")
+    routed.wait_until_converged()
+
+
 def test_a_node_has_one_daemon_at_most(routed):
     with pytest.raises(ValueError, match=r"h0 has a daemon already, process [0-9]+"):
         control.start(routed.run.directory, "h0")
@@ -107,7 +131,7 @@ def test_only_who_is_one_hop_away_is_heard(routed):
         for ttl, group in ((254, URGENT), (254, ROUTINE), (255, URGENT)):
             sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
             for _ in range(5):
-                sender.sendto(b"nonsense", group)
+                sender.sendto(b"no\0nsense", group)
     wait_until("what came from next door was heard", lambda: garbage() >= before + 5)
     assert garbage() == before + 5
 
