@@ -49,8 +49,6 @@ def check_run(run: Run) -> None:
     check(run)
     if run.integer("flows") < 1:
         raise ValueError(f"connectivity: flows must be at least 1, got {run.integer('flows')}")
-    if not 0 <= float(run.parameters["failed_fraction"]) < 1:
-        raise ValueError(f"connectivity: failed_fraction must lie in [0, 1), got {run.parameters['failed_fraction']}")
 
 
 def measure(run: Run) -> Result:

@@ -74,7 +74,7 @@ def measure(run: Run) -> Result:
     chosen, name = pairs_of(run), run.text("routing")
     figures: dict[str, Value] = {"servers": chosen.servers, "measured_pairs": chosen.total}
     if name == "bfs":
-        figures |= of_sources(shortest(run, chosen.total), chosen.servers)
+        figures |= of_sources(shortest(run, chosen.total, everywhere=run.text("pairs") == "all"), chosen.servers)
     else:
         found = routed(run, chosen, condition1=bool(run.integer("condition1")), least=least_level(run))
         error = 0.0 if run.text("pairs") == "all" else found.sd_hops / math.sqrt(found.connected)

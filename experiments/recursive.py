@@ -66,6 +66,12 @@ def check(run: Run) -> None:
         )
     if "apply" in run.parameters:
         least_level(run)
+    if "failed" in run.parameters:
+        failed, fraction = run.text("failed"), float(run.parameters["failed_fraction"])
+        if failed not in FAILED:
+            raise ValueError(f"{run.experiment}: " + unknown("failed", failed, FAILED))
+        if not 0 <= fraction < 1:
+            raise ValueError(f"{run.experiment}: failed_fraction must lie in [0, 1), got {fraction}")
 
 
 def traffic(run: Run, spec: str) -> Pairs:
@@ -76,10 +82,6 @@ def traffic(run: Run, spec: str) -> Pairs:
 def faults(run: Run) -> Faults:
     """What of the network has failed: `failed_fraction` of its `failed`, links, nodes or racks."""
     net, failed, fraction = graph(run.text("topology")), run.text("failed"), float(run.parameters["failed_fraction"])
-    if failed not in FAILED:
-        raise ValueError(f"{run.experiment}: " + unknown("failed", failed, FAILED))
-    if not 0 <= fraction < 1:
-        raise ValueError(f"{run.experiment}: failed_fraction must lie between 0 and 1, got {fraction}")
     if fraction == 0:
         return NO_FAULTS
     draw = {"links": net.link_faults, "nodes": net.node_faults, "racks": net.rack_faults}[failed]
@@ -104,12 +106,12 @@ def routed(
     return net.route(chosen_policy, chosen, dead, loads=loads, balanced=loads and name != "dr")
 
 
-def shortest(run: Run, total: int, dead: Faults = NO_FAULTS) -> list[Tally]:
+def shortest(run: Run, total: int, dead: Faults = NO_FAULTS, *, everywhere: bool = False) -> list[Tally]:
     """Breadth-first search from one random server for each PAIRS_OF_A_SOURCE of `total` pairs; from all if that is as
     many."""
     net = graph(run.text("topology"))
     alive = np.flatnonzero(dead.servers == 0) if len(dead.servers) else np.arange(net.servers)
-    count = min(len(alive), max(20, math.ceil(total / PAIRS_OF_A_SOURCE)))
+    count = len(alive) if everywhere else min(len(alive), max(20, math.ceil(total / PAIRS_OF_A_SOURCE)))
     sources = np.random.default_rng([run.seed, 2]).choice(alive, count, replace=False)
     return net.shortest(sources.tolist(), dead)
 
