@@ -19,7 +19,7 @@ check: $(READY) ## style, types, and the tests that need no root; under a minute
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
-	$(PYTHON) -m pytest -m "not kernel and not uml"
+	$(PYTHON) -m pytest --numprocesses=logical -m "not kernel and not uml"
 
 test: setup check ## all tests: check, those on the kernel as root, those that need a full kernel under User-Mode Linux
 	$(SUDO) $(PYTHON) -m pytest -m "kernel or uml"
