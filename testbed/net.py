@@ -135,3 +135,11 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
     def restore(self, link: str) -> None:
         """Undo fail() on `link`."""
         self.network.restore(link)
+
+    def fail_node(self, node: str, *, silent: bool = False) -> None:
+        """Let `node`, h0, lose its power; see Network.fail_node."""
+        self.network.fail_node(node, silent=silent)
+
+    def restore_node(self, node: str) -> None:
+        """Undo fail_node() on `node`."""
+        self.network.restore_node(node)

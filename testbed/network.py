@@ -361,6 +361,26 @@ class Network:
                 if not self.is_up(node, port, socket):
                     self.bring_up(node, port, socket)
 
+    def fail_node(self, name: str, *, silent: bool = False) -> None:
+        """Let the node called `name` lose its power: its ports go down, by which those at the far end of its links lose
+        their carrier, while those behind a common switch are told nothing.
+
+        silent: it hangs: nothing that it sends or that is for it arrives, and carriers stay.
+        ValueError if there is no such node.
+        """
+        node = self.topology.naming.node(name)
+        if silent:
+            for *_, link in self.topology.ports(node):
+                self.fail(self.topology.link_name(link), silent=True)
+            return
+        with self.at(node) as socket:
+            socket.request([set_up(end, False) for end in self.plan.ends[node].values()])
+
+    def restore_node(self, name: str) -> None:
+        """Undo fail_node(), and fail() on every link of the node called `name`; ValueError if there is none."""
+        for *_, link in self.topology.ports(self.topology.naming.node(name)):
+            self.restore(self.topology.link_name(link))
+
     def is_up(self, node: int, port: int, socket: netlink.Socket) -> bool:
         """Whether `port` of `node` is set up; `socket` is one in its namespace."""
         return interfaces(socket)[self.ifindex(node, port)][1]

@@ -155,12 +155,40 @@ def test_fail_and_restore(network):
 
 
 @pytest.mark.kernel
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_node_fails_with_all_its_links_and_comes_back(network, silent):
+    one = network("dcell:n=3,k=1", scheme="dr")
+    others = [one.topology.naming.node(name) for name in ("h1", "h2", "h3")]  # behind the switch, and at its own link
+    carriers = ["w0-eth0", "h3-eth1"]  # of the far ends of its links
+
+    def up() -> list[bool]:
+        names = [one.plan.namespace(one.topology.naming.node(dev.partition("-")[0])) for dev in carriers]
+        files = [f"/sys/class/net/{dev}/carrier" for dev in carriers]
+        return [in_netns(name, "cat", file) == "1\n" for name, file in zip(names, files, strict=True)]
+
+    def lacking() -> list[int]:
+        rows = one.rows()
+        return [rows[node].neighbours_expected - rows[node].neighbours_up for node in others]
+
+    one.fail_node("h0", silent=silent)
+    assert up() == [silent, silent]
+    wait_until("everybody around it notices", lambda: lacking() == [1, 1, 1])
+    wait_until("it notices itself", lambda: one.rows()[0].neighbours_up == 0)
+    assert set(one.dead_links()) == {link for *_, link in one.topology.ports(0)}
+    one.restore_node("h0")
+    assert up() == [True, True]
+    assert not one.dead_links()
+    one.wait_until_converged()
+
+
+@pytest.mark.kernel
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda one: one.fail("h0-h1"), "no link joins h0 and h1"),
         (lambda one: one.fail("h0"), "'h0' is not a link; write its two ends as in h0-w0"),
         (lambda one: one.fail("h0-w0", only_to="h0"), "h0: one way only goes with a silent failure"),
+        (lambda one: one.fail_node("h99"), "h99"),
         (lambda one: run.reserve(one.run.id), "is up"),
         (lambda one: run.reserve("No/way"), "run name 'No/way'"),
         (lambda one: run.find("nobody"), "no run nobody is up"),
