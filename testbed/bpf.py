@@ -56,6 +56,7 @@ def library() -> ctypes.CDLL:
         ("bpf_map__key_size", ctypes.c_uint32, [pointer]),
         ("bpf_map__value_size", ctypes.c_uint32, [pointer]),
         ("bpf_map__set_max_entries", integer, [pointer, ctypes.c_uint32]),
+        ("bpf_map__max_entries", ctypes.c_uint32, [pointer]),
         ("bpf_map__set_initial_value", integer, [pointer, pointer, size]),
         ("bpf_map_update_elem", integer, [integer, pointer, pointer, ctypes.c_uint64]),
         ("bpf_map_lookup_elem", integer, [integer, pointer, pointer]),
@@ -184,6 +185,11 @@ class Object:
         sizes = library().bpf_map__key_size(found), library().bpf_map__value_size(found)
         return _map(name, library().bpf_map__fd(found), sizes, key, value)
 
+    def entries(self, name: str) -> int:
+        """How many entries the map called `name` has room for."""
+        count: int = library().bpf_map__max_entries(self._map(name))
+        return count
+
     def _map(self, name: str) -> int:
         found: int | None = library().bpf_object__find_map_by_name(self._object, name.encode())
         if not found:
@@ -228,7 +234,7 @@ class Attached:
 
     def __init__(self, program_id: int) -> None:
         """Raises BpfError if there is no such program any more."""
-        self._fds: dict[str, tuple[int, int, int]] = {}
+        self._maps: dict[str, tuple[int, int, int, int]] = {}  # descriptor, sizes of key and value, entries
         fd = library().bpf_prog_get_fd_by_id(program_id)
         if fd < 0:
             raise _error(f"program {program_id}")
@@ -243,21 +249,29 @@ class Attached:
             fd = library().bpf_map_get_fd_by_id(map_id)
             if fd < 0:
                 raise _error(f"map {map_id}")
-            _, _, key, value, _, _, name = MAP_INFO.unpack(_information(fd, bytes(MAP_INFO.size), f"map {map_id}"))
-            self._fds[name.rstrip(b"\0").decode()] = fd, key, value
+            told = _information(fd, bytes(MAP_INFO.size), f"map {map_id}")
+            _, _, key, value, entries, _, name = MAP_INFO.unpack(told)
+            self._maps[name.rstrip(b"\0").decode()] = fd, key, value, entries
 
     def map(self, name: str, key: str, value: str) -> Map:
         """The map called `name`; `key` and `value` as for Object.map()."""
-        if name not in self._fds:
-            raise BpfError(2, f"no map {name} among {', '.join(self._fds)}")
-        fd, *sizes = self._fds[name]
-        return _map(name, fd, (sizes[0], sizes[1]), key, value)
+        fd, key_bytes, value_bytes, _ = self._found(name)
+        return _map(name, fd, (key_bytes, value_bytes), key, value)
+
+    def entries(self, name: str) -> int:
+        """How many entries the map called `name` has room for."""
+        return self._found(name)[3]
+
+    def _found(self, name: str) -> tuple[int, int, int, int]:
+        if name not in self._maps:
+            raise BpfError(2, f"no map {name} among {', '.join(self._maps)}")
+        return self._maps[name]
 
     def close(self) -> None:
         """Let go of the maps."""
-        for fd, _, _ in self._fds.values():
+        for fd, *_ in self._maps.values():
             os.close(fd)
-        self._fds.clear()
+        self._maps.clear()
 
 
 def _information(fd: int, asked: bytes, what: str) -> bytes:

@@ -5,6 +5,9 @@
 
 The switches' kernels keep routes of their own, for what the program leaves to them.  For `ecmp` that is everything:
 Linux multipath routes, with a hash of addresses and ports that is seeded for each switch.
+
+Here one process that knows the whole topology writes the routes of all switches, which stay as they are until it says
+otherwise.  In a network that `weft up` made, each switch's daemon writes its own: see tables.py.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -19,9 +23,10 @@ from daemons.routing import balancing, select
 from daemons.routing.balancing import Rule, Scheme
 from daemons.routing.candidates import candidates
 from testbed import bpf, fib, netlink, netns, tc
-from testbed.groups import GROUP, PREFIX, Groups
+from testbed.groups import Groups
 from testbed.measured import Measured, device, netlink_of
 from testbed.plan import mac
+from testbed.tables import CACHE_SLOTS, Tables
 from topologies.address import FabricNaming, Prefix
 from topologies.graph import Topology
 
@@ -30,11 +35,10 @@ PROGRAM = "forward"
 # How queue lengths are read, the better way first; none is for kernels without BTF.
 READERS = {"kfunc": "select.bpf.o", "probe": "select_probe.bpf.o", "none": "select_blind.bpf.o"}
 PORT = "=I12sQ"  # struct port
-SWITCH = struct.Struct("=8IQ2I12I")  # struct switch_
-GENERATION, READER = 9, 10  # where they are in there
+SWITCH = struct.Struct("=8IQ13I4x")  # struct switch_
+READER = 9  # where it is in there
 COUNTERS = "4Q"  # struct counters, for each processor
-CACHE_SLOTS = 1 << 10
-GENERATIONS = 1 << 12
+MOST_GROUPS, MOST_ROUTES = 1 << 17, 1 << 20  # a route takes memory only when it is set
 SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"  # since Linux 6.11
 
 
@@ -51,6 +55,7 @@ class Maps(Protocol):
     """Where maps come from: the object that was just loaded, or a program that runs."""
 
     def map(self, name: str, key: str, value: str) -> bpf.Map: ...
+    def entries(self, name: str) -> int: ...
     def close(self) -> None: ...
 
 
@@ -68,17 +73,21 @@ class DataPlane:
         self._ports = maps.map("ports", "=I", PORT)
         self._switches = maps.map("switches", "=I", SWITCH.format)
         self.queue_reader = queue_reader or list(READERS)[self._switches[0,][READER]]
-        self._cache = maps.map("cache", "=I", "=Q")
         counted = maps.map("counted", "=I", "=" + COUNTERS)
         self._counted = bpf.Map(counted.fd, struct.Struct("=I"), struct.Struct("=" + possible_cpus() * COUNTERS))
-        routes, groups = maps.map("routes", PREFIX, "=I"), maps.map("groups", "=I", GROUP)
-        self._groups = Groups(routes, groups, void=self._void, room=room(net.topology))
+
+    @cached_property
+    def groups(self) -> Mapping[int, Groups]:
+        """The routes of each switch, by node: for a network whose switches have no daemons that write them."""
+        found = Tables(self._source).all(self._number(node) for node in self.switches)
+        return {node: found[self._number(node)] for node in self.switches}
 
     @classmethod
-    def load(cls, net: Measured, spec: str, *, seed: int = 0) -> DataPlane:
-        """The program with the scheme `spec` and all shortest routes of the topology, not yet attached.
+    def load(cls, net: Measured, spec: str, *, seed: int = 0, routes: bool = True) -> DataPlane:
+        """The program with the scheme `spec`, not yet attached.
 
         seed: from which each switch's seed follows.
+        routes: with all shortest routes of the topology, else with none: daemons will set them.
         Raises ValueError for a network that is no switch fabric or a scheme that there is not, and BpfError if the
         kernel does not take the program.
         """
@@ -93,15 +102,18 @@ class DataPlane:
             "switches": topology.switches,
             "groups": room(topology),
             "memories": room(topology),
-            "routes": room(topology),
+            "generations": topology.switches,
+            "routes": MOST_ROUTES,
             "cache": topology.switches * CACHE_SLOTS,
         }
         reader, found = load_program(entries)
         plane = cls(net, found, reader, found.program_fd(PROGRAM))
         try:
             plane._tell_ports()
+            plane._begin_generations()
             plane.set_scheme(spec, seed=seed)
-            plane.follow(topology, kernel=False)
+            if routes:
+                plane.follow(topology, kernel=False)
         except BaseException:
             found.close()
             raise
@@ -135,6 +147,11 @@ class DataPlane:
             for port, peer, far, _ in topology.ports(node):
                 addresses = mac(peer, far) + mac(node, port)
                 self._ports[self.net.ifindex(node, port) & 0xFFFF,] = (self._number(node) + 1, addresses, 0)
+
+    def _begin_generations(self) -> None:
+        generations = self._source.map("generations", "=I", "=I")
+        for node in self.switches:
+            generations[self._number(node),] = (1,)  # 0 is what an empty slot of the cache has
 
     def attach(self) -> None:
         """Let the program decide about everything that arrives at a switch."""
@@ -187,18 +204,17 @@ class DataPlane:
         if chosen.rule is Rule.KERNEL and not self._seed_kernels(seeds):
             chosen = Scheme(Rule.FLOW_HASH)
         for node in self.switches:
-            generation = self._switches[self._number(node),][GENERATION] or 1
-            self._switches[self._number(node),] = self._entry(node, chosen, seeds[node], generation)
+            self._switches[self._number(node),] = self._entry(node, chosen, seeds[node])
         return seeds
 
-    def _entry(self, node: int, chosen: Scheme, seed: int, generation: int) -> tuple[int, ...]:
+    def _entry(self, node: int, chosen: Scheme, seed: int) -> tuple[int, ...]:
         naming = self.net.topology.naming
         assert isinstance(naming, FabricNaming)
         read = select.digits(naming.layout, naming.tier(node))
         digits = [number for digit in read for number in digit]
         return (
             int(chosen.rule), seed, chosen.d, chosen.m, chosen.delta, int(chosen.ties_redirect), int(chosen.in_bytes),
-            chosen.ecn_packets, chosen.gap_us * 1000, generation, list(READERS).index(self.queue_reader),
+            chosen.ecn_packets, chosen.gap_us * 1000, list(READERS).index(self.queue_reader),
             *digits, *[0] * (3 * select.DIGITS - len(digits)),
         )  # fmt: skip
 
@@ -216,13 +232,13 @@ class DataPlane:
         return True
 
     def set_route(self, switch: int, prefix: Prefix, ports: Sequence[int]) -> None:
-        """Forward `prefix` at node `switch` through any of its `ports`, a port named twice taking twice as much; none
-        withdraws the route.  ValueError for more than 64."""
-        self._groups.set_route(self._number(switch), prefix, self._indexes(switch, ports))
+        """Forward `prefix` at node `switch` through any of its `ports`, a port named twice taking twice as much; none:
+        to nobody.  ValueError for more than 64."""
+        self.groups[switch].set({prefix: self._indexes(switch, ports)})
 
     def drop_port(self, switch: int, port: int) -> int:
         """Take `port` from every route of node `switch`; how many maps' entries were written, mostly one."""
-        return self._groups.drop_port(self._number(switch), self.net.ifindex(switch, port))
+        return self.groups[switch].drop_port(self.net.ifindex(switch, port))
 
     def follow(self, topology: Topology, *, kernel: bool = True) -> None:
         """Let every switch have the shortest routes over those links of `topology`, the same network, that live.
@@ -233,7 +249,7 @@ class DataPlane:
             table = {
                 prefix: self._indexes(node, [hop.port for hop in hops]) for prefix, hops in candidates(topology, node)
             }
-            self._groups.set_table(self._number(node), table)
+            self.groups[node].replace(table)
             if kernel:
                 self._request(node, self._kernel_routes(node, topology))
 
@@ -258,15 +274,6 @@ class DataPlane:
     def _indexes(self, node: int, ports: Iterable[int]) -> list[int]:
         return [self.net.ifindex(node, port) for port in ports]
 
-    def _void(self, number: int) -> None:
-        """Let the program forget which groups it found for the destinations of a switch."""
-        entry = list(self._switches[number,])
-        entry[GENERATION] = entry[GENERATION] % (GENERATIONS - 1) + 1
-        if entry[GENERATION] == 1:  # it has come round: what was kept long ago would be taken for new
-            for slot in range(CACHE_SLOTS):
-                self._cache[number * CACHE_SLOTS + slot,] = (0,)
-        self._switches[number,] = tuple(entry)
-
     def counters(self) -> dict[tuple[int, int], Counted]:
         """What was put into the queue of each (switch, port) since the program was loaded."""
         found = {}
@@ -287,8 +294,8 @@ def switch_ports(topology: Topology) -> list[tuple[int, int]]:
 
 
 def room(topology: Topology) -> int:
-    """How many groups and routes the maps hold: a route for every host at every switch, up to a limit."""
-    return min(1 << 17, 2 * topology.switches * (topology.servers + 16))
+    """How many groups the maps hold, the same number for each switch: twice one for every host, up to a limit."""
+    return topology.switches * min(MOST_GROUPS // topology.switches, 2 * topology.servers + 32)
 
 
 def possible_cpus() -> int:

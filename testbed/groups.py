@@ -1,13 +1,13 @@
-"""Which prefix of which switch leads to which group of candidate ports, as the data plane's maps hold it.
+"""Which prefix leads to which group of candidate ports at one switch, as the data plane's maps hold it.
 
-A group is written once for all prefixes of a switch that share it.  So when a port dies, one write takes it from every
-route that used it, and no packet meets a half-written route: select.bpf.c says why.
+A group is written once for all prefixes that share it.  So when a port dies, one write takes it from every route that
+used it, and no packet meets a half-written route: select.bpf.c says why.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from topologies.address import Prefix
@@ -28,110 +28,121 @@ class Entries(Protocol):
 
 
 class Groups:
-    """The routes of every switch, switches counted from 0, ports by interface index.
+    """The routes of the switch counted as number `switch`, ports by interface index.
 
-    void: called with a switch after the group that one of its prefixes leads to was changed for another one.
-    room: how many groups there may be.
+    Nobody else writes its routes, nor the groups numbered as in `room`.
+    void: called after the group that a prefix leads to was changed for another one.
     """
 
-    def __init__(self, routes: Entries, groups: Entries, *, void: Callable[[int], None], room: int) -> None:
+    def __init__(self, routes: Entries, groups: Entries, *, switch: int, room: range, void: Callable[[], None]) -> None:
         self._routes, self._groups, self._void = routes, groups, void
-        self._of: dict[int, dict[Prefix, int]] = defaultdict(dict)  # switch -> prefix -> group
-        self._users: dict[int, set[tuple[int, Prefix]]] = defaultdict(set)
+        self._switch = switch
+        self._of: dict[Prefix, int] = {}
+        self._users: dict[int, set[Prefix]] = defaultdict(set)
         self._ports: dict[int, Ports] = {}
-        self._unused = list(range(room))[::-1]
-        self._read()
+        self._unused = list(reversed(room))
 
-    def _read(self) -> None:
-        """Learn what the maps hold already."""
-        for key in self._routes:
-            length, switch, network = key
-            prefix, (group,) = Prefix(int.from_bytes(network, "big"), length - 32), self._routes[key]
-            self._of[switch][prefix] = group
-            self._users[group].add((switch, prefix))
+    def learn(self, held: Iterable[tuple[Prefix, int]]) -> None:
+        """Take over `held`, prefixes and their groups that the maps hold already: see by_switch()."""
+        for prefix, group in held:
+            self._of[prefix] = group
+            self._users[group].add(prefix)
         for group in self._users:
             n, *ports = self._groups[group,]
             self._ports[group] = tuple(ports[:n])
         self._unused = [group for group in self._unused if group not in self._ports]
 
-    def table(self, switch: int) -> dict[Prefix, Ports]:
-        """The routes of `switch`."""
-        return {prefix: self._ports[group] for prefix, group in self._of[switch].items()}
+    def table(self) -> dict[Prefix, Ports]:
+        """The routes, those to nobody included."""
+        return {prefix: self._ports[group] for prefix, group in self._of.items()}
 
-    def set_route(self, switch: int, prefix: Prefix, ports: Sequence[int]) -> None:
-        """Forward `prefix` through any of `ports`, a port named twice taking twice as much; none withdraws the route.
+    def set(self, changes: Mapping[Prefix, Sequence[int] | None]) -> None:
+        """Forward each prefix through any of its ports, a port named twice taking twice as much.
 
+        No port: packets are left to the kernel, also where a shorter prefix leads somewhere.  None: the route is
+        withdrawn, and a shorter prefix holds.  What changes alike for all prefixes of a group is one write.
         Raises ValueError for more than 64 ports and OSError if there is no room for another group.
         """
-        wanted = tuple(ports)
-        if len(wanted) > CANDIDATES:
-            raise ValueError(f"{prefix}: a route has at most {CANDIDATES} candidate ports, got {len(wanted)}")
-        group = self._of[switch].get(prefix)
-        if group is None and not wanted:
-            return
-        if group is not None and (self._ports[group] == wanted):
-            return
-        if not wanted:
-            self._withdraw(switch, prefix)
-            return
-        same = next((g for g in set(self._of[switch].values()) if self._ports[g] == wanted), None)
-        if same is None and group is not None and len(self._users[group]) == 1:
-            self._write(group, wanted)
-            return
-        if same is None:
-            if not self._unused:
-                raise OSError("data plane: no room for another group of ports")
-            same = self._unused.pop()
-            self._write(same, wanted)
-        self._routes[self._key(switch, prefix)] = (same,)
-        self._void(switch)
-        self._leave(switch, prefix)
-        self._of[switch][prefix] = same
-        self._users[same].add((switch, prefix))
+        wanted = {prefix: None if ports is None else tuple(ports) for prefix, ports in changes.items()}
+        for prefix, ports in wanted.items():
+            if ports is not None and len(ports) > CANDIDATES:
+                raise ValueError(f"{prefix}: a route has at most {CANDIDATES} candidate ports, got {len(ports)}")
+        self._rewrite(wanted)
+        for prefix, ports in wanted.items():
+            if ports is None:
+                self._withdraw(prefix)
+            else:
+                self._lead(prefix, ports)
 
-    def set_table(self, switch: int, table: Mapping[Prefix, Sequence[int]]) -> None:
-        """Let `table` be all the routes of `switch`; what changes alike for all prefixes of a group is one write."""
-        taken = {self._ports[group] for group in self._of[switch].values()}
-        for group in set(self._of[switch].values()):
-            new = {tuple(table.get(prefix, ())) for _, prefix in self._users[group]}
-            if len(new) == 1 and (ports := new.pop()) and ports not in taken:
-                self._write(group, ports)
-                taken.add(ports)
-        for prefix in [prefix for prefix in self._of[switch] if not table.get(prefix)]:
-            self._withdraw(switch, prefix)
-        for prefix, wanted in table.items():
-            self.set_route(switch, prefix, wanted)
+    def replace(self, table: Mapping[Prefix, Sequence[int]]) -> None:
+        """Let `table` be all the routes; as set() does it."""
+        self.set({**dict.fromkeys(prefix for prefix in self._of if prefix not in table), **table})
 
-    def drop_port(self, switch: int, port: int) -> int:
-        """Take `port` from every route of `switch`; how many groups were written.
+    def drop_port(self, port: int) -> int:
+        """Take `port` from every route; how many groups were written.
 
         A route that has no other port stays without any, and its packets go to the kernel.
         """
-        hit = [group for group in set(self._of[switch].values()) if port in self._ports[group]]
+        hit = [group for group, ports in self._ports.items() if port in ports]
         for group in hit:
             self._write(group, tuple(one for one in self._ports[group] if one != port))
         return len(hit)
+
+    def _rewrite(self, changes: Mapping[Prefix, Ports | None]) -> None:
+        """Write the groups all of whose prefixes change alike."""
+        taken = set(self._ports.values())
+        for group in {self._of[prefix] for prefix in changes if prefix in self._of}:
+            new = {changes.get(prefix, self._ports[group]) for prefix in self._users[group]}
+            ports = new.pop()
+            if not new and ports is not None and ports not in taken:
+                self._write(group, ports)
+                taken.add(ports)
+
+    def _lead(self, prefix: Prefix, ports: Ports) -> None:
+        held = self._of.get(prefix)
+        if held is not None and self._ports[held] == ports:
+            return
+        group = next((one for one, its in self._ports.items() if its == ports), None)
+        if group is None:
+            if not self._unused:
+                raise OSError("data plane: no room for another group of ports")
+            group = self._unused.pop()
+            self._write(group, ports)
+        self._routes[self._key(prefix)] = (group,)
+        self._void()
+        self._leave(prefix)
+        self._of[prefix] = group
+        self._users[group].add(prefix)
 
     def _write(self, group: int, ports: Ports) -> None:
         filled = [ports[i % len(ports)] for i in range(CANDIDATES)] if ports else [0] * CANDIDATES
         self._groups[group,] = (len(ports), *filled)
         self._ports[group] = ports
 
-    def _withdraw(self, switch: int, prefix: Prefix) -> None:
-        del self._routes[self._key(switch, prefix)]
-        self._void(switch)
-        self._leave(switch, prefix)
-        del self._of[switch][prefix]
+    def _withdraw(self, prefix: Prefix) -> None:
+        if prefix in self._of:
+            del self._routes[self._key(prefix)]
+            self._void()
+            self._leave(prefix)
 
-    def _leave(self, switch: int, prefix: Prefix) -> None:
-        group = self._of[switch].get(prefix)
+    def _leave(self, prefix: Prefix) -> None:
+        group = self._of.pop(prefix, None)
         if group is None:
             return
-        self._users[group].remove((switch, prefix))
+        self._users[group].remove(prefix)
         if not self._users[group]:
             del self._users[group], self._ports[group]
             self._unused.append(group)
 
-    @staticmethod
-    def _key(switch: int, prefix: Prefix) -> tuple[int, int, bytes]:
-        return 32 + prefix.length, switch, prefix.network.to_bytes(4, "big")
+    def _key(self, prefix: Prefix) -> tuple[int, int, bytes]:
+        return 32 + prefix.length, self._switch, prefix.network.to_bytes(4, "big")
+
+
+def by_switch(routes: Entries) -> dict[int, list[tuple[Prefix, int]]]:
+    """What the map of routes holds: (prefix, group) of every route, by switch."""
+    found: dict[int, list[tuple[Prefix, int]]] = defaultdict(list)
+    for key in routes:
+        length, switch, network = key
+        (group,) = routes[key]
+        found[switch].append((Prefix(int.from_bytes(network, "big"), length - 32), group))
+    return found

@@ -5,8 +5,9 @@
  * into the queue of that port.  Whatever is not a whole IPv4 packet without options, to be forwarded by a known route,
  * goes to the kernel, which has routes of its own: ARP, ICMP errors, packets to the switch, traceroute.
  *
- * One program and one set of maps serve all switches of a run; dataplane.py writes them.  Interface indexes are unique
- * over all runs and tell by their lower 16 bits the port within a run.
+ * One program and one set of maps serve all switches of a run.  dataplane.py writes ports and switches; routes, groups
+ * and generations are written by whoever routes, mostly a daemon for each switch (tables.py).  Interface indexes are
+ * unique over all runs and tell by their lower 16 bits the port within a run.
  */
 #ifdef BLIND
 #include <linux/bpf.h>
@@ -44,7 +45,6 @@ struct switch_ {
 	__u32 in_bytes;
 	__u32 ecn_packets;
 	__u64 gap_ns;
-	__u32 generation; /* of its routes, 1 .. 4095: what the cache holds of another one is void */
 	__u32 reader; /* of queue lengths, a note of dataplane.py to whoever opens the maps */
 	struct digit digits[DIGITS];
 };
@@ -91,6 +91,7 @@ struct counters {
 /* dataplane.py sets the number of entries of all but the last. */
 MAP(ports, ARRAY, 1, __u32, struct port);
 MAP(switches, ARRAY, 1, __u32, struct switch_);
+MAP(generations, ARRAY, 1, __u32, __u32); /* of a switch's routes, below 4096: what the cache holds of another is void */
 MAP(groups, ARRAY, 1, __u32, struct group);
 MAP(memories, ARRAY, 1, __u32, struct memory);
 MAP(cache, ARRAY, 1, __u32, __u64);
@@ -157,15 +158,16 @@ static __always_inline __u32 draw(void *of)
 /* The group for `destination` at a switch, its number in *id; 0 if there is no route.
  *
  * The trie takes 110 ns, so its answers are kept: one word with destination, generation and group, written at once. */
-static __always_inline struct group *route(const struct switch_ *s, __u32 number, __be32 destination, __u32 *id)
+static __always_inline struct group *route(__u32 number, __be32 destination, __u32 *id)
 {
 	__u32 slot = number << CACHE_BITS | destination * 0x9e3779b1u >> (32 - CACHE_BITS);
-	__u64 wanted = (__u64)destination << GENERATION_BITS | (s->generation & ((1 << GENERATION_BITS) - 1));
+	__u32 *generation = bpf_map_lookup_elem(&generations, &number);
 	__u64 *kept = bpf_map_lookup_elem(&cache, &slot);
-	__u64 word;
+	__u64 wanted, word;
 
-	if (!kept)
+	if (!kept || !generation)
 		return 0;
+	wanted = (__u64)destination << GENERATION_BITS | (*(volatile __u32 *)generation & ((1 << GENERATION_BITS) - 1));
 	word = *(volatile __u64 *)kept;
 	*id = word & ((1 << GROUP_BITS) - 1);
 	if (word >> GROUP_BITS != wanted) {
@@ -286,7 +288,7 @@ int forward(struct __sk_buff *ctx)
 	s = bpf_map_lookup_elem(&switches, &number);
 	if (!s || s->rule == KERNEL)
 		return TC_ACT_OK;
-	group = route(s, number, ip->daddr, &id);
+	group = route(number, ip->daddr, &id);
 	memory = bpf_map_lookup_elem(&memories, &id);
 	if (!group || !memory || !group->n)
 		return TC_ACT_OK;
