@@ -1,7 +1,8 @@
 """Shortest paths over the links that live, known to all by link state: the adaptive yard-stick of the other schemes.
 
-Only routes that change are set.  Where several neighbours are on shortest paths, a route has them all.  When one of them is lost, those that are left are used at once:
-they are as near as before, so that this cannot make a loop, whoever knows of the loss.
+Only routes that change are set.  Where several neighbours are on shortest paths, a route has them all.  When one of
+them is lost, those that are left are used at once: they are as near as before, so that this cannot make a loop, whoever
+knows of the loss.
 """
 
 from __future__ import annotations
@@ -54,6 +55,14 @@ class Bfs(Flooding):
         lost = [str(prefix) for prefix, _ in self._destinations if not self._routes.get(prefix)]
         routes = len(self._local) + len(self._destinations) - len(lost)
         return {**super().status(), "routes": routes, "routes_lost": lost}
+
+    def _lost(self, hop: Hop) -> list[Action]:
+        actions: list[Action] = []
+        for prefix, hops in self._routes.items():
+            if hop in hops and len(hops) > 1:
+                self._routes[prefix] = tuple(other for other in hops if other != hop)
+                actions.append(SetRoute(prefix, self._routes[prefix]))
+        return actions
 
     def _routes_now(self) -> list[Action]:
         up: dict[int, list[Hop]] = {}

@@ -33,6 +33,10 @@ class Flooding(ABC):
     def _routes_now(self) -> list[Action]:
         """What has to change, as neighbourhood and database are."""
 
+    def _lost(self, hop: Hop) -> list[Action]:
+        """What can be done at once about a neighbour that is up no longer, before others know."""
+        return []
+
     @property
     def deadline(self) -> float:
         return min(self._neighbourhood.deadline, self._database.deadline, self._compute_s)
@@ -88,6 +92,8 @@ class Flooding(ABC):
         for event in events:
             if isinstance(event, NeighbourChanged):
                 digest = self._neighbourhood.digest(event.hop)
+                if not event.up:
+                    actions += self._lost(event.hop)
                 actions += self._database.neighbour_changed(event.hop, event.up, digest, now)
             else:
                 actions.append(event)

@@ -62,6 +62,8 @@ class Scheme:
     all_destinations: whether the View has those of the whole network.
     make: (view, incarnation) -> state machine.
     steers: whether that is a SteeringProtocol.
+    balancing: how the data plane of a switch fabric chooses among the hops of a route, as routing/balancing.py has it;
+        none: routes are the kernel's alone.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Scheme:
     all_destinations: bool
     make: Callable[[View, int], RoutingProtocol]
     steers: bool = False
+    balancing: str = ""
 
     def options(self, given: Mapping[str, str]) -> dict[str, int]:
         """`given`, text, as integers, defaults filled in; ValueError if any is unknown or out of range."""
@@ -147,12 +150,20 @@ def protocol(view: View, incarnation: int) -> RoutingProtocol:
 
 
 def _destinations(topology: Topology) -> list[tuple[Prefix, int]]:
-    """Every server's /32 and the router that it is, or that it is attached to."""
+    """What leads to each router: in a server-centric network its own address, in a fabric its hosts'.
+
+    The hosts of a switch are one prefix where no others are in it, which holds for every fabric that there is.
+    """
     naming = topology.naming
-    return [
-        (Prefix(naming.address(server), 32), server if topology.server_centric else topology.ports(server)[0][1])
-        for server in range(topology.servers)
-    ]
+    if topology.server_centric:
+        return [(Prefix(naming.address(server), 32), server) for server in range(topology.servers)]
+    layout = naming.layout
+    within: dict[Prefix, set[int]] = {}
+    for host in range(topology.servers):
+        within.setdefault(layout.prefix(layout.label_of(host)[:-1]), set()).add(topology.ports(host)[0][1])
+    found = [(prefix, switch) for prefix, switches in within.items() for switch in switches]
+    assert len(found) == len(within), f"{topology.spec}: hosts of several switches share a prefix"
+    return found
 
 
 def _local(topology: Topology, node: int) -> Routes:

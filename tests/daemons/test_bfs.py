@@ -90,9 +90,18 @@ def test_a_daemon_that_starts_again_learns_all_at_once():
 def test_all_shortest_ways_are_taken():
     topology = build("fattree:k=4")
     fabric = converged(topology)
-    edge, far = topology.naming.node("e0.0"), Prefix(topology.naming.address(topology.naming.node("s2.0.0")), 32)
+    edge, far = topology.naming.node("e0.0"), topology.naming.layout.prefix((2, 0))
     above = {topology.naming.node("a0.0"), topology.naming.node("a0.1")}
     assert {hop.node for hop in fabric.routes(edge)[far]} == above
+
+
+def test_a_dead_neighbour_is_left_before_anything_is_computed():
+    topology = build("fattree:k=4")
+    fabric = converged(topology)
+    fabric.run_for(1.0)
+    edge, far = topology.naming.node("e0.0"), topology.naming.layout.prefix((2, 0))
+    fabric.fail(topology.link("e0.0-a0.0"))
+    assert [hop.node for hop in fabric.routes(edge)[far]] == [topology.naming.node("a0.1")]
 
 
 def test_the_routes_of_its_own_hosts_follow_their_carrier():
