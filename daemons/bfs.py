@@ -56,7 +56,7 @@ class Bfs(Flooding):
         routes = len(self._local) + len(self._destinations) - len(lost)
         return {**super().status(), "routes": routes, "routes_lost": lost}
 
-    def _lost(self, hop: Hop) -> list[Action]:
+    def _leave(self, hop: Hop) -> list[Action]:
         actions: list[Action] = []
         for prefix, hops in self._routes.items():
             if hop in hops and len(hops) > 1:

@@ -33,7 +33,7 @@ class Flooding(ABC):
     def _routes_now(self) -> list[Action]:
         """What has to change, as neighbourhood and database are."""
 
-    def _lost(self, hop: Hop) -> list[Action]:
+    def _leave(self, hop: Hop) -> list[Action]:
         """What can be done at once about a neighbour that is up no longer, before others know."""
         return []
 
@@ -93,7 +93,7 @@ class Flooding(ABC):
             if isinstance(event, NeighbourChanged):
                 digest = self._neighbourhood.digest(event.hop)
                 if not event.up:
-                    actions += self._lost(event.hop)
+                    actions += self._leave(event.hop)
                 actions += self._database.neighbour_changed(event.hop, event.up, digest, now)
             else:
                 actions.append(event)
