@@ -1,0 +1,76 @@
+"""Which pairs of a small network the daemons of a scheme can connect, and over how many hops, by the graph engine.
+
+Its loops run as they stand, uncompiled, for one pair at a time, with the parameters of the daemons' scheme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from daemons import schemes
+from daemons.routing import shortest
+from daemons.routing.dfr import FIELDS, Dfr
+from daemons.routing.proxy import most_channels
+from daemons.routing.tables import tabulate
+from experiments import graph_loops as loops
+from experiments.graph import LONGEST, METHODS, NO_FAULTS, Graph, graph, policy
+from experiments.pairs import ONE_TO_ALL, Pairs
+from topologies.graph import Topology
+
+Pair = tuple[int, int]
+Ask = Callable[[Pairs, list[int]], None]  # of the one pair of a traffic; counts its hops in a histogram
+
+
+def lengths(topology: Topology, routing: str, pairs: Iterable[Pair]) -> dict[Pair, int] | None:
+    """The hops from server to server of each of `pairs` that `routing` connects over the live links of `topology`.
+
+    None for a scheme whose paths do not follow from the live links alone.
+    """
+    if schemes.scheme(routing)[0].name == "bfs":
+        distances = lru_cache(maxsize=None)(lambda src: shortest.distances(topology.adjacency, src))
+        found = {(src, dst): distances(src).get(dst) for src, dst in pairs}
+    else:
+        net = graph(topology.spec)
+        ask = loop(net, routing, net.faults(topology.failed).down)
+        if ask is None:
+            return None
+        found = {pair: hops(ask, net.servers, pair) for pair in pairs}
+    return {pair: length for pair, length in found.items() if length is not None}
+
+
+def loop(net: Graph, routing: str, down: Any) -> Ask | None:
+    """How the graph engine carries `routing` out where the channels `down` are dead; None if it depends on more."""
+    scheme, options = schemes.scheme(routing)
+    rule, t, nobody = net.network.rule, net.network.t, NO_FAULTS.servers
+    if scheme.name == "dr" or scheme.name in METHODS:
+        tables = tabulate(rule, t, 1, with_channels=True)
+        least, condition1 = options.get("level", 0) or net.k, bool(options.get("condition1", 0))
+        tries = policy(scheme.name, least_level=least, condition1=condition1)
+        load = [loops.DEAD * dead for dead in down.tolist()]
+        out = [0] * most_channels(t)
+        return lambda pairs, histogram: loops.route(tables, tries, pairs, 0, 1, load, nobody, nobody, histogram, out)
+    if scheme.name == "dfr" and options.get("nearest", 1):
+        usual = Dfr()
+        dfr = Dfr(*(options.get(key, getattr(usual, key)) for key in ("b", "retry", "ttl")))
+        room = np.zeros((3, t[dfr.b] + FIELDS), np.int64)
+        return lambda pairs, histogram: loops.reroute(rule, t, dfr, pairs, 0, 1, down, nobody, nobody, histogram, room)
+    return None
+
+
+def hops(ask: Ask, servers: int, pair: Pair) -> int | None:
+    """Of a pair; None if it is not connected."""
+    histogram = [0] * (LONGEST + 3)
+    with np.errstate(over="ignore"):  # of unsigned words
+        ask(Pairs(ONE_TO_ALL, servers, 1, np.uint64(0), pair, 0), histogram)
+    length = histogram.index(1)
+    return None if length == len(histogram) + loops.LOST else length
+
+
+def both_ways(found: Iterable[Pair]) -> set[Pair]:
+    """Those of `found` whose reverse is there as well: a ping goes there and back."""
+    there = set(found)
+    return {(src, dst) for src, dst in there if (dst, src) in there}

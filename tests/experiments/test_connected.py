@@ -1,0 +1,90 @@
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+
+from daemons.routing import proxy
+from daemons.routing.dfr import Dfr
+from daemons.routing.tables import tabulate
+from experiments import connected
+from experiments.connected import both_ways, lengths
+from experiments.graph import graph
+from experiments.pairs import pairs
+from experiments.routes import lost_pairs
+from topologies import build
+from topologies.failures import fail_links, fail_nodes, random_links
+
+
+def damaged(spec, seed, fraction=0.15):
+    topology = build(spec)
+    return fail_links(topology, random_links(topology, fraction=fraction, generator=np.random.default_rng(seed)))
+
+
+def all_pairs(topology):
+    return list(permutations(range(topology.servers), 2))
+
+
+@pytest.mark.parametrize("routing", ["dr", "bfs"])
+def test_the_pairs_that_are_not_connected_are_the_lost_ones(routing):
+    topology = damaged("dcell:n=4,k=1", 1)
+    found = lengths(topology, routing, all_pairs(topology))
+    assert set(all_pairs(topology)) - set(found) == lost_pairs(routing, topology)
+
+
+@pytest.mark.parametrize("spec", ["dcell:n=4,k=1", "beta-dcell:n=3,k=1", "ficonn:n=4,k=1"])
+@pytest.mark.parametrize(("routing", "method"), [("pr-gpe", proxy.GP_E), ("pr-gpi", proxy.GP_I)])
+def test_proxies_connect_whom_any_live_route_connects_and_the_shortest_counts(spec, routing, method):
+    topology = damaged(spec, 2)
+    network = topology.naming.network
+    table, policy = tabulate(network.rule, network.t, 0), proxy.Policy(method, 1, False)
+
+    def live(path):
+        return all(b in topology.adjacency[a] for a, b in pairwise(path))
+
+    expected = {}
+    for src, dst in all_pairs(topology):
+        for hops, c in proxy.alternatives(table, policy, src, dst):
+            if live(proxy.route(network.rule, network.t, src, dst, c)):
+                expected[src, dst] = hops
+                break
+    assert lengths(topology, routing, all_pairs(topology)) == expected
+    assert len(all_pairs(topology)) > len(expected) >= len(all_pairs(topology)) - len(lost_pairs("dr", topology))
+
+
+def test_dfr_connects_as_many_as_the_compiled_engine_says(monkeypatch):
+    topology = damaged("dcell:n=4,k=1", 3, fraction=0.4)
+    monkeypatch.setattr(connected.schemes, "scheme", lambda text: (Named("dfr"), {"b": 1, "retry": 2}))
+    found = lengths(topology, "dfr:b=1,retry=2", all_pairs(topology))
+    net = graph(topology.spec)
+    every = pairs("all-to-all", net.servers, np.random.default_rng(0))
+    tally = net.reroute(Dfr(b=1, retry=2), every, net.faults(topology.failed))
+    assert len(found) == tally.connected < len(all_pairs(topology))
+    assert sum(found.values()) / len(found) == pytest.approx(tally.mean_hops)
+
+
+class Named:
+    def __init__(self, name):
+        self.name = name
+
+
+def test_what_looks_at_more_than_links_is_not_predicted(monkeypatch):
+    monkeypatch.setattr(connected.schemes, "scheme", lambda text: (Named("tar"), {}))
+    assert lengths(build("ficonn:n=4,k=1"), "tar", [(0, 1)]) is None
+
+
+def test_parameters_of_the_daemons_scheme_count():
+    topology = damaged("dcell:n=4,k=1", 1)
+    every = all_pairs(topology)
+    assert lengths(topology, "pr-gpe:level=2", every) == lengths(topology, "dr", every)
+    assert len(lengths(topology, "pr-gpe", every)) > len(lengths(topology, "dr", every))
+
+
+def test_the_pairs_of_a_dead_server_are_lost():
+    topology = fail_nodes(build("dcell:n=4,k=1"), [7])
+    found = lengths(topology, "pr-gpi", all_pairs(topology))
+    assert not [pair for pair in found if 7 in pair]
+    assert len(found) == 19 * 18
+
+
+def test_both_ways_needs_both():
+    assert both_ways({(0, 1), (1, 0), (2, 3)}) == {(0, 1), (1, 0)}
