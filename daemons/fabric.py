@@ -16,8 +16,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from daemons import schemes
-from daemons.protocol import Action, Hop, Note, RoutingProtocol, Send, SetRoute, Steer, SteeringProtocol
-from daemons.routing import via
+from daemons.protocol import Action, Hop, Note, Readdress, RoutingProtocol, Send, SetRoute, Steer, SteeringProtocol
+from daemons.routing import header, via
 from topologies.address import Prefix
 
 if TYPE_CHECKING:
@@ -84,11 +84,21 @@ class Machine:
         self.incarnation = incarnation  # of its last daemon
         self.protocol: RoutingProtocol | None = None  # None while it has no power
         self.fib = Fib()
+        self.octets: dict[Prefix, int] = {}  # what packets for a prefix bear from here on
         self.steered: dict[int, int] = {}  # by destination, the address that our own packets for it bear
         self.told_s: dict[int, float] = {}  # by destination, when the daemon was told that it is in use
         self.tick_s = inf  # when the tick event lies in the heap that counts
         self.unread: list[tuple[bytes, int, float]] = []  # payload, port, when it came
         self.stalled_s = -inf  # until when its process does not run
+
+    def readdressed(self, address: int) -> int:
+        """What a packet for `address` bears when its route is looked up here."""
+        for _ in range(2):
+            for prefix, octet in self.octets.items():
+                if prefix.holds(address):
+                    address = header.readdressed(address, octet)
+                    break
+        return address
 
 
 class Fabric:
@@ -114,8 +124,9 @@ class Fabric:
         self.counters = {"messages": 0, "bytes": 0, "deliveries": 0, "routes_set": 0}
         self.on_note: Callable[[float, int, str], None] | None = None
         self._views = schemes.views(topology, spec)
-        self._steers = schemes.scheme(spec)[0].steers
-        _, options = schemes.scheme(spec)
+        scheme, options = schemes.scheme(spec)
+        self._steers = scheme.steers
+        self._readdressed = scheme.steers or scheme.readdresses  # packets leave their source with other addresses
         self._notice_s = (options["dead"] + 1) * options["hello_ms"] / 1000
         self._wire = wire or Wire()
         self._random = random
@@ -236,13 +247,16 @@ class Fabric:
         """
         name = self.topology.naming.name
         address = self.topology.naming.address(dst)
-        if self._steers and src != dst:
+        if self._readdressed and src != dst:
             if not self._hops(src, address):
                 return Walk((src,), f"no route at {name(src)}")
             address = self._machines[src].steered.get(address, via.address(address, via.DIRECT))
         path = [src]
+        been = {(src, address)}
         while path[-1] != dst:
             node = path[-1]
+            if node in self._machines:
+                address = self._machines[node].readdressed(address)
             hops = self._hops(node, address)
             if not hops:
                 return Walk(tuple(path), f"no route at {name(node)}")
@@ -252,8 +266,9 @@ class Fabric:
             path.append(hop.node)
             if hop.node in self._machines and self._machines[hop.node].protocol is None:
                 return Walk(tuple(path), f"{name(hop.node)} has no power")
-            if hop.node in path[:-1]:
+            if (hop.node, address) in been:
                 return Walk(tuple(path), f"loop at {name(hop.node)}")
+            been.add((hop.node, address))
         return Walk(tuple(path), "")
 
     def send(self, src: int, dst: int) -> Walk:
@@ -413,6 +428,12 @@ class Fabric:
                     self.changed_s = self.now
                 case Steer(destination, int(steered)):
                     machine.steered[destination] = steered
+                    self.changed_s = self.now
+                case Readdress(prefix, None):
+                    machine.octets.pop(prefix, None)
+                    self.changed_s = self.now
+                case Readdress(prefix, int(octet)):
+                    machine.octets[prefix] = octet
                     self.changed_s = self.now
                 case Note():
                     if self.on_note:

@@ -64,13 +64,22 @@ class Steer:
 
 
 @dataclass(frozen=True, slots=True)
+class Readdress:
+    """Give packets for `prefix`, this node's own and others', that first octet before their route is looked up; None:
+    leave it as it is.  What comes out may be changed once more.  Prefixes do not overlap."""
+
+    prefix: Prefix
+    first_octet: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something that a person reading the node's log would want to know."""
 
     text: str
 
 
-Action = Send | SetRoute | Steer | Note
+Action = Send | SetRoute | Steer | Readdress | Note
 NOTHING: Sequence[Action] = ()
 
 

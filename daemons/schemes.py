@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from daemons.bfs import Bfs
+from daemons.dfr import DfrRouting
 from daemons.hello import Neighbourhood
 from daemons.linkstate import Database
 from daemons.live_routes import LiveRoutes
 from daemons.pr import Pr
 from daemons.protocol import Hop, RoutingProtocol
-from daemons.routing import proxy, via
+from daemons.routing import header, proxy, via
 from daemons.routing.candidates import candidates
+from daemons.routing.dfr import Dfr
 from topologies.address import Prefix
 from topologies.ccrdn import Ccrdn, CcrdnNaming
 from topologies.registry import Parameter
@@ -62,6 +64,7 @@ class Scheme:
     all_destinations: whether the View has those of the whole network.
     make: (view, incarnation) -> state machine.
     steers: whether that is a SteeringProtocol.
+    readdresses: whether its packets bear what daemons/routing/header.py says.
     balancing: how the data plane of a switch fabric chooses among the hops of a route, as routing/balancing.py has it;
         none: routes are the kernel's alone.
     """
@@ -74,6 +77,7 @@ class Scheme:
     all_destinations: bool
     make: Callable[[View, int], RoutingProtocol]
     steers: bool = False
+    readdresses: bool = False
     balancing: str = ""
 
     def options(self, given: Mapping[str, str]) -> dict[str, int]:
@@ -120,6 +124,8 @@ def views(topology: Topology, spec: str) -> dict[int, View]:
     naming = topology.naming
     if chosen.steers and isinstance(naming, CcrdnNaming):
         via.ways(naming.network)  # there must be addresses enough
+    if chosen.readdresses and isinstance(naming, CcrdnNaming):
+        first_octets(naming.network, options)
     destinations = tuple(_destinations(topology)) if chosen.all_destinations else ()
     runs_daemon = routers(topology)
     found = {}
@@ -147,6 +153,11 @@ def protocol(view: View, incarnation: int) -> RoutingProtocol:
     incarnation: larger than that of any daemon that ran on this node before, below 2^63: nanoseconds since 1970, say.
     """
     return SCHEMES[view.scheme].make(view, incarnation)
+
+
+def first_octets(network: Ccrdn, options: Mapping[str, int]) -> list[int]:
+    """What the addresses of DFR's packets may begin with, first those of packets that leave their source."""
+    return [header.octet(i) for i, _ in enumerate(header.states(network, _settings(network, options)))]
 
 
 def _destinations(topology: Topology) -> list[tuple[Prefix, int]]:
@@ -178,6 +189,11 @@ def _local(topology: Topology, node: int) -> Routes:
     )
 
 
+def _none(topology: Topology, node: int) -> Routes:
+    """Of a scheme that finds its prefixes itself."""
+    return ()
+
+
 def _neighbourhood(view: View, incarnation: int) -> Neighbourhood:
     return Neighbourhood(
         view.node,
@@ -207,6 +223,31 @@ def _bfs(view: View, incarnation: int) -> RoutingProtocol:
     return Bfs(_neighbourhood(view, incarnation), database, view.destinations, view.candidates, hold_s=hold_s)
 
 
+def _settings(network: Ccrdn, options: Mapping[str, int]) -> Dfr:
+    """What DFR's options say; ValueError for a scope that the network does not have."""
+    if options["b"] > network.k:
+        raise ValueError(f"scheme dfr: b must be at most {network.k}, the levels of the network, got {options['b']}")
+    return Dfr(options["b"], options["retry"], options["ttl"], bool(options["nearest"]))
+
+
+def _dfr(view: View, incarnation: int) -> RoutingProtocol:
+    assert view.network
+    network, settings = view.network, _settings(view.network, view.options)
+    size = network.t[settings.b]
+    scope = range(view.node - view.node % size, view.node - view.node % size + size)
+    database = Database(
+        view.node,
+        {port: [node for node in nodes if node in scope] for port, nodes in view.ports},
+        incarnation=incarnation,
+        scope=scope,
+        lifetime_ms=view.options["lifetime_s"] * 1000,
+        settle_s=2 * view.options["hello_ms"] / 1000,
+        phase_fraction=view.phase_fraction,
+    )
+    hold_s = view.options["hold_ms"] / 1000
+    return DfrRouting(_neighbourhood(view, incarnation), database, network, settings=settings, hold_s=hold_s)
+
+
 def _pr(method: int) -> Callable[[View, int], RoutingProtocol]:
     """PR with the candidates of GP_E, GP_I or GP_0."""
 
@@ -233,6 +274,16 @@ def _pr(method: int) -> Callable[[View, int], RoutingProtocol]:
 HELLO_PARAMETERS = {
     "hello_ms": Parameter(meaning="time between hellos, in ms", least=1, most=10_000, default=30),
     "dead": Parameter(meaning="hellos missing before a neighbour is dead", least=1, most=100, default=3),
+}
+LINK_STATE_PARAMETERS = {
+    "hold_ms": Parameter(meaning="from a change to new routes, in ms", least=0, most=10_000, default=2),
+    "lifetime_s": Parameter(meaning="how long link state is believed, in s", least=1, most=86_400, default=300),
+}
+DFR_PARAMETERS = {
+    "b": Parameter(meaning="level of the sub-network whose link state a server knows", least=0, most=8, default=1),
+    "retry": Parameter(meaning="how often a packet may be rerouted", least=0, most=100, default=3),
+    "ttl": Parameter(meaning="how many hops a packet may make", least=1, most=255, default=64),
+    "nearest": Parameter(meaning="1: reroute over the nearest proxy link; 0: over any", least=0, most=1, default=1),
 }
 PR_PARAMETERS = {
     "level": Parameter(
@@ -280,6 +331,16 @@ SCHEMES: Mapping[str, Scheme] = {
     "pr-gpe": _pr_scheme("pr-gpe", proxy.GP_E, "any of them (GP_E)"),
     "pr-gpi": _pr_scheme("pr-gpi", proxy.GP_I, "one near source or destination (GP_I)"),
     "pr-gp0": _pr_scheme("pr-gp0", proxy.GP_0, "one joined to the switch of either (GP_0)"),
+    "dfr": Scheme(
+        name="dfr",
+        summary="fault-tolerant routing (DFR): link state within a scope, local reroutes beyond it",
+        parameters=HELLO_PARAMETERS | LINK_STATE_PARAMETERS | DFR_PARAMETERS,
+        server_centric=True,
+        candidates=_none,
+        all_destinations=False,
+        make=_dfr,
+        readdresses=True,
+    ),
     "ecmp": Scheme(
         name="ecmp",
         summary="all equal-cost shortest paths of a switch fabric, each switch leaving out its own dead links",
@@ -292,11 +353,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "bfs": Scheme(
         name="bfs",
         summary="shortest paths over the links that live, all of them known to all by link state",
-        parameters=HELLO_PARAMETERS
-        | {
-            "hold_ms": Parameter(meaning="from a change to new routes, in ms", least=0, most=10_000, default=2),
-            "lifetime_s": Parameter(meaning="how long link state is believed, in s", least=1, most=86_400, default=300),
-        },
+        parameters=HELLO_PARAMETERS | LINK_STATE_PARAMETERS,
         server_centric=None,
         candidates=_local,
         all_destinations=True,

@@ -118,9 +118,27 @@ def next_hop(
     packet[TTL] -= 1
     if packet[PROXY] == cur:
         packet[PROXY] = NOWHERE
-    ports = len(t) + 1
     first = cur - cur % t[dfr.b]
     distances(rule, t, dfr.b, down, cur - first, distance, parent, queue)
+    return onward(rule, t, dfr, down, cur, dst, packet, draw, distance, parent)
+
+
+def onward(
+    rule: int,
+    t: Sequence[int],
+    dfr: Dfr,
+    down: Sequence[int],
+    cur: int,
+    dst: int,
+    packet: MutableSequence[int],
+    draw: int,
+    distance: Sequence[int],
+    parent: Sequence[int],
+) -> int:
+    """next_hop() for a packet that may go on, where the `distance` and `parent` of a search from `cur` are known: it
+    is the same search for every packet that `cur` ever sees."""
+    ports = len(t) + 1
+    first = cur - cur % t[dfr.b]
     while True:
         target = dst if packet[PROXY] == NOWHERE else packet[PROXY]
         leave, link = exit_link(rule, t, dfr.b, cur, target)

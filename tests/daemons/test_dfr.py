@@ -1,0 +1,165 @@
+"""DFR's daemons: packets go where the pure function, asked at every server, would send them."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from daemons.fabric import Fabric, Wire
+from daemons.protocol import NOTHING, Readdress, SetRoute
+from daemons.routing import dfr
+from daemons.routing.dfr import DROP, Dfr
+from daemons.schemes import protocol, views
+from topologies import build
+
+CASES = [("dcell:n=4,k=1", 1), ("dcell:n=4,k=1", 0), ("beta-dcell:n=4,k=1", 0), ("ficonn:n=4,k=2", 1)]
+
+
+def channels_down(topology, links):
+    """Both channels of each of `links`, as daemons/routing/scope.py numbers them."""
+    network = topology.naming.network
+    ports = network.k + 2
+    down = bytearray(topology.servers * ports)
+    for link in links:
+        a, _, b, _ = topology.links[link].tolist()
+        if topology.is_crossbar(b):
+            down[a * ports] = down[(a + 1) * ports - 1] = 1
+        else:
+            (level,) = [level for level in network.levels(a) if network.peer(a, level) == b]
+            down[a * ports + level] = down[b * ports + level] = 1
+    return down
+
+
+def computed(topology, settings, down, src, dst):
+    """The servers that a packet visits, every server deciding for itself, and whether it arrives."""
+    network = topology.naming.network
+    packet, size, ports = [0] * dfr.FIELDS, network.t[settings.b], network.k + 2
+    room = [0] * size, [0] * size, [0] * size
+    dfr.start(settings, packet)
+    path = [src]
+    while path[-1] != dst:
+        first = path[-1] - path[-1] % size
+        known = down[first * ports : (first + size) * ports]
+        to = dfr.next_hop(network.rule, network.t, settings, known, path[-1], dst, packet, path[-1], *room)
+        if to == DROP:
+            return tuple(path), False
+        path.append(to)
+    return tuple(path), True
+
+
+def differences(fabric, settings, down, servers):
+    topology = fabric.topology
+    found = []
+    for src in servers:
+        for dst in servers:
+            if src != dst:
+                walk, (path, arrives) = fabric.walk(src, dst), computed(topology, settings, down, src, dst)
+                if walk.path != path or bool(walk.lost) == arrives:
+                    found.append((walk, path))
+    return found
+
+
+@pytest.mark.parametrize(("spec", "b"), CASES)
+@pytest.mark.parametrize("nearest", [0, 1])
+def test_every_packet_goes_where_dfr_sends_it_also_with_a_tenth_of_the_links_dead(spec, b, nearest):
+    topology, settings = build(spec), Dfr(b=b, nearest=bool(nearest))
+    fabric = Fabric(topology, f"dfr:b={b},nearest={nearest}")
+    fabric.run_until_converged()
+    servers = range(topology.servers)
+    assert not differences(fabric, settings, channels_down(topology, []), servers)
+    dead = random.Random(b).sample(range(len(topology.links)), len(topology.links) // 10)
+    for link in dead:
+        fabric.fail(link, silent=link % 2 == 0)
+    fabric.run_until_quiet()
+    assert not differences(fabric, settings, channels_down(topology, dead), servers)
+    assert any(fabric.status(server)["rerouted"] for server in servers) or b == topology.naming.network.k
+    for link in dead:
+        fabric.restore(link)
+    fabric.run_until_converged(within_s=0.5)
+    assert not differences(fabric, settings, channels_down(topology, []), servers)
+
+
+def test_a_server_knows_of_its_own_sub_network_and_no_more():
+    fabric = Fabric(build("ficonn:n=4,k=2"), "dfr")
+    fabric.run_until_converged()
+    assert {fabric.status(server)["origins"] for server in range(48)} == {12}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_random_failures_and_lost_messages_packets_go_where_dfr_sends_them_and_never_in_circles(seed):
+    topology, settings = build("ficonn:n=4,k=2"), Dfr()
+    draw = random.Random(seed)
+    fabric = Fabric(topology, "dfr", wire=Wire(loss_fraction=0.01, jitter_s=0.001), random=random.Random(seed))
+    fabric.run_for(0.5)
+    dead = set()
+    for _ in range(10):
+        link = draw.randrange(len(topology.links))
+        if link in dead:
+            fabric.restore(link)
+            dead.discard(link)
+        else:
+            fabric.fail(link, silent=draw.random() < 0.5)
+            dead.add(link)
+        if draw.random() < 0.3:
+            fabric.restart(draw.randrange(topology.servers))
+        fabric.stall(draw.randrange(topology.servers), 0.05)
+        fabric.run_for(draw.choice([0.001, 0.02, 0.1]))
+        for _ in range(20):
+            assert len(fabric.walk(*draw.sample(range(topology.servers), 2)).path) <= settings.ttl
+    # A hello may be lost three times in a row: look until a moment without that.
+    for _ in range(20):
+        fabric.run_for(0.3)
+        if not (wrong := differences(fabric, settings, channels_down(topology, dead), range(0, 48, 3))):
+            break
+    assert not wrong
+
+
+def test_a_server_that_died_is_gone_around():
+    topology = build("dcell:n=4,k=1")
+    fabric = Fabric(topology, "dfr:b=0")
+    fabric.run_until_converged()
+    through = fabric.walk(1, 7).path[1]
+    fabric.kill(through)
+    fabric.run_until_quiet()
+    walk = fabric.walk(1, 7)
+    assert (walk.lost, through in walk.path) == ("", False)
+
+
+def test_a_failure_is_gone_around_a_few_ms_after_it_was_announced():
+    topology = build("dcell:n=4,k=1")
+    for b in (0, 1):
+        fabric = Fabric(topology, f"dfr:b={b}")
+        fabric.run_until_converged()
+        fabric.run_until(1.0)
+        path = fabric.walk(0, 19).path
+        a, b = next((a, b) for a, b in pairwise(path) if a // 4 != b // 4)
+        fabric.fail(topology.link_between(a, b))
+        fabric.run_until(1.010)
+        assert fabric.walk(0, 19).lost == ""
+
+
+def test_routes_are_set_before_they_are_needed_and_only_when_they_change():
+    view = views(build("dcell:n=4,k=1"), "dfr:b=0")[0]
+    machine = protocol(view, 1)
+    first = [*machine.start(0.0), *machine.tick(machine.deadline)]
+    assert [action for action in first if isinstance(action, SetRoute)]
+    assert [action.first_octet for action in first if isinstance(action, Readdress)]
+    assert machine.receive(b"\x77\x01", 0, 0.01) == NOTHING
+    assert machine.status()["garbage"] == 1
+    again = [action for _ in range(20) for action in machine.tick(machine.deadline)]
+    assert not [action for action in again if isinstance(action, (SetRoute, Readdress))]
+
+
+@pytest.mark.parametrize(
+    ("spec", "scheme", "message"),
+    [
+        ("dcell:n=4,k=1", "dfr:b=2", "scheme dfr: b must be at most 1, the levels of the network, got 2"),
+        ("dcell:n=8,k=2", "dfr", "take fewer retries than 3"),
+        ("fattree:k=4", "dfr", "scheme dfr runs on server-centric networks"),
+    ],
+)
+def test_what_cannot_be_is_said(spec, scheme, message):
+    with pytest.raises(ValueError, match=message):
+        views(build(spec), scheme)
