@@ -8,11 +8,14 @@ from contextlib import suppress
 
 from daemons import schemes
 from testbed.board import FILE, Board
+from testbed.carriage import carriage
 from testbed.daemon import Daemon
+from testbed.dataplane import program_of
 from testbed.loop import Loop
-from testbed.network import Network, carrier
+from testbed.network import Network
 from testbed.site import sites
 from testbed.supervisor import REAL_TIME_PRIORITY
+from testbed.tables import of_program
 
 
 def serve(network: Network, node: int, scheme: str | None) -> int:
@@ -22,15 +25,19 @@ def serve(network: Network, node: int, scheme: str | None) -> int:
     no scheme of daemons.
     """
     chosen = scheme or str(network.run.journal["scheme"])
-    if carrier(chosen) != "daemons":
+    how = carriage(chosen)
+    if not how.daemons:
         raise ValueError(f"{chosen} needs no daemons; say which scheme, for example weft daemon dr --node h3")
-    views = schemes.views(network.topology, chosen)
+    views = schemes.views(network.topology, how.daemons)
     name = network.plan.names[node]
     if node not in views:
         raise ValueError(f"{name} runs no daemon: it does not forward")
     file = network.run.directory / FILE
     board = Board(file, create_nodes=None if file.exists() else network.topology.nodes)
-    daemon = Daemon.of(network.run.directory, sites(network.plan, [node])[node], views[node], board.cells(node))
+    program = program_of(network)
+    groups = of_program(program)[1].groups(node - network.topology.servers) if program is not None else None
+    site = sites(network.plan, [node])[node]
+    daemon = Daemon.of(network.run.directory, site, views[node], board.cells(node), groups)
     with suppress(PermissionError):  # the board tells whether there is real-time priority
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
     print(

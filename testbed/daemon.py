@@ -33,8 +33,10 @@ from daemons.schemes import View
 from testbed import fib, netlink, netns
 from testbed.board import COLUMNS, LATENESS_US
 from testbed.desk import Lock, Log, Requests
+from testbed.groups import Groups
 from testbed.site import Site
 from testbed.steer import Steering
+from testbed.switch import SwitchFib
 from testbed.transport import ROUTINE, URGENT, Link
 
 TICKS, LATENESS, SENT, RECEIVED, WORST_LATE_US, LATE_TICKS = (
@@ -65,6 +67,7 @@ class Daemon:
         cells: memoryview,
         interval_s: float,
         ways: int = 0,
+        groups: Groups | None = None,
     ) -> None:
         """Open what the daemon needs in the node's namespace.
 
@@ -72,6 +75,7 @@ class Daemon:
         cells: its row of the board.
         interval_s: a tick that is later than this counts as late.
         ways: of a SteeringProtocol, as daemons/routing/via.py counts them.
+        groups: of a switch with a data plane, its part of the maps.
         Raises ValueError if the node has a daemon already.
         """
         self.site = site
@@ -104,7 +108,7 @@ class Daemon:
                 if self.steering:
                     opened.enter_context(closing(self.steering))
             self.requests = opened.enter_context(closing(Requests(directory, site.name)))
-            self.fib = fib.Fib(self._netlink, site)
+            self.fib = SwitchFib(self._netlink, site, groups) if groups else fib.Fib(self._netlink, site)
             self.inherited = len(fib.routes(self._netlink))  # set by a daemon before this one
             links = self._netlink.dump(netlink.RTM_GETLINK, ALL_LINKS)
             # The protocol takes ports to be up until it is told otherwise.
@@ -112,11 +116,11 @@ class Daemon:
             self._opened = opened.pop_all()
 
     @classmethod
-    def of(cls, directory: Path, site: Site, view: View, cells: memoryview) -> Daemon:
+    def of(cls, directory: Path, site: Site, view: View, cells: memoryview, groups: Groups | None = None) -> Daemon:
         """The daemon that routes by `view`; ValueError if the node has one already."""
         protocol = schemes.protocol(view, time.time_ns())
         ways = via.ways(view.network) if view.network and schemes.SCHEMES[view.scheme].steers else 0
-        return cls(directory, site, protocol, dict(view.ports), cells, view.options["hello_ms"] / 1000, ways)
+        return cls(directory, site, protocol, dict(view.ports), cells, view.options["hello_ms"] / 1000, ways, groups)
 
     def descriptors(self) -> list[int]:
         """All that it has open."""

@@ -122,12 +122,7 @@ class DataPlane:
     @classmethod
     def open(cls, net: Measured) -> DataPlane:
         """The program that is attached already, by whichever process; ValueError if there is none."""
-        node, port = next(iter(switch_ports(net.topology)), (0, 0))
-        socket = netlink_of(net, node)
-        try:
-            program = bpf.program_at(socket, net.ifindex(node, port), PRIORITY)
-        finally:
-            socket.close()
+        program = program_of(net)
         if program is None:
             raise ValueError(f"run {net.run.id} has no data plane: `weft up` with a scheme such as ttc brings one")
         return cls(net, bpf.Attached(program), None, None)
@@ -286,6 +281,17 @@ class DataPlane:
 def switches(topology: Topology) -> range:
     """The nodes that are switches."""
     return range(topology.servers, topology.nodes)
+
+
+def program_of(net: Measured) -> int | None:
+    """The id of the program that is attached at the switches of `net`, None if there is none."""
+    for node, port in switch_ports(net.topology):
+        socket = netlink_of(net, node)
+        try:
+            return bpf.program_at(socket, net.ifindex(node, port), PRIORITY)
+        finally:
+            socket.close()
+    return None
 
 
 def switch_ports(topology: Topology) -> list[tuple[int, int]]:

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from daemons import schemes
-from daemons.routing import balancing
 from testbed import clean, control, netlink, netns, run, tc
 from testbed.board import FILE as BOARD
 from testbed.board import Board, Row
-from testbed.dataplane import DataPlane
+from testbed.carriage import carriage
+from testbed.dataplane import DataPlane, program_of
 from testbed.ethtool import Offloads
 from testbed.plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, SEED_SYSCTL, End, Plan, set_up
 from testbed.run import Kept, Run
@@ -30,7 +30,6 @@ from testbed.site import Daemons, sites
 from topologies import build
 from topologies.graph import Topology
 from topologies.link import LinkSpec
-from topologies.spec import parse, unknown
 
 
 class Mismatch(RuntimeError):
@@ -80,10 +79,12 @@ class Network:
         Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing is left behind then.
         """
         need_root()
-        how = carrier(scheme)
-        views = schemes.views(topology, scheme) if how == "daemons" else {}
+        how = carriage(scheme)
+        if how.balancing and topology.server_centric:
+            raise ValueError(f"scheme {scheme} is for switch fabrics; {topology.spec} is none, take dr")
+        views = schemes.views(topology, how.daemons) if how.daemons else {}
         if link and link.delay_us:
-            if how == "data plane":
+            if how.balancing:
                 raise ValueError(
                     f"scheme {scheme} and a delay exclude each other: what a delay holds back misses the program"
                 )
@@ -94,13 +95,14 @@ class Network:
         kept = run.reserve(name)
         network = None
         try:
-            plan = Plan(kept.run, topology, link, static=how in ("static", "data plane"), seeded=can_seed())
+            plan = Plan(kept.run, topology, link, static=how.static, seeded=can_seed())
             network = cls(plan, [], kept)
             run.write_journal(kept.run, journal(plan, scheme))
             keep = kept.lock if detached else None
-            stages = [*network._stages(), *network._daemon_stages(views, packed, keep)]
-            if how == "data plane":
-                stages.append(("data plane", lambda: network._attach(scheme)))
+            stages = network._stages()
+            if how.balancing:
+                stages.append(("data plane", lambda: network._attach(how.balancing)))
+            stages += network._daemon_stages(views, packed, keep)
             for stage, work in stages:
                 progress(stage)
                 began = time.perf_counter()
@@ -123,7 +125,7 @@ class Network:
         if "topology" not in told:
             raise ValueError(f"run {found.id} is still coming up")
         link = LinkSpec(**told["link"]) if told["link"] else None
-        plan = Plan(found, build(told["topology"]), link, static=carrier(told["scheme"]) in ("static", "data plane"))
+        plan = Plan(found, build(told["topology"]), link, static=carriage(told["scheme"]).static)
         return cls(plan, [], None)
 
     def _stages(self) -> list[tuple[str, Callable[[], None]]]:
@@ -145,7 +147,7 @@ class Network:
             return []
 
         def launch() -> None:
-            daemons = Daemons(sites(self.plan, views), views)
+            daemons = Daemons(sites(self.plan, views), views, program_of(self), self.topology.servers)
             control.launch(self.run, daemons, nodes=self.topology.nodes, packed=packed, keep=keep)
 
         stages: list[tuple[str, Callable[[], None]]] = [("daemons", launch)]
@@ -155,11 +157,11 @@ class Network:
 
     def _attach(self, scheme: str) -> None:
         """Let the eBPF program choose ports; the filters hold it when we have let it go."""
-        with DataPlane.load(self, scheme) as plane:
+        with DataPlane.load(self, scheme, routes=False) as plane:
             plane.attach()
 
     def change_scheme(self, scheme: str) -> None:
-        """Let the data plane of a running fabric choose ports by `scheme`, without losing a packet.
+        """Let the data plane of a running fabric choose ports by `scheme`, without losing a packet; its daemons go on.
 
         ValueError if there is no such scheme, or if the run has no data plane.
         """
@@ -255,7 +257,7 @@ class Network:
 
     def rows(self) -> dict[int, Row]:
         """What every daemon tells on the board, by node; empty if the run has none."""
-        if carrier(self.run.journal["scheme"]) != "daemons":
+        if not carriage(self.run.journal["scheme"]).daemons:
             return {}
         board = Board(self.run.directory / BOARD)
         found = {node: board.row(node) for node in schemes.routers(self.topology)}
@@ -412,22 +414,6 @@ class Network:
         if self.kept:
             self.kept.release()
             self.kept = None
-
-
-def carrier(scheme: str) -> str:
-    """What carries `scheme` out: none, static (routes without daemons), daemons, or the data plane of a switch fabric.
-
-    ValueError if there is no such scheme.
-    """
-    if scheme in ("none", "static"):
-        return scheme
-    name, _ = parse(scheme)
-    if name in schemes.SCHEMES:
-        return "daemons"
-    if name in balancing.KINDS:
-        balancing.scheme(scheme)
-        return "data plane"
-    raise ValueError(unknown("scheme", name, {"none", "static", *schemes.SCHEMES, *balancing.KINDS}))
 
 
 def can_seed() -> bool:

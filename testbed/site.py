@@ -38,10 +38,16 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Daemons:
-    """What the daemons of a run start from, by node; every node that may have a daemon has an entry in both."""
+    """What the daemons of a run start from, by node; every node that may have a daemon has an entry in both.
+
+    program: the id of the data plane's program at their ports, if it has one; `first_switch` is then the node that it
+        counts as 0.
+    """
 
     sites: Mapping[int, Site]
     views: Mapping[int, View]
+    program: int | None = None
+    first_switch: int = 0
 
     def node(self, name: str) -> int:
         """The node called `name`; ValueError if it has no daemon."""

@@ -33,7 +33,9 @@ from daemons.schemes import SCHEMES, View
 from testbed import desk, netns, site
 from testbed.board import COLUMNS, FILE, WORDS, Board
 from testbed.daemon import Daemon
+from testbed.groups import Groups
 from testbed.loop import Loop
+from testbed.tables import Tables, of_program
 
 PID, CONVERGED = COLUMNS["pid"], COLUMNS["converged"]
 SOCKET = "daemons.sock"
@@ -86,6 +88,9 @@ class Supervisor:
         self._server.bind(str(directory / SOCKET))
         self._server.listen()
         self._owner = os.pidfd_open(owner) if owner else -1
+        self._tables: Tables | None = None
+        if self._daemons.program is not None:
+            self._maps, self._tables = of_program(self._daemons.program)
         self._poll = select.epoll()
         for fd in (self._server.fileno(), *([self._owner] if owner else [])):
             self._poll.register(fd, select.EPOLLIN)
@@ -102,14 +107,24 @@ class Supervisor:
         shares = [nodes[i * len(nodes) // count : (i + 1) * len(nodes) // count] for i in range(count)]
         if count >= WORTH_REHEARSING:
             rehearse(self._directory / "rehearsal", self._daemons)
-        loops = [Loop([self._make(node) for node in share]) for share in shares]
+        groups = self._groups(nodes)
+        loops = [Loop([self._make(node, groups.get(node)) for node in share]) for share in shares]
         self._log.write(f"began: process {os.getpid()}, {len(nodes)} daemons in {count} processes")
         gc.collect()
         gc.freeze()  # nor do children look for garbage in what they share
         self._fork(loops)
 
-    def _make(self, node: int) -> Daemon:
-        return Daemon.of(self._directory, self._daemons.sites[node], self._view(node), self._board.cells(node))
+    def _make(self, node: int, groups: Groups | None) -> Daemon:
+        at, cells = self._daemons.sites[node], self._board.cells(node)
+        return Daemon.of(self._directory, at, self._view(node), cells, groups)
+
+    def _groups(self, nodes: Sequence[int]) -> dict[int, Groups]:
+        """The part of each of `nodes` in the data plane's maps, as it is now; none if there is no data plane."""
+        if self._tables is None:
+            return {}
+        first = self._daemons.first_switch
+        found = self._tables.all(node - first for node in nodes)
+        return {first + switch: groups for switch, groups in found.items()}
 
     def _view(self, node: int) -> View:
         """Daemons that share a process tick a dozen at a time, those of neighbouring nodes together: what one of them
@@ -123,7 +138,8 @@ class Supervisor:
 
     def _fork(self, loops: Sequence[Loop]) -> list[Child]:
         """Let each of `loops` run in a process of its own; returns when their daemons have started."""
-        briefs = [(loop, loop.name().encode(), gaps([0, 1, 2, *loop.descriptors()])) for loop in loops]
+        shared = [0, 1, 2, *(self._tables.descriptors() if self._tables else ())]
+        briefs = [(loop, loop.name().encode(), gaps([*shared, *loop.descriptors()])) for loop in loops]
         cells = [self._board.cells(node) for loop in loops for node in loop.nodes()[:1]]
         parent = os.getpid()
         pids: list[int] = []
@@ -215,7 +231,8 @@ class Supervisor:
             return {"error": f'{line.strip()} is no request; write ["start", NODE], or stop, kill or list'}
 
     def _start(self, name: str) -> dict[str, Any]:
-        (child,) = self._fork([Loop([self._make(self._daemons.node(name))])])
+        node = self._daemons.node(name)
+        (child,) = self._fork([Loop([self._make(node, self._groups([node]).get(node))])])
         return {"pid": child.pid}
 
     def _stop(self, name: str) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""What carries a scheme out: fixed routes, daemons, the data plane of a switch fabric, or the last two together.
+
+A scheme of the data plane (daemons/routing/balancing.py) says which of several ports takes a packet.  Which ports there
+are for each destination is told to it by the daemons of a scheme (daemons/schemes.py): those of `bfs`, unless the
+scheme is one of daemons that says itself how its switches balance.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from daemons import schemes
+from daemons.routing import balancing
+from topologies.spec import parse, unknown, unparse
+
+FOLLOWER = "bfs"  # the daemons that tell the data plane what lives
+
+
+class Carriage(NamedTuple):
+    """static: whether routes are fixed.  daemons: the spec of their scheme, balancing: that of the data plane's; "" for
+    none."""
+
+    static: bool
+    daemons: str
+    balancing: str
+
+
+def carriage(scheme: str) -> Carriage:
+    """What carries out `scheme`: none, static, or the spec of one in schemes.SCHEMES or balancing.KINDS.
+
+    The latter takes the parameters of its daemons as well: ttc:delta=2,hello_ms=10.
+    ValueError says in one line what is wrong with it.
+    """
+    if scheme in ("none", "static"):
+        return Carriage(scheme == "static", "", "")
+    name, given = parse(scheme)
+    if name in schemes.SCHEMES:
+        return Carriage(False, scheme, schemes.SCHEMES[name].balancing)
+    if name not in balancing.KINDS:
+        raise ValueError(unknown("scheme", name, {"none", "static", *schemes.SCHEMES, *balancing.KINDS}))
+    daemons = {key: given.pop(key) for key in list(given) if key in schemes.SCHEMES[FOLLOWER].parameters}
+    chosen = unparse(name, given)
+    balancing.scheme(chosen)
+    return Carriage(False, unparse(FOLLOWER, daemons), chosen)
