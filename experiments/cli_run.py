@@ -26,6 +26,8 @@ def add_commands(commands: Any) -> None:
     add.add_argument("--engine", metavar="NAME[,NAME...]", default="", help="graph, fabric or kernel")
     cores = len(os.sched_getaffinity(0))
     add.add_argument("--jobs", metavar="N", type=int, default=cores, help="runs at a time; on the kernel it is one")
+    workers = "dask.distributed, tcp://HOST:8786: its workers measure what needs no kernel of this machine"
+    add.add_argument("--scheduler", metavar="ADDRESS", default="", help=workers)
     again = add.add_mutually_exclusive_group()
     again.add_argument("--resume", action="store_true", help="measure only what is not stored yet (the default)")
     again.add_argument("--fresh", "--no-resume", action="store_true", help="measure again what is stored")
@@ -73,7 +75,8 @@ def run(given: argparse.Namespace) -> int:
     about = circumstances(kernel="kernel" in engines_used) if todo else {}
     try:
         with Bar(experiment.name, len(todo), ticking=engines_used == {"kernel"}) as bar:
-            failures = sweep(experiment, todo, store, ledger, jobs=given.jobs, circumstances=about, watcher=bar)
+            where = {"jobs": given.jobs, "scheduler": given.scheduler}
+            failures = sweep(experiment, todo, store, ledger, **where, circumstances=about, watcher=bar)
     finally:
         give_back(store.root)
     rows = store.rows(run for run in runs if run not in failures)

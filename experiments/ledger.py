@@ -33,6 +33,11 @@ class Failure(NamedTuple):
     traceback: str
 
 
+def reason(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+
+
 class Ledger:
     """The state of every run that ended, by its id.  Several sweeps may write to one ledger."""
 

@@ -9,10 +9,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, cast
 
-from experiments.ledger import Failure, Ledger
+from experiments.ledger import Failure, Ledger, reason
 from experiments.spec import Experiment, Run
 from experiments.store import Store
 
@@ -50,17 +51,20 @@ def sweep(
     jobs: int,
     circumstances: Mapping[str, Any],
     watcher: Watcher,
+    scheduler: str = "",
 ) -> dict[Run, Failure]:
     """Carry `runs` out and store what they give; returns those that could not be measured.
 
-    Runs on the kernel come one at a time, for they would slow each other; others `jobs` at a time.  KeyboardInterrupt
-    ends the sweep with what was finished stored.
+    Runs on the kernel come one at a time, for they would slow each other; others `jobs` at a time, or on the workers of
+    the dask.distributed `scheduler`.  KeyboardInterrupt ends the sweep with what was finished stored.
     """
     failures: dict[Run, Failure] = {}
     one = partial(attempt, experiment, store, circumstances)
     store.sweep_up()
     try:
-        for run, failure, wall_s in carry_out(one, runs, jobs):
+        away = [run for run in runs if scheduler and run.engine != "kernel"]
+        here = [run for run in runs if not scheduler or run.engine == "kernel"]
+        for run, failure, wall_s in chain(elsewhere(store, scheduler, away), carry_out(one, here, jobs)):
             if failure:
                 failures[run] = failure
                 ledger.failed(run, failure, wall_s)
@@ -148,6 +152,24 @@ def work(one: Attempt, pipe: Connection) -> None:
         pipe.send(one(pipe.recv()))
 
 
+def elsewhere(store: Store, scheduler: str, runs: Sequence[Run]) -> Iterator[Ended]:
+    """Each of `runs` as it ends on a worker of `scheduler` and is stored here."""
+    if not runs:
+        return
+    from experiments.cluster import on_cluster
+
+    for run, given, circumstances, wall_s in on_cluster(scheduler, runs):
+        if isinstance(given, Failure):
+            yield run, given, wall_s
+            continue
+        try:
+            store.put(run, given, circumstances, wall_s)
+        except Exception as error:
+            yield run, Failure(reason(error), traceback.format_exc()), wall_s
+        else:
+            yield run, None, wall_s
+
+
 def attempt(experiment: Experiment, store: Store, circumstances: Mapping[str, Any], run: Run) -> Ended:
     """Measure and store `run`, and the wall time in seconds that it took; an error is its outcome, not the sweep's."""
     begin = time.monotonic()
@@ -168,8 +190,3 @@ def interrupt_behind(error: BaseException) -> BaseException | None:
     while before and isinstance(before, Exception):
         before = before.__context__
     return before
-
-
-def reason(error: BaseException) -> str:
-    """What went wrong, in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
