@@ -16,7 +16,18 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from daemons import schemes
-from daemons.protocol import Action, Hop, Note, Readdress, RoutingProtocol, Send, SetRoute, Steer, SteeringProtocol
+from daemons.protocol import (
+    Action,
+    Hop,
+    Note,
+    Readdress,
+    RoutingProtocol,
+    Send,
+    SetRoute,
+    SetState,
+    Steer,
+    SteeringProtocol,
+)
 from daemons.routing import header, via
 from topologies.address import Prefix
 
@@ -85,6 +96,7 @@ class Machine:
         self.protocol: RoutingProtocol | None = None  # None while it has no power
         self.fib = Fib()
         self.octets: dict[Prefix, int] = {}  # what packets for a prefix bear from here on
+        self.state = 0  # of LBSP's switches
         self.steered: dict[int, int] = {}  # by destination, the address that our own packets for it bear
         self.told_s: dict[int, float] = {}  # by destination, when the daemon was told that it is in use
         self.tick_s = inf  # when the tick event lies in the heap that counts
@@ -435,6 +447,8 @@ class Fabric:
                 case Readdress(prefix, int(octet)):
                     machine.octets[prefix] = octet
                     self.changed_s = self.now
+                case SetState(state):
+                    machine.state = state
                 case Note():
                     if self.on_note:
                         self.on_note(self.now, node, action.text)

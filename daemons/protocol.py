@@ -73,13 +73,20 @@ class Readdress:
 
 
 @dataclass(frozen=True, slots=True)
+class SetState:
+    """Let a switch move packets between its link groups as this state of LBSP says (routing/lbsp.py)."""
+
+    state: int
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something that a person reading the node's log would want to know."""
 
     text: str
 
 
-Action = Send | SetRoute | Steer | Readdress | Note
+Action = Send | SetRoute | Steer | Readdress | SetState | Note
 NOTHING: Sequence[Action] = ()
 
 

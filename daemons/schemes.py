@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from daemons.bfs import Bfs
 from daemons.dfr import DfrRouting
 from daemons.hello import Neighbourhood
+from daemons.lbsp import Lbsp
 from daemons.linkstate import Database
 from daemons.live_routes import LiveRoutes
 from daemons.pr import Pr
@@ -20,6 +21,7 @@ from daemons.protocol import Hop, RoutingProtocol
 from daemons.routing import header, proxy, via
 from daemons.routing.candidates import candidates
 from daemons.routing.dfr import Dfr
+from daemons.routing.lbsp import Shape
 from topologies.address import Prefix
 from topologies.ccrdn import Ccrdn, CcrdnNaming
 from topologies.registry import Parameter
@@ -42,6 +44,7 @@ class View:
     destinations: prefixes and the node that each leads to, where the scheme finds the hops itself.
     names: of this node and its neighbours, for those who read logs.
     phase_fraction: where in an interval this node's hellos lie.
+    radices: of a switch fabric, those of its hosts' labels.
     """
 
     scheme: str
@@ -53,6 +56,7 @@ class View:
     destinations: tuple[tuple[Prefix, int], ...]
     names: Mapping[int, str]
     phase_fraction: float
+    radices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,7 @@ class Scheme:
     readdresses: whether its packets bear what daemons/routing/header.py says.
     balancing: how the data plane of a switch fabric chooses among the hops of a route, as routing/balancing.py has it;
         none: routes are the kernel's alone.
+    check: (topology, options) -> None; ValueError if the scheme cannot route it.
     """
 
     name: str
@@ -79,6 +84,7 @@ class Scheme:
     steers: bool = False
     readdresses: bool = False
     balancing: str = ""
+    check: Callable[[Topology, Mapping[str, int]], None] | None = None
 
     def options(self, given: Mapping[str, str]) -> dict[str, int]:
         """`given`, text, as integers, defaults filled in; ValueError if any is unknown or out of range."""
@@ -126,6 +132,8 @@ def views(topology: Topology, spec: str) -> dict[int, View]:
         via.ways(naming.network)  # there must be addresses enough
     if chosen.readdresses and isinstance(naming, CcrdnNaming):
         first_octets(naming.network, options)
+    if chosen.check:
+        chosen.check(topology, options)
     destinations = tuple(_destinations(topology)) if chosen.all_destinations else ()
     runs_daemon = routers(topology)
     found = {}
@@ -143,6 +151,7 @@ def views(topology: Topology, spec: str) -> dict[int, View]:
             destinations=destinations,
             names={other: naming.name(other) for other in known},
             phase_fraction=1 - node * GOLDEN_FRACTION % 1,
+            radices=() if topology.server_centric else naming.layout.radices,
         )
     return found
 
@@ -271,6 +280,28 @@ def _pr(method: int) -> Callable[[View, int], RoutingProtocol]:
     return make
 
 
+def _lbsp(view: View, incarnation: int) -> RoutingProtocol:
+    options = view.options
+    _, d, hosts = view.radices
+    return Lbsp(
+        _neighbourhood(view, incarnation),
+        Shape(d, hosts, options["groups"]),
+        view.candidates,
+        incarnation=incarnation,
+        lifetime_ms=options["lifetime_ms"],
+        begin_s=(options["dead"] + 2) * options["hello_ms"] / 1000,
+        gap_s=options["hello_ms"] / 1000,
+    )
+
+
+def _check_lbsp(topology: Topology, options: Mapping[str, int]) -> None:
+    """ValueError unless LBSP can part the paths of `topology`."""
+    radices = topology.naming.layout.radices
+    if topology.family != "fattree" or len(radices) != 3:
+        raise ValueError(f"scheme lbsp needs a fat-tree of three tiers such as fattree:k=8, not {topology.spec}")
+    Shape(radices[1], radices[2], options["groups"])
+
+
 HELLO_PARAMETERS = {
     "hello_ms": Parameter(meaning="time between hellos, in ms", least=1, most=10_000, default=30),
     "dead": Parameter(meaning="hellos missing before a neighbour is dead", least=1, most=100, default=3),
@@ -302,6 +333,12 @@ PR_PARAMETERS = {
     ),
     "hold_ms": Parameter(meaning="how long a path that broke is left alone, in ms", least=1, most=30_000, default=500),
     "idle_s": Parameter(meaning="how long an unused destination is remembered, in s", least=1, most=3600, default=10),
+}
+LBSP_PARAMETERS = {
+    "groups": Parameter(meaning="link groups of a switch, a power of two", least=2, most=64, default=2),
+    "lifetime_ms": Parameter(
+        meaning="how long a failure message is believed, in ms", least=30, most=3_600_000, default=3000
+    ),
 }
 
 
@@ -358,5 +395,15 @@ SCHEMES: Mapping[str, Scheme] = {
         candidates=_local,
         all_destinations=True,
         make=_bfs,
+    ),
+    "lbsp": Scheme(
+        name="lbsp",
+        summary="symmetric path groups by destination, packets in turns within, others where a link fails (Lim)",
+        parameters=HELLO_PARAMETERS | LBSP_PARAMETERS,
+        server_centric=False,
+        candidates=_local,
+        all_destinations=False,
+        make=_lbsp,
+        check=_check_lbsp,
     ),
 }

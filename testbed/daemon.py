@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from daemons import schemes
-from daemons.protocol import Action, RoutingProtocol, Send, SetRoute, Steer, SteeringProtocol
+from daemons.protocol import Action, Note, RoutingProtocol, Send, SetRoute, Steer, SteeringProtocol
 from daemons.routing import via
 from daemons.schemes import View
 from testbed import fib, netlink, netns
@@ -182,7 +182,7 @@ class Daemon:
                 self._pending.append(action)
             elif isinstance(action, Steer):
                 self._steers.append(action)
-            else:
+            elif isinstance(action, Note):
                 self._log.write(action.text)
                 self._news = True
 

@@ -1,0 +1,38 @@
+"""Random sequences of failures, repairs, lost messages and dead daemons in fat-trees routed by LBSP.
+
+    .venv/bin/python -m bench.lbsp_fate fattree:k=4 1000        # sequences; a number to begin at may follow
+
+After each, every pair of edge switches that an up-down path joins must reach each other by every way that packets may
+take.  Prints what was found wrong, and how many sequences passed; ends with status 1 if any did not.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tests.daemons.lbsp_fate import Fate
+from topologies import build
+
+OF_ONE_FABRIC = 20
+EVENTS = 8
+
+
+def main(spec: str, sequences: int, first: int) -> int:
+    """How many sequences failed."""
+    topology, wrong, began = build(spec), 0, time.perf_counter()
+    fate = Fate(topology, first)
+    for number in range(first, first + sequences):
+        if (number - first) % OF_ONE_FABRIC == 0:
+            fate = Fate(topology, number)
+        fate.strike(EVENTS)
+        fate.settle()
+        if unreached := fate.unreached():
+            wrong += 1
+            print(f"sequence {number}: {unreached[:4]} and {len(unreached[4:])} more")
+    print(f"{spec}: {sequences - wrong} of {sequences} sequences passed in {time.perf_counter() - began:.0f} s")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0)))
