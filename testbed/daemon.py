@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import struct
 import time
@@ -49,7 +50,8 @@ IFINFO = struct.Struct("=BxHiII")
 ALL_LINKS = IFINFO.pack(0, 0, 0, 0, 0)
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
 ROUTES_LOGGED = 4  # of those that changed at once, by name
-Source = tuple[socket.socket, Callable[[float], None]]
+Source = tuple[socket.socket, Callable[[float], None], int]  # the last: as what it is registered to wake the loop
+AT_ONCE, ONCE_A_TICK, NEVER = select.EPOLLIN, select.EPOLLIN | select.EPOLLONESHOT, 0
 
 
 class Daemon:
@@ -134,7 +136,7 @@ class Daemon:
         self._opened.pop_all()
 
     def _handles(self) -> list[Lock | Log | socket.socket]:
-        heard = [ear for link in self.links.values() for ear in (link.urgent, link.routine)]
+        heard = [ear for link in self.links.values() for ear in link.sockets()]
         steering = self.steering.sockets() if self.steering else []
         own = [self.link_events.socket, self._netlink.socket, self.requests.socket]
         return [self._lock, self._log, *heard, *own, *steering]
@@ -226,17 +228,23 @@ class Daemon:
             self.perform(protocol.in_use(destination, now))
 
     def read_errors(self, now: float) -> None:
-        """Packets of this server's own were refused on their way."""
+        """Packets of this server's own were refused on their way; they may have been the first ones."""
+        self.read_use(now)
         protocol = cast(SteeringProtocol, self.protocol)
         assert self.steering
         for destination in self.steering.refused():
             self.perform(protocol.refused(destination, now))
 
     def sources(self) -> list[Source]:
-        """What may become readable beside packets and requests, and what to do then."""
-        found: list[Source] = [(self.link_events.socket, self.read_link_events)]
+        """What may become readable beside packets and requests, and what to do then.
+
+        That a destination is in use can wait; and refusals, which may be as many as packets, must not keep the
+        daemon from everything else.
+        """
+        found: list[Source] = [(self.link_events.socket, self.read_link_events, AT_ONCE)]
         if self.steering:
-            found += [(self.steering.news, self.read_use), (self.steering.errors, self.read_errors)]
+            found.append((self.steering.news, self.read_use, NEVER))
+            found.append((self.steering.errors, self.read_errors, ONCE_A_TICK))
         return found
 
     def _refused(self, error: netlink.NetlinkError) -> None:
