@@ -5,7 +5,7 @@ Its loops run as they stand, uncompiled, for one pair at a time, with the parame
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,21 @@ from experiments.pairs import ONE_TO_ALL, Pairs
 from topologies.graph import Topology
 
 Pair = tuple[int, int]
+EVERYWHERE = ("dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "bfs")  # on every recursively-defined network
 Ask = Callable[[Pairs, list[int]], None]  # of the one pair of a traffic; counts its hops in a histogram
+
+
+def routings() -> list[str]:
+    """The schemes of daemons that an experiment sweeps where nobody asks for others, such as tar on ficonn."""
+    return [name for name in EVERYWHERE if name in schemes.SCHEMES]
+
+
+def some_pairs(servers: int, most: int, generator: np.random.Generator) -> list[Pair]:
+    """At most `most` unordered pairs at random, each in both directions; neighbours in the list begin at different
+    servers."""
+    half = [(src, src + step) for step in range(1, servers) for src in range(servers - step)]
+    drawn = [half[i] for i in generator.permutation(len(half))[:most].tolist()]
+    return [*drawn, *((dst, src) for src, dst in drawn)]
 
 
 def lengths(topology: Topology, routing: str, pairs: Iterable[Pair]) -> dict[Pair, int] | None:
@@ -54,11 +68,17 @@ def loop(net: Graph, routing: str, down: Any) -> Ask | None:
         out = [0] * most_channels(t)
         return lambda pairs, histogram: loops.route(tables, tries, pairs, 0, 1, load, nobody, nobody, histogram, out)
     if scheme.name == "dfr" and options.get("nearest", 1):
-        usual = Dfr()
-        dfr = Dfr(*(options.get(key, getattr(usual, key)) for key in ("b", "retry", "ttl")))
+        dfr = dfr_of(options)
         room = np.zeros((3, t[dfr.b] + FIELDS), np.int64)
         return lambda pairs, histogram: loops.reroute(rule, t, dfr, pairs, 0, 1, down, nobody, nobody, histogram, room)
     return None
+
+
+def dfr_of(options: Mapping[str, int]) -> Dfr:
+    """The parameters of DFR among those of the daemons' scheme."""
+    usual = Dfr()
+    b, retry, ttl = (options.get(key, getattr(usual, key)) for key in ("b", "retry", "ttl"))
+    return Dfr(b, retry, ttl, bool(options.get("nearest", 1)))
 
 
 def hops(ask: Ask, servers: int, pair: Pair) -> int | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from testbed.measured import Measured, all_pairs
-from testbed.paths import Fib, fib_paths
+from testbed.paths import Fib, fib_paths, trace
 from testbed.ping import PingTable, ping
 from testbed.wait import wait_until
 from topologies.graph import Topology
@@ -37,6 +37,21 @@ def wait_for_routes(net: Measured, expected: Pairs) -> bool:
     """Return when exactly the pairs `expected` are without a route; False if that does not come about."""
     with suppress(TimeoutError):
         return wait_until("routes", lambda: without_route(net) == expected, timeout_s=NOTICE_S)
+    return False
+
+
+def wait_for_paths(net: Measured, pairs: Sequence[tuple[int, int]], hops: Mapping[tuple[int, int], int] | None) -> bool:
+    """Let every one of `pairs` send, and return when their packets take as many `hops` as they are to take.
+
+    False if that does not come about; at once, when each has pinged, if nobody knows.
+    """
+
+    def settled() -> bool:
+        ping(net, pairs, timeout_s=TIMEOUT_S, retries=RETRIES)
+        return hops is None or all(len(one.nodes) - 1 == hops[one.src, one.dst] for one in trace(net, pairs))
+
+    with suppress(TimeoutError):
+        return wait_until("paths", settled, timeout_s=NOTICE_S)
     return False
 
 

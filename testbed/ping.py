@@ -75,6 +75,29 @@ def ping(
         broken one.
     Raises ValueError for a pair of a node with itself, or with one that has no address.
     """
+    pairs = list(pairs)
+    for src, dst in pairs:
+        if src == dst:
+            raise ValueError(f"ping: {net.topology.naming.name(src)} cannot ping itself; ping_itself() can")
+    return _ping(net, pairs, count, interval_ms, timeout_s, size_bytes, retries)
+
+
+def ping_itself(
+    net: Measured, node: int, *, count: int = 1, interval_ms: float = 10.0, timeout_s: float = 1.0, size_bytes: int = 56
+) -> PingTable:
+    """Let `node` ping its own address: what the protocol stack takes, and no link."""
+    return _ping(net, [(node, node)], count, interval_ms, timeout_s, size_bytes, 0)
+
+
+def _ping(
+    net: Measured,
+    pairs: Iterable[tuple[int, int]],
+    count: int,
+    interval_ms: float,
+    timeout_s: float,
+    size_bytes: int,
+    retries: int,
+) -> PingTable:
     if count < 1 or timeout_s <= 0 or not 4 <= size_bytes <= 1472 or size_bytes % 2:
         raise ValueError("ping: count from 1, timeout over 0 s, size an even number of bytes from 4 to 1472")
     began = time.monotonic()
@@ -112,7 +135,7 @@ class Pinging(Volley[Tally]):
     ) -> None:
         self.tallies = [Tally(src, dst, dotted(net.topology.naming.address(dst)), retries) for src, dst in pairs]
         for one in self.tallies:
-            if one.src == one.dst or net.topology.is_crossbar(one.src):
+            if net.topology.is_crossbar(one.src):
                 raise ValueError(f"ping: {net.topology.naming.name(one.src)} cannot ping {one.address}")
         super().__init__(
             net, {one.src for one in self.tallies}, (icmp.ECHO_REPLY, icmp.UNREACHABLE, icmp.TIME_EXCEEDED), timeout_s

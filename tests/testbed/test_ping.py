@@ -7,7 +7,7 @@ import pytest
 from daemons.routing.dr import route
 from testbed import netns
 from testbed.measured import all_pairs, smallest_queue
-from testbed.ping import Ping, PingTable, ping
+from testbed.ping import Ping, PingTable, ping, ping_itself
 from topologies.ccrdn import DCELL, Ccrdn
 from topologies.link import LinkSpec, Mbps
 
@@ -119,3 +119,12 @@ def test_a_wrong_pair_or_number_is_refused(network):
         ping(net, [(crossbar, 0)])
     with pytest.raises(ValueError, match="size"):
         ping(net, [(0, 1)], size_bytes=57)
+
+
+@pytest.mark.kernel
+def test_a_server_pings_itself_and_no_link_has_to_carry_that(network):
+    net = network("dcell:n=3,k=1")
+    net.fail_node("h0")
+    (one,) = ping_itself(net, 0, count=5).pings
+    assert one.sent == one.received == len(one.rtts_us) == 5
+    assert all(rtt > 0 for rtt in one.rtts_us)

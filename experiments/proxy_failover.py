@@ -1,0 +1,285 @@
+"""When something dies, how long are servers cut off whose packets went through it, under each scheme?
+
+The failures are those of experiments/failure.py; the seed says which link, server or rack it is, the same one for every
+scheme unless no path leads through it there.  Watched are pairs of servers whose packets pass what dies, there or back,
+that are alive and that some path still joins.
+
+The failure happens twice.  First the pairs ping every 10 ms: a pair's outage is the time from the failure during which
+requests are lost, and lasts until the failure is mended where the scheme has no other way.  Then a TCP flow between
+one of them runs through it, alone.  Rates are scaled down from the papers' 1 Gbit/s; TCP's own timers are not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from statistics import mean, median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments import figures, style
+from experiments.connected import Pair, both_ways, lengths, routings, some_pairs
+from experiments.failure import KINDS, Failure
+from experiments.spec import Experiment, Result, Run, Table, Value
+from topologies import build
+from topologies.link import LinkSpec, Mbps
+from topologies.spec import unknown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from testbed.net import Net
+    from testbed.outage import Outage
+
+INTERVAL_MS = 10.0
+MOST_TRACED = 1000  # unordered pairs, drawn at random, among which are those that are watched
+STEADY_S = 1.0  # of TCP before the failure, and after it has been mended
+HEAL_S = 1.5  # of pings after the failure has been mended: longer than PR takes to look at a path again
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A failure, the pairs that are watched, of how many, and over how many hops each went before."""
+
+    failure: Failure
+    pairs: list[Pair]
+    affected: int
+    hops: list[int]
+
+
+def measure(run: Run) -> Result:
+    """Outage, path and goodput of those whom one failure concerns."""
+    from testbed.fidelity import Fidelity
+    from testbed.net import Net
+
+    topology, generator = build(run.text("topology")), np.random.default_rng(run.seed)
+    link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+    routing = run.text("routing")
+    packed = run.integer("processes") or None
+    with Net(topology, link=link, routing=routing, packed=packed) as net, Fidelity(net) as fidelity:
+        hit = choose(net, run, generator)
+        survivors = predicted(hit, routing)
+        row = pings(net, run, hit, survivors)
+        flowing = next((pair for pair in hit.pairs if survivors and pair in survivors), hit.pairs[0])
+        row |= stream(net, run, hit, flowing)
+    report = fidelity.report
+    return Result(
+        figures={"failed": hit.failure.name, "affected_pairs": hit.affected, "watched_pairs": len(hit.pairs), **row},
+        fidelity=report.verdict,
+        circumstances={"fidelity_report": report.as_dict()},
+    )
+
+
+def choose(net: Net, run: Run, generator: np.random.Generator) -> Hit:
+    """The first failure of the kind asked for that concerns somebody; RuntimeError if none does."""
+    from experiments import reach
+    from testbed.paths import trace
+
+    topology = net.topology
+    sample = some_pairs(topology.servers, MOST_TRACED, generator)
+    reach.wait_for_paths(net, sample, lengths(topology, run.text("routing"), sample))
+    paths = {(one.src, one.dst): one.nodes for one in trace(net, sample) if not one.reason}
+    for failure in KINDS[run.text("failure")](topology, generator):
+        reached = lengths(failure.after, "bfs", sample) or {}
+        passing = [
+            (src, dst)
+            for src, dst in both_ways(paths)
+            if src not in failure.nodes
+            and dst not in failure.nodes
+            and (src, dst) in reached
+            and (failure.passes(paths[src, dst]) or failure.passes(paths[dst, src]))
+        ]
+        if passing:
+            drawn = generator.permutation(len(passing))[: run.integer("pairs")].tolist()
+            pairs = [sorted(passing)[i] for i in drawn]
+            return Hit(failure, pairs, len(passing), [len(paths[pair]) - 1 for pair in pairs])
+    raise RuntimeError(f"no path between two servers of {topology.spec} leads through any {run.text('failure')}")
+
+
+def predicted(hit: Hit, routing: str) -> set[Pair] | None:
+    """Which of the pairs the scheme can connect while the failure lasts; None if the graph does not tell."""
+    pairs = [*hit.pairs, *((dst, src) for src, dst in hit.pairs)]
+    found = lengths(hit.failure.after, routing, pairs)
+    return None if found is None else both_ways(found) & set(hit.pairs)
+
+
+def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str, Value]:
+    """What pings of the watched pairs have to tell of a failure."""
+    from testbed.outage import OutageProbe
+    from testbed.paths import trace
+
+    with OutageProbe(net, hit.pairs, interval_ms=INTERVAL_MS) as probe:
+        time.sleep(0.2)  # so that the last answer before the failure is no first packet
+        failed_s = time.monotonic()
+        hit.failure.happen(net)
+        time.sleep(float(run.parameters["failure_s"]))
+        traced_s = time.monotonic()
+        traces = trace(net, hit.pairs, timeout_s=0.3, retries=1)
+        mended_s = time.monotonic()
+        hit.failure.mend(net)
+        net.wait_until_converged()
+        time.sleep(HEAL_S)
+    outages_ms = [1000 * outage_s(one, failed_s, mended_s) for one in probe.table.outages]
+    recovered = [not cut_off_at(one, traced_s) for one in probe.table.outages]
+    back = {pair for pair, well in zip(hit.pairs, recovered, strict=True) if well}
+    healing = [gap.lost for one in probe.table.outages for gap in one.gaps if gap.begin_s >= mended_s]
+    return {
+        "outage_ms": median(outages_ms),
+        "outage_p99_ms": float(np.percentile(outages_ms, 99)),
+        "outages_ms": [round(one, 2) for one in outages_ms],
+        "recovered": recovered,
+        "recovered_fraction": len(back) / len(hit.pairs),
+        "predicted_fraction": None if survivors is None else len(survivors) / len(hit.pairs),
+        "as_predicted": None if survivors is None else back == survivors,
+        "lost_by_mending_packets": sum(healing),
+        **stretch(hit, back, {(one.src, one.dst): len(one.nodes) - 1 for one in traces if not one.reason}),
+    }
+
+
+def outage_s(outage: Outage, failed_s: float, mended_s: float) -> float:
+    """For how long a pair was cut off between the failure and its mending."""
+    return sum(
+        max(0.0, min(gap.end_s or mended_s, mended_s) - max(gap.begin_s, failed_s))
+        for gap in outage.gaps
+        if gap.begin_s < mended_s
+    )
+
+
+def cut_off_at(outage: Outage, at_s: float) -> bool:
+    """Whether a pair was cut off at that time."""
+    return any(gap.begin_s <= at_s and (gap.end_s is None or gap.end_s > at_s) for gap in outage.gaps)
+
+
+def stretch(hit: Hit, back: set[Pair], after: dict[Pair, int]) -> dict[str, Value]:
+    """How long the real paths of the pairs that recovered were before and are while the failure lasts."""
+    shortest = lengths(hit.failure.after, "bfs", hit.pairs) or {}
+    both = [(before, after[pair], shortest[pair]) for pair, before in zip(hit.pairs, hit.hops, strict=True)
+            if pair in back and pair in after]  # fmt: skip
+    if not both:
+        return {"before_hops": mean(hit.hops), "after_hops": None, "shortest_hops": None, "path_stretch": None}
+    before, now, least = (mean(column) for column in zip(*both, strict=True))
+    return {"before_hops": before, "after_hops": now, "shortest_hops": least, "path_stretch": now / before}
+
+
+def stream(net: Net, run: Run, hit: Hit, pair: Pair) -> dict[str, Value]:
+    """What TCP between one of the pairs makes of the same failure."""
+    from testbed.stream import Stream
+
+    with Stream(net, *pair, congestion_control=run.text("congestion_control")) as flow:
+        time.sleep(2 * STEADY_S)
+        failed_s = time.monotonic()
+        hit.failure.happen(net)
+        time.sleep(float(run.parameters["failure_s"]))
+        mended_s = time.monotonic()
+        hit.failure.mend(net)
+        net.wait_until_converged()
+        time.sleep(STEADY_S)
+    arrivals = flow.arrivals
+    return {
+        "tcp_before_bps": arrivals.goodput_bps(failed_s - STEADY_S, failed_s),
+        "tcp_through_bps": arrivals.goodput_bps(failed_s, mended_s),
+        "tcp_stall_ms": 1000 * arrivals.stall_s(failed_s, mended_s),
+        "tcp_error": arrivals.error,
+    }
+
+
+def check(run: Run) -> None:
+    """ValueError unless the scheme of `run` goes with its network, and the failure is one that there is."""
+    from daemons import schemes
+
+    schemes.views(build(run.text("topology")), run.text("routing"))
+    if run.text("failure") not in KINDS:
+        raise ValueError("proxy_failover: " + unknown("failure", run.text("failure"), KINDS))
+    if not build(run.text("topology")).server_centric:
+        raise ValueError(f"proxy_failover: topology must be dcell, beta-dcell or ficonn, got {run.text('topology')}")
+    for key, least in (("pairs", 1), ("processes", 0)):
+        if run.integer(key) < least:
+            raise ValueError(f"proxy_failover: {key} must be at least {least}, got {run.integer(key)}")
+    if float(run.parameters["failure_s"]) < 0.5:
+        raise ValueError(f"proxy_failover: failure_s must be at least 0.5, got {run.parameters['failure_s']}")
+    LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Outages of all pairs, TCP's goodput through the failure, and the paths after it: a place for each kind."""
+    kinds = [kind for kind in KINDS if any(row["failure"] == kind for row in table)]
+    looks = style.lines(str(row["routing"]) for row in table)
+    figure.set_size_inches(9.0, 8.5)
+    above, middle, below = figure.subplots(3, 1, height_ratios=[2, 1, 1], sharex=True)
+    width = 0.8 / len(looks)
+    for place, (spec, (look, _)) in enumerate(looks.items()):
+        for x, kind in enumerate(kinds):
+            rows = [row for row in table if row["routing"] == spec and row["failure"] == kind]
+            at = x + (place - (len(looks) - 1) / 2) * width
+            scatter(above, at, width, rows, look)
+            bar(middle, at, width, [through(row) for row in rows], look)
+            bar(below, at, width, [row["path_stretch"] for row in rows], look)
+        above.plot([], [], look.marker, color=look.colour, label=look.label)
+    above.plot([], [], "_", color=style.INK, markersize=12, label="median")
+    above.plot([], [], "x", color="#777777", label="cut off until mended")
+    above.set(yscale="log", ylabel="outage of a pair (ms)", title="Pairs whose packets went through what died")
+    above.yaxis.set_major_formatter("{x:g}")
+    above.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.06))
+    middle.set(ylabel="TCP meanwhile\n(fraction of before)", ylim=(0, None))
+    below.set(ylabel="path after / before\n(hops, recovered pairs)", ylim=(0, None))
+    below.axhline(1, color="#888888", linewidth=0.8)
+    below.set_xticks(range(len(kinds)), kinds)
+    for axes in (above, middle, below):
+        axes.grid(axis="x", visible=False)
+        for x in range(1, len(kinds)):
+            axes.axvline(x - 0.5, color=style.FAINT, linewidth=0.8)
+
+
+def scatter(axes: Axes, at: float, width: float, rows: Sequence[Any], look: style.Look) -> None:
+    """Every pair's outage, side by side; a bar at their median; crosses where the scheme had no way."""
+    for row in rows:
+        shifts = cycle(np.linspace(-0.35, 0.35, 7) * width)
+        for outage_ms, well in zip(row["outages_ms"], row["recovered"], strict=True):
+            x, y = at + next(shifts), max(outage_ms, 1.0)
+            if well:
+                small = look._replace(size=3)
+                figures.marks(axes, [x], [y], small, [figures.failed_fidelity(row)])
+            else:
+                axes.plot([x], [y], "x", color=look.colour, markersize=3)
+    if rows:
+        middle = median(one for row in rows for one in row["outages_ms"])
+        axes.plot([at - 0.45 * width, at + 0.45 * width], [max(middle, 1.0)] * 2, color=style.INK, linewidth=1.4)
+
+
+def through(row: Any) -> float | None:
+    """TCP's goodput while the failure lasts, as a fraction of what it was before."""
+    return row["tcp_through_bps"] / row["tcp_before_bps"] if row["tcp_before_bps"] else None
+
+
+def bar(axes: Axes, at: float, width: float, values: Sequence[Any], look: style.Look) -> None:
+    """The mean of what is known."""
+    known = [value for value in values if value is not None]
+    if known:
+        axes.bar(at, mean(known), 0.85 * width, color=look.colour)
+
+
+EXPERIMENT = Experiment(
+    name="proxy_failover",
+    question="When a link, a server, a rack or a daemon dies, how long is who cut off under each scheme?",
+    source="CCRDN, sections 5.4 and 7.2 (faults), on the kernel",
+    engines=("kernel",),
+    sweep={
+        "topology": ["dcell:n=4,k=1"],
+        "routing": routings(),
+        "failure": list(KINDS),
+        "pairs": [20],
+        "failure_s": [1.5],
+        "rate_mbps": [20],
+        "queue_packets": [50],
+        "congestion_control": ["cubic"],
+        "processes": [0],
+    },
+    seeds=1,
+    measure=measure,
+    plot=plot,
+    check=check,
+)
