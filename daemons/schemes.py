@@ -380,12 +380,13 @@ SCHEMES: Mapping[str, Scheme] = {
     ),
     "ecmp": Scheme(
         name="ecmp",
-        summary="all equal-cost shortest paths of a switch fabric, each switch leaving out its own dead links",
-        parameters=HELLO_PARAMETERS,
+        summary="all equal-cost shortest paths of a switch fabric over the links that live, a flow's by its hash",
+        parameters=HELLO_PARAMETERS | LINK_STATE_PARAMETERS,
         server_centric=False,
-        candidates=candidates,
-        all_destinations=False,
-        make=_live_routes,
+        candidates=_local,
+        all_destinations=True,
+        make=_bfs,
+        balancing="ecmp",
     ),
     "bfs": Scheme(
         name="bfs",

@@ -1,7 +1,7 @@
 """What carries a scheme out: fixed routes, daemons, the data plane of a switch fabric, or the last two together.
 
 A scheme of the data plane (daemons/routing/balancing.py) says which of several ports takes a packet.  Which ports there
-are for each destination is told to it by the daemons of a scheme (daemons/schemes.py): those of `bfs`, unless the
+are for each destination is told to it by the daemons of a scheme (daemons/schemes.py): those of `ecmp`, unless the
 scheme is one of daemons that says itself how its switches balance.
 """
 
@@ -13,7 +13,7 @@ from daemons import schemes
 from daemons.routing import balancing
 from topologies.spec import parse, unknown, unparse
 
-FOLLOWER = "bfs"  # the daemons that tell the data plane what lives
+FOLLOWER = "ecmp"  # the daemons that tell the data plane what lives
 
 
 class Carriage(NamedTuple):

@@ -80,6 +80,8 @@ class Network:
         """
         need_root()
         how = carriage(scheme)
+        if link and link.delay_us and how.balancing == "ecmp":
+            how = how._replace(balancing="")  # the kernel's routes do, and the program would not see held packets
         if how.balancing and topology.server_centric:
             raise ValueError(f"scheme {scheme} is for switch fabrics; {topology.spec} is none, take dr")
         views = schemes.views(topology, how.daemons) if how.daemons else {}
@@ -396,7 +398,9 @@ class Network:
         socket.request([set_up(self.plan.ends[node][port], True)])
         if not self.topology.is_crossbar(node):
             socket.request(self.plan.neighbours(node, port))
-            socket.request(self.plan.routes(node))
+            held = interfaces(socket)
+            down = [other for other, end in self.plan.ends[node].items() if not held[end.ifindex][1]]
+            socket.request(self.plan.routes(node, down=down))
 
     def close(self) -> None:
         """Let go of the descriptors; the network stays."""

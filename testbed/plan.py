@@ -8,7 +8,7 @@ head: interface X-eth<p> is port p of node X in namespace weft.<run>.X.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -246,8 +246,11 @@ class Plan:
             for other, its_port in self.one_hop(node, port)
         ]
 
-    def routes(self, node: int) -> list[Message]:
-        """Every route that the topology alone gives: all of them if the plan is static, else a host's way out."""
+    def routes(self, node: int, *, down: Collection[int] = ()) -> list[Message]:
+        """Every route that the topology alone gives: all of them if the plan is static, else a host's way out.
+
+        down: ports that nothing may lead through.
+        """
         if self.topology.is_crossbar(node):
             return []
         source = self.address(node)
@@ -257,13 +260,16 @@ class Plan:
             return [fib.route_message(Prefix(0, 0), via, source)]
         if not self.static:
             return []
-        ends = self.ends[node]
-        return [
-            fib.route_message(
-                prefix, [(ends[hop.port].ifindex, ends[hop.port].dev, self.address(hop.node)) for hop in hops], source
-            )
-            for prefix, hops in candidates(self.topology, node)
-        ]
+        ends, found = self.ends[node], []
+        for prefix, hops in candidates(self.topology, node):
+            via = [
+                (ends[hop.port].ifindex, ends[hop.port].dev, self.address(hop.node))
+                for hop in hops
+                if hop.port not in down
+            ]
+            if via:
+                found.append(fib.route_message(prefix, via, source))
+        return found
 
     def text(self) -> Iterator[str]:
         """The whole plan as commands, node by node."""
