@@ -1,6 +1,6 @@
 """Random sequences of failures, repairs, lost messages and dead daemons in fat-trees routed by LBSP.
 
-    .venv/bin/python -m bench.lbsp_fate fattree:k=4 1000        # sequences; a number to begin at may follow
+    .venv/bin/python -m bench.lbsp_fate fattree:k=4 1000 7        # that many sequences, from number 7 on
 
 After each, every pair of edge switches that an up-down path joins must reach each other by every way that packets may
 take.  Prints what was found wrong, and how many sequences passed; ends with status 1 if any did not.
@@ -35,4 +35,5 @@ def main(spec: str, sequences: int, first: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(bool(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0)))
+    spec, sequences, first = [*sys.argv[1:], *("fattree:k=4", "500", "0")[len(sys.argv) - 1 :]]
+    sys.exit(bool(main(spec, int(sequences), int(first))))

@@ -142,3 +142,13 @@ class SteeringProtocol(RoutingProtocol, Protocol):
 
     def measured(self, loads: Mapping[int, int]) -> None:
         """What leaves by each port, in kbit/s."""
+
+
+class CrowdProtocol(RoutingProtocol, Protocol):
+    """A protocol of a switch that answers for what its queues and links are like; its carrier tells it more."""
+
+    def crowded(self, state: int, now: float) -> Sequence[Action]:
+        """The queues of this switch call for `state` (LBSP, section 5.1)."""
+
+    def degrade(self, port: int, degraded: bool, now: float) -> Sequence[Action]:
+        """The link at `port` carries less than it should, or as much again; ValueError if no other switch is there."""

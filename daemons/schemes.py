@@ -336,6 +336,8 @@ PR_PARAMETERS = {
 }
 LBSP_PARAMETERS = {
     "groups": Parameter(meaning="link groups of a switch, a power of two", least=2, most=64, default=2),
+    "hash": Parameter(meaning="1: a flow's hash chooses the link group (section 3.4)", least=0, most=1, default=0),
+    "states": Parameter(meaning="1: crowded link groups give packets away (section 5)", least=0, most=1, default=0),
     "lifetime_ms": Parameter(
         meaning="how long a failure message is believed, in ms", least=30, most=3_600_000, default=3000
     ),
@@ -405,6 +407,7 @@ SCHEMES: Mapping[str, Scheme] = {
         candidates=_local,
         all_destinations=False,
         make=_lbsp,
+        balancing="lbsp",
         check=_check_lbsp,
     ),
 }

@@ -7,6 +7,7 @@ scheme is one of daemons that says itself how its switches balance.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from daemons import schemes
@@ -35,10 +36,18 @@ def carriage(scheme: str) -> Carriage:
         return Carriage(scheme == "static", "", "")
     name, given = parse(scheme)
     if name in schemes.SCHEMES:
-        return Carriage(False, scheme, schemes.SCHEMES[name].balancing)
+        return Carriage(False, scheme, _balancing(schemes.SCHEMES[name].balancing, given))
     if name not in balancing.KINDS:
         raise ValueError(unknown("scheme", name, {"none", "static", *schemes.SCHEMES, *balancing.KINDS}))
     daemons = {key: given.pop(key) for key in list(given) if key in schemes.SCHEMES[FOLLOWER].parameters}
     chosen = unparse(name, given)
     balancing.scheme(chosen)
     return Carriage(False, unparse(FOLLOWER, daemons), chosen)
+
+
+def _balancing(spec: str, given: Mapping[str, str]) -> str:
+    """`spec` of the data plane with what a scheme of daemons was given for it."""
+    if not spec:
+        return ""
+    name, own = parse(spec)
+    return unparse(name, {**own, **{key: value for key, value in given.items() if key in balancing.keys(name)}})

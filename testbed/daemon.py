@@ -28,7 +28,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from daemons import schemes
-from daemons.protocol import Action, Note, RoutingProtocol, Send, SetRoute, Steer, SteeringProtocol
+from daemons.protocol import (
+    Action,
+    CrowdProtocol,
+    Note,
+    RoutingProtocol,
+    Send,
+    SetRoute,
+    SetState,
+    Steer,
+    SteeringProtocol,
+)
 from daemons.routing import via
 from daemons.schemes import View
 from testbed import fib, netlink, netns
@@ -38,6 +48,7 @@ from testbed.groups import Groups
 from testbed.site import Site
 from testbed.steer import Steering
 from testbed.switch import SwitchFib
+from testbed.tables import Crowding
 from testbed.transport import ROUTINE, URGENT, Link
 
 TICKS, LATENESS, SENT, RECEIVED, WORST_LATE_US, LATE_TICKS = (
@@ -70,6 +81,7 @@ class Daemon:
         interval_s: float,
         ways: int = 0,
         groups: Groups | None = None,
+        crowding: Crowding | None = None,
     ) -> None:
         """Open what the daemon needs in the node's namespace.
 
@@ -78,6 +90,7 @@ class Daemon:
         interval_s: a tick that is later than this counts as late.
         ways: of a SteeringProtocol, as daemons/routing/via.py counts them.
         groups: of a switch with a data plane, its part of the maps.
+        crowding: of a switch whose protocol is a CrowdProtocol, what tells how crowded it is.
         Raises ValueError if the node has a daemon already.
         """
         self.site = site
@@ -93,6 +106,7 @@ class Daemon:
         self._dropped: Counter[str] = Counter()
         self._pending: list[SetRoute] = []
         self._steers: list[Steer] = []
+        self._crowding = crowding
         self._news = False
         self._reconcile_at = inf
         self._port_of = {interface.ifindex: port for port, interface in site.ports.items()}
@@ -118,11 +132,21 @@ class Daemon:
             self._opened = opened.pop_all()
 
     @classmethod
-    def of(cls, directory: Path, site: Site, view: View, cells: memoryview, groups: Groups | None = None) -> Daemon:
+    def of(
+        cls,
+        directory: Path,
+        site: Site,
+        view: View,
+        cells: memoryview,
+        groups: Groups | None = None,
+        crowding: Crowding | None = None,
+    ) -> Daemon:
         """The daemon that routes by `view`; ValueError if the node has one already."""
         protocol = schemes.protocol(view, time.time_ns())
         ways = via.ways(view.network) if view.network and schemes.SCHEMES[view.scheme].steers else 0
-        return cls(directory, site, protocol, dict(view.ports), cells, view.options["hello_ms"] / 1000, ways, groups)
+        asks = crowding if view.options.get("states") else None
+        hello_s = view.options["hello_ms"] / 1000
+        return cls(directory, site, protocol, dict(view.ports), cells, hello_s, ways, groups, asks)
 
     def descriptors(self) -> list[int]:
         """All that it has open."""
@@ -184,6 +208,9 @@ class Daemon:
                 self._pending.append(action)
             elif isinstance(action, Steer):
                 self._steers.append(action)
+            elif isinstance(action, SetState):
+                assert self._crowding
+                self._crowding.enter(action.state)
             elif isinstance(action, Note):
                 self._log.write(action.text)
                 self._news = True
@@ -303,6 +330,8 @@ class Daemon:
         if late_s > self._interval_s:
             cells[LATE_TICKS] += 1
         self.perform(self.protocol.tick(now))
+        if self._crowding:
+            self.perform(cast(CrowdProtocol, self.protocol).crowded(self._crowding.wanted(), now))
         if self.steering and (loads := self.steering.loads(now)):
             cast(SteeringProtocol, self.protocol).measured(loads)
         cells[SENT] = self._sent

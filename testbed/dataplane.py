@@ -34,8 +34,8 @@ PRIORITY = 20  # of the filter: behind what swallows packets in a silent failure
 PROGRAM = "forward"
 # How queue lengths are read, the better way first; none is for kernels without BTF.
 READERS = {"kfunc": "select.bpf.o", "probe": "select_probe.bpf.o", "none": "select_blind.bpf.o"}
-PORT = "=I12sQ"  # struct port
-SWITCH = struct.Struct("=8IQ13I4x")  # struct switch_
+PORT = "=I12sQ2I"  # struct port
+SWITCH = struct.Struct("=8IQ19I4x")  # struct switch_
 READER = 9  # where it is in there
 COUNTERS = "4Q"  # struct counters, for each processor
 MOST_GROUPS, MOST_ROUTES = 1 << 17, 1 << 20  # a route takes memory only when it is set
@@ -102,7 +102,7 @@ class DataPlane:
             "switches": topology.switches,
             "groups": room(topology),
             "memories": room(topology),
-            "generations": topology.switches,
+            **dict.fromkeys(("generations", "wants", "states"), topology.switches),
             "routes": MOST_ROUTES,
             "cache": topology.switches * CACHE_SLOTS,
         }
@@ -141,7 +141,7 @@ class DataPlane:
         for node in self.switches:
             for port, peer, far, _ in topology.ports(node):
                 addresses = mac(peer, far) + mac(node, port)
-                self._ports[self.net.ifindex(node, port) & 0xFFFF,] = (self._number(node) + 1, addresses, 0)
+                self._ports[self.net.ifindex(node, port) & 0xFFFF,] = (self._number(node) + 1, addresses, 0, port, 0)
 
     def _begin_generations(self) -> None:
         generations = self._source.map("generations", "=I", "=I")
@@ -205,12 +205,17 @@ class DataPlane:
     def _entry(self, node: int, chosen: Scheme, seed: int) -> tuple[int, ...]:
         naming = self.net.topology.naming
         assert isinstance(naming, FabricNaming)
-        read = select.digits(naming.layout, naming.tier(node))
+        tier = naming.tier(node)
+        # LBSP's switches all read the whole number of a destination, each other bits of it
+        read = select.digits(naming.layout, 1 if chosen.rule is Rule.LBSP else tier)
         digits = [number for digit in read for number in digit]
+        crowded = chosen.crowded[tier > 1] if chosen.states else (0, 0)
+        shift = max(0, chosen.groups.bit_length() - 1) * (tier - 1)
         return (
             int(chosen.rule), seed, chosen.d, chosen.m, chosen.delta, int(chosen.ties_redirect), int(chosen.in_bytes),
             chosen.ecn_packets, chosen.gap_us * 1000, list(READERS).index(self.queue_reader),
             *digits, *[0] * (3 * select.DIGITS - len(digits)),
+            chosen.groups, min(shift, 31), int(chosen.hashed), *crowded, int(tier == 1),
         )  # fmt: skip
 
     def _seed_kernels(self, seeds: Mapping[int, int]) -> bool:

@@ -116,7 +116,8 @@ class Supervisor:
 
     def _make(self, node: int, groups: Groups | None) -> Daemon:
         at, cells = self._daemons.sites[node], self._board.cells(node)
-        return Daemon.of(self._directory, at, self._view(node), cells, groups)
+        crowding = self._tables.crowding(node - self._daemons.first_switch) if self._tables else None
+        return Daemon.of(self._directory, at, self._view(node), cells, groups, crowding)
 
     def _groups(self, nodes: Sequence[int]) -> dict[int, Groups]:
         """The part of each of `nodes` in the data plane's maps, as it is now; none if there is no data plane."""

@@ -38,12 +38,29 @@ class Maps(Protocol):
     def entries(self, name: str) -> int: ...
 
 
+class Crowding:
+    """What LBSP's section 5 needs of one switch: the state that its queues call for, and the one that it is in."""
+
+    def __init__(self, wants: bpf.Map, states: bpf.Map, switch: int) -> None:
+        self._wants, self._states, self._switch = wants, states, switch
+
+    def wanted(self) -> int:
+        """As the program found when it looked last: at the last packet that went up."""
+        (state,) = self._wants[self._switch,]
+        return int(state)
+
+    def enter(self, state: int) -> None:
+        """Let the program move packets as `state` says."""
+        self._states[self._switch,] = (state,)
+
+
 class Tables:
     """The routes of every switch, switches counted from 0."""
 
     def __init__(self, maps: Maps) -> None:
         self._routes, self._groups = maps.map("routes", PREFIX, "=I"), maps.map("groups", "=I", GROUP)
         self._generations, self._cache = maps.map("generations", "=I", "=I"), maps.map("cache", "=I", "=Q")
+        self._wants, self._states = maps.map("wants", "=I", "=I"), maps.map("states", "=I", "=I")
         self._switches = maps.entries("generations")
         self._room = maps.entries("groups") // self._switches
 
@@ -65,7 +82,12 @@ class Tables:
 
     def descriptors(self) -> list[int]:
         """Of the maps: what a process that is forked must keep open to write them."""
-        return [held.fd for held in (self._routes, self._groups, self._generations, self._cache)]
+        maps = (self._routes, self._groups, self._generations, self._cache, self._wants, self._states)
+        return [held.fd for held in maps]
+
+    def crowding(self, switch: int) -> Crowding:
+        """What tells how crowded one switch is.  Its daemon is the only one to enter states."""
+        return Crowding(self._wants, self._states, switch)
 
     def _void(self, switch: int) -> None:
         """Let the program forget which groups it found for the destinations of a switch."""

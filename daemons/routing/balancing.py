@@ -28,6 +28,7 @@ class Rule(IntEnum):
     TTC = 6
     SHORTEST = 7
     FLOWLET = 8
+    LBSP = 9
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class Scheme:
 
     d, m: DRILL's samples and memory.  delta: TTC's threshold, in packets, or in bytes if `in_bytes`.
     ecn_packets: the queue from which on packets are marked, 0 for never.
+    groups, hashed, states: LBSP's link groups, whether a flow's hash chooses among them instead of its destination, and
+        whether crowded groups give packets away (section 5).
+    crowded: from when on they do, in packets and per cent of the other group's; of edge switches, and of others.
     """
 
     rule: Rule
@@ -46,11 +50,15 @@ class Scheme:
     in_bytes: bool = False
     gap_us: int = 0
     ecn_packets: int = 0
+    groups: int = 0
+    hashed: bool = False
+    states: bool = False
+    crowded: tuple[tuple[int, int], tuple[int, int]] = ((5, 150), (20, 200))
 
     @property
     def asks_queues(self) -> bool:
         """Whether it needs to know what waits in queues."""
-        return self.rule in (Rule.DRILL, Rule.TTC, Rule.SHORTEST) or self.ecn_packets > 0
+        return self.rule in (Rule.DRILL, Rule.TTC, Rule.SHORTEST) or self.ecn_packets > 0 or self.states
 
     @property
     def per_packet(self) -> bool:
@@ -99,6 +107,19 @@ KINDS: Mapping[str, Kind] = {
     ),
     "rps": Kind("a random port for each packet", "Dixit et al., INFOCOM 2013", Scheme(Rule.RANDOM)),
     "rr": Kind("the ports in turn, packet by packet", "DRB (Cao et al., CoNEXT 2013)", Scheme(Rule.ROUND_ROBIN)),
+    "spray": Kind(
+        "the ports in turn, packet by packet: what LBSP is compared with", "LBSP, section 4", Scheme(Rule.ROUND_ROBIN)
+    ),
+    "lbsp": Kind(
+        "the ports of a link group in turn, which the destination's least bits choose",
+        "LBSP, sections 3.2 and 5",
+        Scheme(Rule.LBSP),
+        {
+            "groups": Key("link groups of a switch, a power of two", 2, 2, 64),
+            "hash": Key("1: a flow's hash chooses the link group (section 3.4)", 0, 0, 1),
+            "states": Key("1: crowded link groups give packets away (section 5)", 0, 0, 1),
+        },
+    ),
     "micro": Kind(
         "the shorter queue of two random ports", "HotNets 2015; TTC, section 4", Scheme(Rule.DRILL, d=2), {"load": LOAD}
     ),
@@ -156,8 +177,10 @@ def canonical(spec: str) -> str:
 def scheme(spec: str) -> Scheme:
     """The scheme that `spec` names; ValueError says in one line what is wrong with it."""
     name, found = values(spec)
-    rules = {"tie": "ties_redirect", "load": "in_bytes", "ecn": "ecn_packets"}
+    rules = {"tie": "ties_redirect", "load": "in_bytes", "ecn": "ecn_packets", "hash": "hashed"}
     marks = {"stay": False, "redirect": True, "packets": False, "bytes": True}
+    if found.get("groups", 2) != 2 and found.get("states"):
+        raise ValueError(f"{name}: states are those of two link groups, got groups={found['groups']}")
     told = {rules.get(key, key): marks.get(str(value), value) for key, value in found.items() if key != "per"}
     base = KINDS[name].scheme
     if found.get("per") == "packet":

@@ -124,6 +124,13 @@ def shortest(loads: Words, random: int) -> int:
     return best
 
 
+def in_turn(own: int, turn: int, n: int, groups: int) -> int:
+    """LBSP, section 3.2: of `n` candidates, the i-th of group g being number i * groups + g, the one of group `own` at
+    its `turn`."""
+    rows = n // groups
+    return turn % rows * groups + own if rows else own % n
+
+
 def flowlet(last: int, idle_ns: int, gap_ns: int, random: int, n: int) -> int:
     """LetFlow (Vanini et al., NSDI 2017): the flow's `last` candidate, or after a gap of over `gap_ns` a random one."""
     return last if idle_ns <= gap_ns and last < n else below(random, n)

@@ -35,6 +35,8 @@ struct port {
 	__u32 switch_number; /* of the switch it belongs to, + 1; 0: nobody's */
 	__u16 addresses[6];  /* the first 12 bytes of a frame sent here: the peer's address, our own */
 	__u64 device;	     /* where its device was found; the program remembers it here */
+	__u32 number;	     /* within its switch */
+	__u32 turn;	     /* of the link group whose first port this is (LBSP) */
 };
 
 struct switch_ {
@@ -47,6 +49,10 @@ struct switch_ {
 	__u64 gap_ns;
 	__u32 reader; /* of queue lengths, a note of dataplane.py to whoever opens the maps */
 	struct digit digits[DIGITS];
+	__u32 groups, shift; /* LBSP: link groups, and which bits of a destination's number choose one */
+	__u32 hashed;
+	__u32 crowded_packets, crowded_percent; /* 0: there are no states */
+	__u32 alone; /* takes the state that its queues call for, without asking others */
 };
 
 struct prefix {
@@ -92,6 +98,8 @@ struct counters {
 MAP(ports, ARRAY, 1, __u32, struct port);
 MAP(switches, ARRAY, 1, __u32, struct switch_);
 MAP(generations, ARRAY, 1, __u32, __u32); /* of a switch's routes, below 4096: what the cache holds of another is void */
+MAP(wants, ARRAY, 1, __u32, __u32);  /* LBSP: the state that a switch's queues call for; the program writes it */
+MAP(states, ARRAY, 1, __u32, __u32); /* and the one that it is in; its daemon does */
 MAP(groups, ARRAY, 1, __u32, struct group);
 MAP(memories, ARRAY, 1, __u32, struct memory);
 MAP(cache, ARRAY, 1, __u32, __u64);
@@ -134,6 +142,8 @@ struct choice {
 	struct __sk_buff *ctx;
 	const struct group *group;
 	__u32 in_bytes;
+	__u32 switch_number;
+	__u32 input_port;
 };
 
 static __always_inline __u32 port_of(const struct group *group, __u32 candidate)
@@ -182,14 +192,14 @@ static __always_inline struct group *route(__u32 number, __be32 destination, __u
 	return bpf_map_lookup_elem(&groups, id);
 }
 
-static __always_inline __u32 hash_of(const struct switch_ *s, const struct iphdr *ip, const void *end)
+static __always_inline __u32 hash_of(__u32 seed, const struct iphdr *ip, const void *end)
 {
 	const __u32 *ports = (const void *)(ip + 1);
 	__u32 both = 0;
 
 	if ((ip->protocol == IPPROTO_TCP || ip->protocol == IPPROTO_UDP) && (const void *)(ports + 1) <= end)
 		both = *ports;
-	return flow_hash(s->seed, ip->saddr, ip->daddr, both, ip->protocol);
+	return flow_hash(seed, ip->saddr, ip->daddr, both, ip->protocol);
 }
 
 static __always_inline __u32 next_flowlet(struct choice *choice, const struct switch_ *s, __u32 n, __u32 hash)
@@ -213,6 +223,36 @@ static __always_inline __u32 next_drill(struct choice *choice, const struct swit
 	return winner;
 }
 
+/* The link group for a packet whose own is `own`, at a switch with states (LBSP, section 5.1). */
+static __always_inline __u32 less_crowded(struct choice *choice, const struct switch_ *s, __u32 own)
+{
+	__u32 zero = port_of(choice->group, 0), one = port_of(choice->group, 1), next;
+	__u32 *wanted = bpf_map_lookup_elem(&wants, &choice->switch_number);
+	__u32 *state = bpf_map_lookup_elem(&states, &choice->switch_number);
+
+	if (!wanted || !state || zero == one) /* of a range that has only one */
+		return own;
+	next = next_state(*wanted, waiting(choice->ctx, zero, 0), waiting(choice->ctx, one, 0), s->crowded_packets,
+			  s->crowded_percent);
+	if (next != *wanted)
+		*wanted = next;
+	return group_in_state(s->alone ? next : *state, own, choice->input_port);
+}
+
+static __always_inline __u32 next_lbsp(struct choice *choice, const struct switch_ *s, __u32 n, const struct iphdr *ip,
+				       const void *end)
+{
+	__u32 number = s->hashed ? hash_of(0, ip, end) : host_number(bpf_ntohl(ip->daddr), s->digits);
+	__u32 own = number >> (s->shift & 31) & (s->groups - 1), index;
+	struct port *first;
+
+	if (s->crowded_percent)
+		own = less_crowded(choice, s, own);
+	index = port_of(choice->group, own) & 0xffff;
+	first = bpf_map_lookup_elem(&ports, &index);
+	return in_turn(own, first ? __sync_fetch_and_add(&first->turn, 1) : 0, n, s->groups);
+}
+
 /* The candidate of `group`, which has n >= 2, for this packet. */
 static __always_inline __u32 choose(struct choice *choice, const struct switch_ *s, __u32 n, struct memory *memory,
 				    const struct iphdr *ip, const void *end)
@@ -222,7 +262,7 @@ static __always_inline __u32 choose(struct choice *choice, const struct switch_ 
 	case TTC:
 		return d_mod_k(host_number(bpf_ntohl(ip->daddr), s->digits), n);
 	case FLOW_HASH:
-		return below(hash_of(s, ip, end), n);
+		return below(hash_of(s->seed, ip, end), n);
 	case ROUND_ROBIN:
 		return (s->seed + __sync_fetch_and_add(&memory->turn, 1)) % n; /* switches begin at different ports */
 	case DRILL:
@@ -230,7 +270,9 @@ static __always_inline __u32 choose(struct choice *choice, const struct switch_ 
 	case SHORTEST:
 		return shortest(choice, n);
 	case FLOWLET:
-		return next_flowlet(choice, s, n, hash_of(s, ip, end));
+		return next_flowlet(choice, s, n, hash_of(s->seed, ip, end));
+	case LBSP:
+		return next_lbsp(choice, s, n, ip, end);
 	default:
 		return below(draw(choice), n);
 	}
@@ -295,6 +337,8 @@ int forward(struct __sk_buff *ctx)
 	n = group->n;
 	choice.group = group;
 	choice.in_bytes = s->in_bytes;
+	choice.switch_number = number;
+	choice.input_port = port->number;
 	if (n > 1) {
 		candidate = choose(&choice, s, n, memory, ip, end);
 		if (s->rule == TTC) {

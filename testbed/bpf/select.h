@@ -16,7 +16,7 @@ static __always_inline __u32 load_of(void *of, __u32 candidate);
 static __always_inline __u32 draw(void *of);
 
 /* The same numbers as in daemons/routing/balancing.py. */
-enum rule { KERNEL, D_MOD_K, FLOW_HASH, RANDOM, ROUND_ROBIN, DRILL, TTC, SHORTEST, FLOWLET };
+enum rule { KERNEL, D_MOD_K, FLOW_HASH, RANDOM, ROUND_ROBIN, DRILL, TTC, SHORTEST, FLOWLET, LBSP };
 
 struct digit {
 	__u32 shift, mask, weight;
@@ -117,6 +117,34 @@ static __always_inline __u32 shortest(void *of, __u32 n)
 		}
 	}
 	return best;
+}
+
+static __always_inline __u32 in_turn(__u32 own, __u32 turn, __u32 n, __u32 groups)
+{
+	__u32 rows = groups ? n / groups : 0;
+
+	return rows ? turn % rows * groups + own : own % n;
+}
+
+/* These two: daemons/routing/lbsp.py. */
+static __always_inline __u32 next_state(__u32 state, __u32 zero, __u32 one, __u32 threshold, __u32 percent)
+{
+	if (state == 1 && zero > one + 1)
+		return 1;
+	if (state == 2 && one > zero + 1)
+		return 2;
+	if (zero > threshold && (__u64)zero * 100 > (__u64)one * percent)
+		return 1;
+	if (one > threshold && (__u64)one * 100 > (__u64)zero * percent)
+		return 2;
+	return 0;
+}
+
+static __always_inline __u32 group_in_state(__u32 state, __u32 own, __u32 input_port)
+{
+	__u32 moves = (state == 1 && own == 0) || (state == 2 && own == 1);
+
+	return moves && (input_port & 1) ? own ^ 1 : own;
 }
 
 static __always_inline __u32 flowlet(void *of, __u32 n, __u32 last, __u64 idle_ns, __u64 gap_ns)

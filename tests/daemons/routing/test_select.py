@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from daemons.routing import select
+from daemons.routing import lbsp, select
 from topologies import build
 from topologies.address import FabricNaming
 
@@ -33,6 +33,10 @@ __u32 c_drill(words loads, words draws, __u32 n, __u32 remembered, __u32 d)
 __u32 c_shortest(words loads, words draws, __u32 n) { WITH; return shortest(&of, n); }
 __u32 c_flowlet(words loads, words draws, __u32 n, __u32 last, __u64 idle, __u64 gap)
 { WITH; return flowlet(&of, n, last, idle, gap); }
+__u32 c_in_turn(__u32 own, __u32 turn, __u32 n, __u32 groups) { return in_turn(own, turn, n, groups); }
+__u32 c_next_state(__u32 state, __u32 zero, __u32 one, __u32 threshold, __u32 percent)
+{ return next_state(state, zero, one, threshold, percent); }
+__u32 c_group_in_state(__u32 state, __u32 own, __u32 port) { return group_in_state(state, own, port); }
 """
 
 
@@ -43,7 +47,18 @@ def in_c(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     subprocess.run(command, input=IN_C, text=True, check=True)
     found = ctypes.CDLL(str(library))
     found.c_flowlet.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_uint32] * 2, *[ctypes.c_uint64] * 2]
-    for name in ("flow_hash", "another", "host_number", "ttc", "drill", "shortest", "flowlet"):
+    for name in (
+        "flow_hash",
+        "another",
+        "host_number",
+        "ttc",
+        "drill",
+        "shortest",
+        "flowlet",
+        "in_turn",
+        "next_state",
+        "group_in_state",
+    ):
         getattr(found, f"c_{name}").restype = ctypes.c_uint32
     return found
 
@@ -78,6 +93,30 @@ def test_the_kernel_chooses_as_python_does(in_c: ctypes.CDLL) -> None:
         assert in_c.c_flowlet(*given, remembered, idle, gap) == select.flowlet(remembered, idle, gap, draws[0], n)
         assert in_c.c_another(default, draws[1], n) == select.another(default, draws[1], n)
         assert in_c.c_flow_hash(*draws[:5]) == select.flow_hash(*draws[:5])
+
+
+def test_the_kernel_chooses_link_groups_as_python_does(in_c: ctypes.CDLL) -> None:
+    drawn = random.Random(1)
+    for _ in range(3000):
+        own, turn, groups = drawn.randrange(4), drawn.choice([0, 1, 7, select.WORD]), drawn.choice([2, 4])
+        n = drawn.choice([1, 2, 3, 4, 8, 12, 64])
+        chosen = select.in_turn(own % groups, turn, n, groups)
+        assert chosen < n
+        assert in_c.c_in_turn(own % groups, turn, n, groups) == chosen
+        state, threshold, percent = drawn.randrange(3), drawn.choice([0, 5, 20]), drawn.choice([100, 150, 200])
+        zero = drawn.choice([0, 1, 5, 6, 21, drawn.randrange(250)])
+        one = drawn.choice([0, zero, zero + 1, zero * 2, zero * 3 // 2, drawn.randrange(250)])
+        expected = lbsp.next_state(state, (zero, one), threshold, percent)
+        assert in_c.c_next_state(state, zero, one, threshold, percent) == expected
+        assert in_c.c_group_in_state(state, own % 2, turn) == lbsp.group_in_state(state, own % 2, turn)
+
+
+@pytest.mark.parametrize(("n", "groups"), [(4, 2), (8, 2), (8, 4), (2, 2)])
+def test_turns_go_round_the_ports_of_a_link_group(n: int, groups: int) -> None:
+    for own in range(groups):
+        chosen = [select.in_turn(own, turn, n, groups) for turn in range(n // groups)]
+        assert chosen == list(range(own, n, groups))
+        assert select.in_turn(own, n // groups, n, groups) == own
 
 
 @pytest.mark.parametrize("spec", ["fattree:k=6", "fattree:n=4,d=3", "fattree:n=5,d=2", "clos:n=3,r=5,m=4", "star:n=9"])
