@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import struct
 import time
@@ -27,7 +28,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from daemons import schemes
-from daemons.protocol import Action, Note, RoutingProtocol, Send, SetRoute, Steer, SteeringProtocol
+from daemons.protocol import (
+    Action,
+    CrowdProtocol,
+    Note,
+    RoutingProtocol,
+    Send,
+    SetRoute,
+    SetState,
+    Steer,
+    SteeringProtocol,
+)
 from daemons.routing import via
 from daemons.schemes import View
 from testbed import fib, netlink, netns
@@ -37,6 +48,7 @@ from testbed.groups import Groups
 from testbed.site import Site
 from testbed.steer import Steering
 from testbed.switch import SwitchFib
+from testbed.tables import Crowding
 from testbed.transport import ROUTINE, URGENT, Link
 
 TICKS, LATENESS, SENT, RECEIVED, WORST_LATE_US, LATE_TICKS = (
@@ -49,7 +61,8 @@ IFINFO = struct.Struct("=BxHiII")
 ALL_LINKS = IFINFO.pack(0, 0, 0, 0, 0)
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
 ROUTES_LOGGED = 4  # of those that changed at once, by name
-Source = tuple[socket.socket, Callable[[float], None]]
+Source = tuple[socket.socket, Callable[[float], None], int]  # the last: as what it is registered to wake the loop
+AT_ONCE, ONCE_A_TICK, NEVER = select.EPOLLIN, select.EPOLLIN | select.EPOLLONESHOT, 0
 
 
 class Daemon:
@@ -68,6 +81,7 @@ class Daemon:
         interval_s: float,
         ways: int = 0,
         groups: Groups | None = None,
+        crowding: Crowding | None = None,
     ) -> None:
         """Open what the daemon needs in the node's namespace.
 
@@ -76,6 +90,7 @@ class Daemon:
         interval_s: a tick that is later than this counts as late.
         ways: of a SteeringProtocol, as daemons/routing/via.py counts them.
         groups: of a switch with a data plane, its part of the maps.
+        crowding: of a switch whose protocol is a CrowdProtocol, what tells how crowded it is.
         Raises ValueError if the node has a daemon already.
         """
         self.site = site
@@ -91,6 +106,7 @@ class Daemon:
         self._dropped: Counter[str] = Counter()
         self._pending: list[SetRoute] = []
         self._steers: list[Steer] = []
+        self._crowding = crowding
         self._news = False
         self._reconcile_at = inf
         self._port_of = {interface.ifindex: port for port, interface in site.ports.items()}
@@ -116,11 +132,21 @@ class Daemon:
             self._opened = opened.pop_all()
 
     @classmethod
-    def of(cls, directory: Path, site: Site, view: View, cells: memoryview, groups: Groups | None = None) -> Daemon:
+    def of(
+        cls,
+        directory: Path,
+        site: Site,
+        view: View,
+        cells: memoryview,
+        groups: Groups | None = None,
+        crowding: Crowding | None = None,
+    ) -> Daemon:
         """The daemon that routes by `view`; ValueError if the node has one already."""
         protocol = schemes.protocol(view, time.time_ns())
         ways = via.ways(view.network) if view.network and schemes.SCHEMES[view.scheme].steers else 0
-        return cls(directory, site, protocol, dict(view.ports), cells, view.options["hello_ms"] / 1000, ways, groups)
+        asks = crowding if view.options.get("states") else None
+        hello_s = view.options["hello_ms"] / 1000
+        return cls(directory, site, protocol, dict(view.ports), cells, hello_s, ways, groups, asks)
 
     def descriptors(self) -> list[int]:
         """All that it has open."""
@@ -182,6 +208,9 @@ class Daemon:
                 self._pending.append(action)
             elif isinstance(action, Steer):
                 self._steers.append(action)
+            elif isinstance(action, SetState):
+                assert self._crowding
+                self._crowding.enter(action.state)
             elif isinstance(action, Note):
                 self._log.write(action.text)
                 self._news = True
@@ -226,17 +255,23 @@ class Daemon:
             self.perform(protocol.in_use(destination, now))
 
     def read_errors(self, now: float) -> None:
-        """Packets of this server's own were refused on their way."""
+        """Packets of this server's own were refused on their way; they may have been the first ones."""
+        self.read_use(now)
         protocol = cast(SteeringProtocol, self.protocol)
         assert self.steering
         for destination in self.steering.refused():
             self.perform(protocol.refused(destination, now))
 
     def sources(self) -> list[Source]:
-        """What may become readable beside packets and requests, and what to do then."""
-        found: list[Source] = [(self.link_events.socket, self.read_link_events)]
+        """What may become readable beside packets and requests, and what to do then.
+
+        That a destination is in use can wait; and refusals, which may be as many as packets, must not keep the
+        daemon from everything else.
+        """
+        found: list[Source] = [(self.link_events.socket, self.read_link_events, AT_ONCE)]
         if self.steering:
-            found += [(self.steering.news, self.read_use), (self.steering.errors, self.read_errors)]
+            found.append((self.steering.news, self.read_use, NEVER))
+            found.append((self.steering.errors, self.read_errors, ONCE_A_TICK))
         return found
 
     def _refused(self, error: netlink.NetlinkError) -> None:
@@ -295,6 +330,8 @@ class Daemon:
         if late_s > self._interval_s:
             cells[LATE_TICKS] += 1
         self.perform(self.protocol.tick(now))
+        if self._crowding:
+            self.perform(cast(CrowdProtocol, self.protocol).crowded(self._crowding.wanted(), now))
         if self.steering and (loads := self.steering.loads(now)):
             cast(SteeringProtocol, self.protocol).measured(loads)
         cells[SENT] = self._sent

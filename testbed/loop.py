@@ -18,7 +18,7 @@ from math import inf
 from time import monotonic, time
 
 from daemons.protocol import Action
-from testbed.daemon import Daemon
+from testbed.daemon import AT_ONCE, ONCE_A_TICK, Daemon, Source
 from testbed.transport import PAYLOAD_BYTES, SIOCGSTAMPNS, TIMESPEC
 
 Receive = Callable[[bytes, int, float], Sequence[Action]]
@@ -37,6 +37,8 @@ class Loop:
         self._wake, self._queued = select.epoll(), select.epoll()
         self._ears: dict[int, tuple[Callable[[int], bytes], Receive, int, Daemon]] = {}
         self._handlers: dict[int, tuple[Daemon, Callable[[float], None]]] = {}
+        self._once: set[int] = set()  # those that wake it once a tick
+        self._quiet: set[int] = set()  # of those, the ones that have since the last tick
         self._before = 0.0
         self._stamp = bytearray(TIMESPEC.size)
         for daemon in daemons:
@@ -49,12 +51,15 @@ class Loop:
                 self._ears[ear.fileno()] = (ear.recv, daemon.protocol.receive, port, daemon)
                 self._queued.register(ear, select.EPOLLIN)
             self._wake.register(link.urgent, select.EPOLLIN)
-        for source, handler in (
-            *daemon.sources(),
-            (daemon.requests.socket, lambda now: self._answer(daemon)),
-        ):
+        requests: Source = (daemon.requests.socket, lambda now: self._answer(daemon), AT_ONCE)
+        for source, handler, wakes in (*daemon.sources(), requests):
             self._handlers[source.fileno()] = (daemon, handler)
-            self._wake.register(source, select.EPOLLIN)
+            if wakes:
+                self._wake.register(source, wakes)
+            if wakes == ONCE_A_TICK:
+                self._once.add(source.fileno())
+            if wakes != AT_ONCE:
+                self._queued.register(source, select.EPOLLIN)
 
     def nodes(self) -> tuple[int, ...]:
         """Whose daemons it serves."""
@@ -85,6 +90,7 @@ class Loop:
         self._daemons.remove(daemon)
         self._ears = {fd: ear for fd, ear in self._ears.items() if ear[3] is not daemon}
         self._handlers = {fd: entry for fd, entry in self._handlers.items() if entry[0] is not daemon}
+        self._once &= self._handlers.keys()
         daemon.close(why)
 
     def _answer(self, daemon: Daemon) -> None:
@@ -129,18 +135,28 @@ class Loop:
         woken = self._wake.poll(max(0.0, deadline - monotonic()) if deadline < inf else None, EVENTS)
         now = monotonic()
         busy: list[Daemon] = []
-        if woken:
-            for fd, _ in woken:
-                if fd in self._handlers:
-                    daemon, handler = self._handlers[fd]
-                    self._do(daemon, handler, now)
-                    busy.append(daemon)
+        for fd, _ in woken:
+            if fd in self._once:
+                self._quiet.add(fd)
+            self._handle(fd, now, busy)
         self._hear(now, busy)
-        for daemon in [daemon for daemon in self._daemons if daemon.deadline <= now]:
+        due = [daemon for daemon in self._daemons if daemon.deadline <= now]
+        for daemon in due:
             self._do(daemon, daemon.tick, now)
+        if due and self._quiet:
+            for fd in self._quiet & self._handlers.keys():
+                self._wake.modify(fd, ONCE_A_TICK)
+            self._quiet.clear()
         for daemon in busy:
             if not daemon.closed:
                 self._do(daemon, daemon.finish, now)
+
+    def _handle(self, fd: int, now: float, busy: list[Daemon]) -> None:
+        """Read what is no packet; nothing if it is one, or if its daemon has gone."""
+        if fd in self._handlers:
+            daemon, handler = self._handlers[fd]
+            self._do(daemon, handler, now)
+            busy.append(daemon)
 
     def _hear(self, now: float, busy: list[Daemon]) -> None:
         """Hand over what came before `now`, and note which daemons had something to do.
@@ -158,6 +174,9 @@ class Loop:
             if not ready:
                 break
             for fd, _ in ready:
+                if fd not in ears:
+                    self._handle(fd, now, busy)
+                    continue
                 try:
                     payload = ears[fd][0](PAYLOAD_BYTES)
                 except BlockingIOError:  # epoll counted one whose checksum was wrong
