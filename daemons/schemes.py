@@ -338,6 +338,12 @@ LBSP_PARAMETERS = {
     "groups": Parameter(meaning="link groups of a switch, a power of two", least=2, most=64, default=2),
     "hash": Parameter(meaning="1: a flow's hash chooses the link group (section 3.4)", least=0, most=1, default=0),
     "states": Parameter(meaning="1: crowded link groups give packets away (section 5)", least=0, most=1, default=0),
+    "rate_kbps": Parameter(
+        meaning="rate of the links: those found slower count as degraded, in kbit/s; 0: nobody looks",
+        least=0,
+        most=2_000_000,
+        default=0,
+    ),
     "lifetime_ms": Parameter(
         meaning="how long a failure message is believed, in ms", least=30, most=3_600_000, default=3000
     ),

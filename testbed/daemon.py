@@ -45,6 +45,7 @@ from testbed import fib, netlink, netns
 from testbed.board import COLUMNS, LATENESS_US
 from testbed.desk import Lock, Log, Requests
 from testbed.groups import Groups
+from testbed.meter import Meter
 from testbed.site import Site
 from testbed.steer import Steering
 from testbed.switch import SwitchFib
@@ -61,6 +62,7 @@ IFINFO = struct.Struct("=BxHiII")
 ALL_LINKS = IFINFO.pack(0, 0, 0, 0, 0)
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
 ROUTES_LOGGED = 4  # of those that changed at once, by name
+DEGRADED = "degraded"  # begins a request: a port and 1, or 0 for sound again
 Source = tuple[socket.socket, Callable[[float], None], int]  # the last: as what it is registered to wake the loop
 AT_ONCE, ONCE_A_TICK, NEVER = select.EPOLLIN, select.EPOLLIN | select.EPOLLONESHOT, 0
 
@@ -82,6 +84,7 @@ class Daemon:
         ways: int = 0,
         groups: Groups | None = None,
         crowding: Crowding | None = None,
+        rate_bps: int = 0,
     ) -> None:
         """Open what the daemon needs in the node's namespace.
 
@@ -91,6 +94,7 @@ class Daemon:
         ways: of a SteeringProtocol, as daemons/routing/via.py counts them.
         groups: of a switch with a data plane, its part of the maps.
         crowding: of a switch whose protocol is a CrowdProtocol, what tells how crowded it is.
+        rate_bps: of such a switch's links, to find those that are slower; 0: nobody looks.
         Raises ValueError if the node has a daemon already.
         """
         self.site = site
@@ -107,6 +111,8 @@ class Daemon:
         self._pending: list[SetRoute] = []
         self._steers: list[Steer] = []
         self._crowding = crowding
+        watched = {port: site.ports[port].ifindex for port in hears}
+        self._meter = Meter(watched, rate_bps) if rate_bps else None
         self._news = False
         self._reconcile_at = inf
         self._port_of = {interface.ifindex: port for port, interface in site.ports.items()}
@@ -146,7 +152,8 @@ class Daemon:
         ways = via.ways(view.network) if view.network and schemes.SCHEMES[view.scheme].steers else 0
         asks = crowding if view.options.get("states") else None
         hello_s = view.options["hello_ms"] / 1000
-        return cls(directory, site, protocol, dict(view.ports), cells, hello_s, ways, groups, asks)
+        rate_bps = 1000 * view.options.get("rate_kbps", 0)
+        return cls(directory, site, protocol, dict(view.ports), cells, hello_s, ways, groups, asks, rate_bps)
 
     def descriptors(self) -> list[int]:
         """All that it has open."""
@@ -332,6 +339,9 @@ class Daemon:
         self.perform(self.protocol.tick(now))
         if self._crowding:
             self.perform(cast(CrowdProtocol, self.protocol).crowded(self._crowding.wanted(), now))
+        if self._meter:
+            for port, degraded in self._meter.look(self._netlink, now).items():
+                self.perform(cast(CrowdProtocol, self.protocol).degrade(port, degraded, now))
         if self.steering and (loads := self.steering.loads(now)):
             cast(SteeringProtocol, self.protocol).measured(loads)
         cells[SENT] = self._sent
@@ -390,7 +400,13 @@ class Daemon:
         if not (read := self.requests.read()):
             return True
         asked, who = read
-        self.requests.answer(who, self.status() if asked == "status" else {})
+        told = self.status() if asked == "status" else {}
+        if asked.startswith(DEGRADED):
+            _, port, degraded = asked.split()
+            now = time.monotonic()
+            self.perform(cast(CrowdProtocol, self.protocol).degrade(int(port), degraded == "1", now))
+            self.finish(now)
+        self.requests.answer(who, told)
         return asked != "stop"
 
     def status(self) -> dict[str, Any]:

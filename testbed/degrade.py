@@ -3,10 +3,14 @@ that never send two packets at once."""
 
 from __future__ import annotations
 
-from testbed import netlink, tc
+from testbed import desk, netlink, tc
+from testbed.daemon import DEGRADED
 from testbed.network import Network
 from testbed.plan import End
 from topologies.link import LinkSpec
+from topologies.spec import parse
+
+KNOW_DEGRADED = ("lbsp",)  # schemes whose daemons do
 
 
 def set_rate(network: Network, name: str, rate_bps: int) -> None:
@@ -21,6 +25,22 @@ def set_rate(network: Network, name: str, rate_bps: int) -> None:
             held = tc.shapes(socket)[end.ifindex]
         if abs((held.rate_bps or 0) - rate_bps) >= 8:
             raise OSError(f"{end.dev}: asked for {rate_bps} bit/s, the kernel has {held}")
+
+
+def tell(network: Network, name: str, *, degraded: bool = True) -> None:
+    """Let the daemons at both ends of the link called `name` know that it is degraded, or sound again, as an operator
+    would.
+
+    Raises ValueError if there is no such link, or its ends have no daemons of a scheme that cares (lbsp).
+    """
+    wanted, _ = parse(str(network.run.journal["scheme"]))
+    if wanted not in KNOW_DEGRADED:
+        raise ValueError(f"scheme {wanted} treats degraded links as any other; {' and '.join(KNOW_DEGRADED)} does not")
+    link = network.topology.link(name)
+    if network.topology.level[link] == 0:
+        raise ValueError(f"{name} leads to a host: there is no other way to it")
+    for node, port, _ in network.both_ends(link):
+        desk.ask(network.run.directory, network.topology.naming.name(node), f"{DEGRADED} {port} {int(degraded)}")
 
 
 def one_at_a_time(network: Network) -> None:
