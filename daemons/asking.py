@@ -1,9 +1,12 @@
 """When a source's questions about paths leave.
 
-One at a time; and between two of them there is a rest in proportion to the time that the answer took.  Where hundreds
-of daemons share a machine, or many share a slow link, all of them together then leave room for others, whatever they
-want to know: answers take the longer the less room there is.  Questions of those whose path broke go first, and rest
-less.
+Two lanes.  Urgent questions, those of a source that has lost a path, wake every server on their way.  Routine ones wake
+nobody: they lie at each server until it wakes for its hellos, so that they cost next to nothing and take half a hello
+interval a hop.
+
+Each lane has a budget, so many questions a second whatever has happened.  Failures make sources ask, asking takes time
+from hellos, and hellos that are missed look like failures: without a limit to the second step, hundreds of daemons on
+one machine bring each other down.
 """
 
 from __future__ import annotations
@@ -13,9 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from daemons.paths import Paths, Way
-
-REST, URGENT_REST = 4.0, 1.0  # times as long as the answer took
+from daemons.budget import Budget
+from daemons.paths import ROUTINE, URGENT, Paths, Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,75 +31,81 @@ class Question:
     urgent: bool
 
 
-class Asking:
-    """Questions that wait to leave, and the one that has left.
+class Lane:
+    """Questions that are equally urgent: those that wait to leave, and those that have left.
 
     patience_s: how long an answer may take.
-    gap_s: at the least between two that are not urgent.
     """
 
-    def __init__(self, *, patience_s: float, gap_s: float) -> None:
-        self._patience_s = patience_s
-        self._gap_s = gap_s
-        self._urgent: deque[tuple[Paths, Way]] = deque()
-        self._routine: deque[tuple[Paths, Way]] = deque()
-        self._open: Question | None = None
+    def __init__(self, budget: Budget, patience_s: float) -> None:
+        self.budget = budget
+        self.patience_s = patience_s
+        self.waiting: deque[tuple[Paths, Way]] = deque()
+        self.open: dict[int, Question] = {}  # by token, those that left first come first
+
+    @property
+    def expires_s(self) -> float:
+        """When the first that is open has waited too long."""
+        return next(iter(self.open.values())).asked_s + self.patience_s if self.open else inf
+
+
+class Asking:
+    """Questions of one source, `urgent` ones and `routine` ones."""
+
+    def __init__(self, *, urgent: Lane, routine: Lane) -> None:
+        self._lanes = {URGENT: urgent, ROUTINE: routine}
         self._token = 0
-        self._rested_s = self._urgent_rested_s = -inf
 
     def want(self, paths: Paths, ways: Iterable[Way], *, urgent: bool) -> None:
-        """Ask those of `ways` that are not being asked."""
+        """Ask those of `ways` that are not being asked, or not as urgently."""
+        how = URGENT if urgent else ROUTINE
         for way in ways:
-            if not way.asking:
-                way.asking = True
-                (self._urgent if urgent else self._routine).append((paths, way))
+            if way.asking < how:
+                way.asking = how
+                self._lanes[how].waiting.append((paths, way))
 
     def forget(self, paths: Paths) -> None:
         """Nobody wants to know of `paths` any more."""
-        for queue in (self._urgent, self._routine):
-            for entry in [entry for entry in queue if entry[0] is paths]:
-                queue.remove(entry)
-        if self._open and self._open.paths is paths:
-            self._open = None
+        for lane in self._lanes.values():
+            lane.waiting = deque(entry for entry in lane.waiting if entry[0] is not paths)
+            lane.open = {token: each for token, each in lane.open.items() if each.paths is not paths}
 
-    def waiting(self) -> bool:
-        """Whether a question waits that is not urgent."""
-        return bool(self._routine)
+    def idle(self, now: float) -> bool:
+        """Whether another routine question could leave now, and none waits."""
+        routine = self._lanes[ROUTINE]
+        return not routine.waiting and now >= routine.budget.free_s
 
     def leaving(self, now: float) -> Question | None:
         """The question that leaves now, if any."""
-        if self._open or now < self._leaves_s():
-            return None
-        urgent = bool(self._urgent)
-        paths, way = (self._urgent if urgent else self._routine).popleft()
-        if not way.asking:  # it has become known meanwhile
-            return self.leaving(now)
-        self._token = self._token % 0xFFFFFFFF + 1
-        self._open = Question(self._token, paths, way, now, urgent)
-        return self._open
+        for how, lane in self._lanes.items():
+            while lane.waiting:
+                paths, way = lane.waiting[0]
+                if way.asking == how and not lane.budget.take(now):
+                    break
+                lane.waiting.popleft()
+                if way.asking == how:  # else it has become known, or urgent, meanwhile
+                    self._token = self._token % 0xFFFFFFFF + 1
+                    question = lane.open[self._token] = Question(self._token, paths, way, now, how == URGENT)
+                    return question
+        return None
 
-    def _leaves_s(self) -> float:
-        return self._urgent_rested_s if self._urgent else self._rested_s if self._routine else inf
-
-    def answered(self, token: int, now: float) -> Question | None:
-        """The question number `token`, which is answered now; None if it is not the open one."""
-        question = self._open
-        if question is None or question.token != token:
-            return None
-        took_s = now - question.asked_s
-        self._urgent_rested_s = now + URGENT_REST * took_s
-        self._rested_s = now + max(self._gap_s, REST * took_s)
-        self._open = None
-        return question
+    def answered(self, token: int) -> Question | None:
+        """The question number `token`, which is open no more; None if it was not."""
+        for lane in self._lanes.values():
+            if token in lane.open:
+                return lane.open.pop(token)
+        return None
 
     def expired(self, now: float) -> Question | None:
-        """The question whose answer takes too long, if it does; it is not open any more."""
-        question = self._open
-        if question is None or now < question.asked_s + self._patience_s:
-            return None
-        return self.answered(question.token, now)
+        """A question whose answer takes too long; it is open no more."""
+        for lane in self._lanes.values():
+            if now >= lane.expires_s:
+                return self.answered(next(iter(lane.open)))
+        return None
 
     @property
     def deadline(self) -> float:
-        """When next a question may leave, or has waited too long for its answer."""
-        return self._open.asked_s + self._patience_s if self._open else self._leaves_s()
+        """When next an urgent question may leave, or has waited too long for its answer; what is routine can wait for
+        the next hello."""
+        urgent = self._lanes[URGENT]
+        return min(urgent.budget.free_s if urgent.waiting else inf, urgent.expires_s)

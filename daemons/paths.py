@@ -5,8 +5,8 @@ until somebody says that it broke.  Of the connected ones the cheapest by `cost`
 another is cheaper by more than loads change anyway.  Where none is known to be connected, the shortest that has not
 broken of late is taken on trust.
 
-One that broke is left alone for `hold_s`, twice as long each time that it breaks within that time of having been taken
-back: a link that flaps is left alone.
+One that broke is left alone for `hold_s`, twice as long, up to `most_hold_s`, each time that it breaks within that time
+of having been taken back: a link that flaps is left alone.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-MOST_HOLD_S = 30.0
 LOAD_MARGIN_KBPS = 64  # less of a difference is none
+NOT_ASKED, ROUTINE, URGENT = range(3)
 
 
 @dataclass(slots=True)
@@ -24,7 +24,8 @@ class Way:
     """One path.
 
     load: the greatest on it by the last answer, in kbit/s; None if it is not known to be connected.
-    asking: whether a question of ours waits to leave or has no answer yet; tries: how many before it had none.
+    asking: whether a question of ours waits to leave or has no answer yet: NOT_ASKED, ROUTINE or URGENT.
+    tries: how many before it had no answer.
     held_s: until when it is left alone because it broke; hold_s: how long the last time.
     over: its hops, from server to server; empty as long as nobody has asked for them.
     """
@@ -32,7 +33,7 @@ class Way:
     number: int
     hops: int
     load: int | None = None
-    asking: bool = False
+    asking: int = NOT_ASKED
     tries: int = 0
     held_s: float = -inf
     hold_s: float = 0.0
@@ -57,6 +58,7 @@ class Paths:
         *,
         cost: Callable[[int, int], int],
         hold_s: float,
+        most_hold_s: float,
     ) -> None:
         self.node = node
         self.address = address
@@ -65,7 +67,7 @@ class Paths:
         self.used_s = self.refreshed_s = -inf
         self.changes = 0
         self._cost = cost
-        self._hold_s = hold_s
+        self._hold_s, self._most_hold_s = hold_s, most_hold_s
 
     def worth_asking(self) -> list[Way]:
         """The present way and all that are no longer, the shortest first; all if nobody knows whether it is connected.
@@ -81,21 +83,22 @@ class Paths:
         asked at a time."""
         if self.current.load is not None:
             return []
-        untried = [way for way in self.ways.values() if not way.asking and way.load is None and way.held_s <= now]
-        asking = sum(way.asking for way in self.ways.values())
+        ways = self.ways.values()
+        untried = [way for way in ways if way.asking != URGENT and way.load is None and way.held_s <= now]
+        asking = sum(way.asking == URGENT for way in ways)
         return sorted(untried, key=lambda way: way is not self.current)[: max(0, count - asking)]
 
     def connected(self, way: Way, load: int) -> None:
         """`way` answers."""
-        way.load, way.asking, way.tries = load, False, 0
+        way.load, way.asking, way.tries = load, NOT_ASKED, 0
 
     def broke(self, way: Way, now: float) -> None:
         """`way` is broken, or does not answer."""
         again = way.hold_s and now < way.held_s + way.hold_s
         if not (again and way.load is None and now < way.held_s):  # else told twice
-            way.hold_s = min(2 * way.hold_s, MOST_HOLD_S) if again else self._hold_s
+            way.hold_s = min(2 * way.hold_s, self._most_hold_s) if again else self._hold_s
             way.held_s = now + way.hold_s
-        way.load, way.asking, way.tries = None, False, 0
+        way.load, way.asking, way.tries = None, NOT_ASKED, 0
 
     def choose(self, now: float) -> bool:
         """Take the best way; whether it is another than before."""

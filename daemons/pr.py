@@ -4,15 +4,19 @@ Every server routes the addresses of all ways (daemons/routing/via.py) over the 
 anybody's flows.  A source asks the paths to the destinations that are in use how they are, and lets its own packets for
 each of them bear the address of the best one:
 
-    first packet    DR at once; meanwhile ask DR and the candidates that are no longer
+    first packet    DR at once; meanwhile ask, routinely, DR and the candidates that are no longer
     answers         take the shortest connected path, of those the one with the least congested bottleneck (5.4)
-    refresh         each `refresh_ms`, or as often as `refreshes_per_s` allows, ask the present path and those that are
-                    no longer again
-    refusal         of a packet on its way: ask the present path
+    refresh         each `refresh_ms`, or as often as `probes_per_s` allows, ask the present path and those that are
+                    no longer again, routinely
+    refusal         of a packet on its way: ask the present path, urgently
     failure         a hop that died (its server tells: probe.py), a question refused, two questions without an answer:
                     take the best path that is known to be connected, else the shortest on trust, and ask it and the
-                    next ones until one is connected
+                    next ones, urgently, until one is connected
     nothing sent    for `idle_s`: forget the destination
+
+What it costs is bounded, whatever happens: in the long run a server asks `probes_per_s` + `urgent_per_s` questions a
+second, and wakes others `wakes_per_s` times for all questions and bad news that it passes on (asking.py, probe.py).
+After a rest it may do at once what it may do in BURST_S.
 
 The server's own routes to 10.x.y.z, which its packets follow until they are given the address on the wire, must let
 them leave even where DR has no way: what DR's hop cannot take, any other that lives does.
@@ -27,12 +31,13 @@ from math import inf
 from typing import Any
 
 from daemons import wire
-from daemons.asking import Asking, Question
+from daemons.asking import Asking, Lane, Question
+from daemons.budget import Budget
 from daemons.hello import Neighbourhood
 from daemons.live_routes import LiveRoutes
-from daemons.paths import Paths, Way
+from daemons.paths import NOT_ASKED, Paths, Way
 from daemons.probe import Answer, Event, HopLost, Probes
-from daemons.protocol import NOTHING, Action, Adjacencies, Hop, Note, SetRoute, Steer
+from daemons.protocol import NOTHING, Action, Adjacencies, Hop, Note, Send, SetRoute, Steer
 from daemons.routing import dr, proxy, via
 from daemons.routing.tables import Tables, tabulate
 from topologies.address import SERVER_BLOCK, Prefix
@@ -41,7 +46,11 @@ from topologies.ccrdn import Ccrdn
 FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
 TRIES = 2  # questions without an answer, and the path counts as broken
 FAN = 2  # paths asked at a time by a source that has none
-REMEMBER_S = 120.0  # longer than between two questions about a path, however many destinations a source has
+SLOW_INTERVALS = 64  # hello intervals that a routine answer may take: over twice what it needs on the longest paths
+BURST_S = 4.0
+NEWS_PER_S, NEWS_AT_ONCE = 8, 128  # sources told that a hop died; who is not told finds out by a packet refused
+FORGET_S = 1.0  # between two looks for destinations that are not in use
+REMEMBER_S = 120.0  # longer than between two questions about a path, with hundreds of destinations in use
 MOST_DESTINATIONS = 4096
 
 
@@ -67,12 +76,15 @@ class Pr:
         *,
         policy: proxy.Policy,
         cost: Callable[[int, int], int] = proxy.shortest_first,
+        hello_ms: int,
         refresh_ms: int,
         probe_ms: int,
         hold_ms: int,
+        most_hold_ms: int,
         idle_s: int,
         probes_per_s: int,
-        refreshes_per_s: int,
+        urgent_per_s: int,
+        wakes_per_s: int,
     ) -> None:
         self.node = neighbourhood.node
         self._target = self.node.to_bytes(4, "big")
@@ -80,8 +92,8 @@ class Pr:
         self._network = network
         self._policy = policy
         self._cost = cost
-        self._refresh_s, self._hold_s, self._idle_s = refresh_ms / 1000, hold_ms / 1000, idle_s
-        self._refresh_gap_s = 1 / refreshes_per_s
+        self._refresh_s, self._idle_s = refresh_ms / 1000, idle_s
+        self._hold_s, self._most_hold_s = hold_ms / 1000, most_hold_ms / 1000
         steered = [(prefix, (hop,)) for prefix, hop in via.prefix_routes(network, self.node)]
         self._routes = LiveRoutes(neighbourhood, steered)
         self._gates = {prefix: hops[0] for prefix, hops in routes}
@@ -95,23 +107,30 @@ class Pr:
             hop_to=lambda node: dr.hop_to(network, self.node, node),
             lives=self._routes.lives,
             load=lambda port: self._loads.get(port, 0),
+            wakes=Budget(wakes_per_s, wakes_per_s * BURST_S),
+            news=Budget(NEWS_PER_S, NEWS_AT_ONCE),
             remember_s=REMEMBER_S,
         )
-        self._paths: dict[int, Paths] = {}  # by the destination's number
-        self._asking = Asking(patience_s=probe_ms / 1000, gap_s=1 / probes_per_s)
-        self._look_s = inf  # when to refresh or forget a destination
+        self._paths: dict[int, Paths] = {}  # by the destination's number, those first that were asked longest ago
+        self._asking = Asking(
+            urgent=Lane(Budget(urgent_per_s, urgent_per_s * BURST_S), probe_ms / 1000),
+            routine=Lane(Budget(probes_per_s, probes_per_s * BURST_S), SLOW_INTERVALS * hello_ms / 1000),
+        )
+        self._forget_s = inf  # when to look for destinations that are not in use
         self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
 
     @property
     def deadline(self) -> float:
-        return min(self._routes.deadline, self._asking.deadline, self._look_s)
+        return min(self._routes.deadline, self._asking.deadline)  # what can wait is done with the hellos
 
     def start(self, now: float) -> Sequence[Action]:
         return self._follow(self._routes.start(now), now)
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
         if payload[2:3] < FIRST_TARGETED:
-            return self._follow(self._routes.receive(payload, port, now), now)
+            if heard := self._routes.receive(payload, port, now):
+                return self._follow(heard, now)
+            return NOTHING
         if payload[wire.TARGET] != self._target:
             return NOTHING
         try:
@@ -130,11 +149,12 @@ class Pr:
         actions: list[Action] = []
         if now >= self._routes.deadline:
             actions += self._follow(self._routes.tick(now), now)
-        if question := self._asking.expired(now):
+        while question := self._asking.expired(now):
             self._counters["timeouts"] += 1
             actions += self._unanswered(question, now)
-        if now >= self._look_s:
-            actions += self._look(now)
+        if now >= self._forget_s:
+            actions += self._forget(now)
+        self._refresh_oldest(now)
         return actions + self._ask(now)
 
     def converged(self) -> bool:
@@ -170,10 +190,16 @@ class Pr:
             if len(alternatives) == 1 or len(self._paths) >= MOST_DESTINATIONS:
                 return NOTHING
             paths = self._paths[node] = Paths(
-                node, destination, alternatives, via.DIRECT, cost=self._cost, hold_s=self._hold_s
+                node,
+                destination,
+                alternatives,
+                via.DIRECT,
+                cost=self._cost,
+                hold_s=self._hold_s,
+                most_hold_s=self._most_hold_s,
             )
             self._refresh(paths, now)
-            self._look_s = min(self._look_s, now + self._refresh_gap_s)
+            self._forget_s = min(self._forget_s, now + FORGET_S)
         paths.used_s = now
         return self._ask(now)
 
@@ -206,7 +232,9 @@ class Pr:
     # -- links
 
     def _follow(self, actions: Sequence[Action], now: float) -> list[Action]:
-        """Do `actions`, and what follows from hops that died or came to life."""
+        """Do `actions`, and what follows from hops that died or came to life, of which there is a Note."""
+        if self._open and all(isinstance(action, Send) for action in actions):
+            return list(actions)
         alive = frozenset(hop for hop in self._hops if self._routes.lives(hop))
         if alive == self._alive and self._open:
             return list(actions)
@@ -233,34 +261,39 @@ class Pr:
     def _refresh(self, paths: Paths, now: float) -> None:
         self._asking.want(paths, paths.worth_asking(), urgent=False)
         paths.refreshed_s = now
+        self._paths[paths.node] = self._paths.pop(paths.node)
+
+    def _refresh_oldest(self, now: float) -> None:
+        if self._paths and self._asking.idle(now):
+            oldest = next(iter(self._paths.values()))
+            if oldest.refreshed_s + self._refresh_s <= now:
+                self._refresh(oldest, now)
 
     def _ask(self, now: float) -> list[Action]:
         """Let leave what may leave now."""
         actions: list[Action] = []
         while question := self._asking.leaving(now):
             self._counters["probes_sent"] += 1
-            events = self._probes.ask(question.paths.node, question.way.number, question.token, now)
-            actions += self._take(events, now)
+            asked = (question.paths.node, question.way.number, question.token)
+            actions += self._take(self._probes.ask(*asked, now, urgent=question.urgent), now)
         return actions
 
-    def _look(self, now: float) -> list[Action]:
-        """Refresh what was refreshed longest ago, forget what is not in use."""
+    def _forget(self, now: float) -> list[Action]:
+        """Forget what is not in use."""
         actions: list[Action] = []
         for paths in [paths for paths in self._paths.values() if paths.used_s + self._idle_s < now]:
             del self._paths[paths.node]
             self._asking.forget(paths)
             actions.append(Steer(paths.address, None))
-        if self._paths and not self._asking.waiting():
-            oldest = min(self._paths.values(), key=lambda paths: paths.refreshed_s)
-            if oldest.refreshed_s + self._refresh_s <= now:
-                self._refresh(oldest, now)
-        self._look_s = now + self._refresh_gap_s if self._paths else inf
+        self._forget_s = now + FORGET_S if self._paths else inf
         return actions
 
     def _unanswered(self, question: Question, now: float) -> list[Action]:
         """Ask once more; then it counts as broken."""
         paths, way = question.paths, question.way
-        way.asking = False
+        if way.asking == NOT_ASKED:
+            return []  # another question has been answered
+        way.asking = NOT_ASKED
         way.tries += 1
         if way.tries < TRIES:
             self._asking.want(paths, [way], urgent=question.urgent)
@@ -299,7 +332,7 @@ class Pr:
         return way.over
 
     def _answered(self, answer: Answer, now: float) -> list[Action]:
-        question = self._asking.answered(answer.token, now)
+        question = self._asking.answered(answer.token)
         paths = self._paths.get(answer.destination)
         way = paths.ways.get(answer.way) if paths else None
         if paths is None or way is None:
@@ -310,6 +343,7 @@ class Pr:
         if question is None:
             return []  # too late: who knows what has happened since
         paths.connected(way, answer.load)
+        self._hops_of(paths, way)  # now, lest it take time when a hop dies
         return self._choose(paths, now)
 
     def _broke(self, paths: Paths, way: Way, now: float) -> list[Action]:

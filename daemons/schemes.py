@@ -269,12 +269,15 @@ def _pr(method: int) -> Callable[[View, int], RoutingProtocol]:
             view.network,
             view.candidates,
             policy=policy,
+            hello_ms=options["hello_ms"],
             refresh_ms=options["refresh_ms"],
             probe_ms=options["probe_ms"],
             hold_ms=options["hold_ms"],
+            most_hold_ms=options["most_hold_ms"],
             idle_s=options["idle_s"],
             probes_per_s=options["probes_per_s"],
-            refreshes_per_s=options["refreshes_per_s"],
+            urgent_per_s=options["urgent_per_s"],
+            wakes_per_s=options["wakes_per_s"],
         )
 
     return make
@@ -324,14 +327,23 @@ PR_PARAMETERS = {
     "refresh_ms": Parameter(
         meaning="time between questions about a path in use, in ms", least=10, most=60_000, default=1000
     ),
-    "refreshes_per_s": Parameter(
-        meaning="paths that a server asks about again at most, per s", least=1, most=10_000, default=4
-    ),
-    "probe_ms": Parameter(meaning="how long an answer may take, in ms", least=1, most=10_000, default=200),
     "probes_per_s": Parameter(
-        meaning="questions that a server asks at most, per s, unless a path broke", least=1, most=100_000, default=200
+        meaning="routine questions that a server asks at most, per s", least=1, most=100_000, default=2
     ),
+    "urgent_per_s": Parameter(
+        meaning="questions that a server asks at most where a path broke, per s", least=1, most=100_000, default=2
+    ),
+    "wakes_per_s": Parameter(
+        meaning="times that a server wakes another for a question or bad news at most, per s",
+        least=1,
+        most=100_000,
+        default=8,
+    ),
+    "probe_ms": Parameter(meaning="how long an urgent answer may take, in ms", least=1, most=10_000, default=300),
     "hold_ms": Parameter(meaning="how long a path that broke is left alone, in ms", least=1, most=30_000, default=500),
+    "most_hold_ms": Parameter(
+        meaning="how long at most, where it breaks again and again, in ms", least=1, most=3_600_000, default=30_000
+    ),
     "idle_s": Parameter(meaning="how long an unused destination is remembered, in s", least=1, most=3600, default=10),
 }
 LBSP_PARAMETERS = {

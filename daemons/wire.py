@@ -24,7 +24,7 @@ ADVERTISEMENT = struct.Struct(">IQIH")  # origin, sequence, lifetime_ms, number 
 LINK = struct.Struct(">HI")  # port, neighbour
 SUMMARY_FIXED = struct.Struct(">BBBIIIIH")  # header, sender, target, first, last, number of entries
 ENTRY = struct.Struct(">IQ")  # origin, sequence
-PROBE_FIXED = struct.Struct(">BBBIIIIIHIBB")  # header, sender, target, and so on as in Probe; number visited
+PROBE_FIXED = struct.Struct(">BBBIIIIIHIBBB")  # header, sender, target, and so on as in Probe; number visited
 HOP_DIED_FIXED = struct.Struct(">BBBIIIIB")  # header, sender, target, near, far, number visited
 FIRST_TARGETED = PROBE
 TARGET = slice(7, 11)  # where the target lies, for those at a crossbar who need not read on
@@ -98,6 +98,7 @@ class Probe:
     way: which of the paths, as daemons/routing/via.py numbers them.
     load: the greatest of the ports that the path leaves a server by, so far; in any one unit.
     verdict: ASKING on the way there, CONNECTED or BROKEN on the way back.
+    urgent: 1 if question and answer are to wake the servers on their way, else 0.
     visited: the servers so far, the source first; an answer goes back by them.
     """
 
@@ -109,6 +110,7 @@ class Probe:
     way: int
     load: int
     verdict: int
+    urgent: int
     visited: tuple[int, ...]
 
 
@@ -153,8 +155,8 @@ def encode(message: Message) -> bytes:
         case Summary(sender, target, first, last, entries):
             fixed = SUMMARY_FIXED.pack(MAGIC, VERSION, SUMMARY, sender, target, first, last, len(entries))
             return fixed + b"".join([ENTRY.pack(*entry) for entry in entries])
-        case Probe(sender, target, source, destination, token, way, load, verdict, visited):
-            path = (source, destination, token, way, load, verdict, len(visited))
+        case Probe(sender, target, source, destination, token, way, load, verdict, urgent, visited):
+            path = (source, destination, token, way, load, verdict, urgent, len(visited))
             fixed = PROBE_FIXED.pack(MAGIC, VERSION, PROBE, sender, target, *path)
             return fixed + b"".join([VISITED.pack(node) for node in visited])
         case HopDied(sender, target, near, far, visited):
@@ -202,10 +204,10 @@ def _summary(payload: bytes) -> Summary:
 
 
 def _probe(payload: bytes) -> Probe:
-    *_, sender, target, source, destination, token, way, load, verdict, count = PROBE_FIXED.unpack_from(payload)
-    _require(verdict <= BROKEN)
+    *_, sender, target, source, destination, token, way, load, verdict, urgent, count = PROBE_FIXED.unpack_from(payload)
+    _require(verdict <= BROKEN and urgent <= 1)
     visited = _visited(payload, PROBE_FIXED.size, count)
-    return Probe(sender, target, source, destination, token, way, load, verdict, visited)
+    return Probe(sender, target, source, destination, token, way, load, verdict, urgent, visited)
 
 
 def _hop_died(payload: bytes) -> HopDied:

@@ -2,14 +2,15 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.paths import Paths
+from daemons.paths import ROUTINE, URGENT, Paths
 from daemons.routing.proxy import least_loaded_first, shortest_first
 
 NEAR, FAR, FARTHER = 0, 5, 7  # ways; NEAR is DR
 
 
-def paths(cost=shortest_first):
-    return Paths(9, 0x0A000009, [(3, NEAR), (3, FAR), (5, FARTHER)], NEAR, cost=cost, hold_s=0.5)
+def paths(cost=shortest_first, most_hold_s=30.0):
+    ways = [(3, NEAR), (3, FAR), (5, FARTHER)]
+    return Paths(9, 0x0A000009, ways, NEAR, cost=cost, hold_s=0.5, most_hold_s=most_hold_s)
 
 
 def connected(of, **loads):
@@ -35,7 +36,8 @@ def test_while_nothing_is_known_a_few_are_asked_at_a_time_the_present_way_first(
     assert asked(one.next_to_ask(2, now=1.0)) == [NEAR, FAR]
     one.broke(one.ways[NEAR], now=1.0)
     one.choose(1.0)
-    one.ways[FARTHER].asking = True
+    one.ways[FAR].asking = ROUTINE
+    one.ways[FARTHER].asking = URGENT
     assert asked(one.next_to_ask(2, now=1.0)) == [FAR]
     connected(one, far=0)
     assert one.next_to_ask(2, now=1.0) == []
@@ -92,13 +94,14 @@ def flap(one, now):
     return later
 
 
-def test_a_path_that_flaps_is_left_alone_longer_and_longer():
-    one = paths()
+@pytest.mark.parametrize(("most_hold_s", "holds_s"), [(30.0, [0.5, 1.0, 2.0, 4.0]), (1.5, [0.5, 1.0, 1.5, 1.5])])
+def test_a_path_that_flaps_is_left_alone_longer_and_longer(most_hold_s, holds_s):
+    one = paths(most_hold_s=most_hold_s)
     connected(one, near=0, farther=0)
     times = [0.0]
     while len(times) < 5:
         times.append(flap(one, times[-1] + 0.01))
-    assert [b - a for a, b in pairwise(times)] == pytest.approx([0.5, 1.0, 2.0, 4.0], abs=0.12)
+    assert [b - a for a, b in pairwise(times)] == pytest.approx(holds_s, abs=0.12)
 
 
 def test_what_broke_of_late_is_better_than_nothing():

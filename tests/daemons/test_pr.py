@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from daemons.fabric import Fabric, Wire
+from daemons.pr import BURST_S
 from daemons.routing import proxy
 from daemons.routing.tables import tabulate
 from topologies import build
@@ -72,7 +73,7 @@ def found_hops(fabric, src, dst):
 @pytest.mark.parametrize("failed", [0.0, 0.1])
 def test_every_path_is_as_long_as_the_search_says_and_none_is_lost(name, spec, failed):
     topology = build(spec)
-    fabric = converged(topology, name)
+    fabric = converged(topology, f"{name}:probes_per_s=100,urgent_per_s=100")
     links = random.Random(2).sample(range(len(topology.links)), round(failed * len(topology.links)))
     for link in links:
         fabric.fail(link)
@@ -156,10 +157,15 @@ def test_what_is_not_used_is_forgotten_and_asked_no_more():
 
 
 def test_questions_are_limited():
-    fabric = converged(FICONN, "pr-gpe:probes_per_s=20")
+    """Whatever happens: here a source's own links flap, and all of its destinations are in use."""
+    fabric = converged(FICONN, "pr-gpe:probes_per_s=3,urgent_per_s=2,hold_ms=1")
     began = fabric.now
-    use(fabric, [(0, dst) for dst in range(12, 48)], 2.0)
-    assert fabric.status(0)["probes_sent"] <= 20 * (fabric.now - began) + 2 + 1
+    for turn in range(20):
+        use(fabric, [(0, dst) for dst in range(12, 48)], 0.5)
+        (fabric.restore if turn % 2 else fabric.fail)(FICONN.ports(0)[turn // 2 % 2][3])
+    asked = fabric.status(0)["probes_sent"]
+    assert asked <= (3 + 2) * (fabric.now - began + BURST_S)
+    assert asked > 3 * 10  # it does ask
 
 
 def test_no_loop_outlives_the_noticing_of_failures():

@@ -41,6 +41,7 @@ MESSAGES = (
         way=U16,
         load=U32,
         verdict=st.integers(0, 2),
+        urgent=st.integers(0, 1),
         visited=VISITED,
     )
     | st.builds(HopDied, sender=U32, target=U32, near=U32, far=U32, visited=VISITED)
