@@ -32,6 +32,7 @@ from daemons.protocol import (
     Action,
     CrowdProtocol,
     Note,
+    Readdress,
     RoutingProtocol,
     Send,
     SetRoute,
@@ -46,6 +47,7 @@ from testbed.board import COLUMNS, LATENESS_US
 from testbed.desk import Lock, Log, Requests
 from testbed.groups import Groups
 from testbed.meter import Meter
+from testbed.readdress import Readdressing
 from testbed.site import Site
 from testbed.steer import Steering
 from testbed.switch import SwitchFib
@@ -82,6 +84,8 @@ class Daemon:
         cells: memoryview,
         interval_s: float,
         ways: int = 0,
+        octets: Sequence[int] = (),
+        ttl: int = 0,
         groups: Groups | None = None,
         crowding: Crowding | None = None,
         rate_bps: int = 0,
@@ -92,6 +96,7 @@ class Daemon:
         cells: its row of the board.
         interval_s: a tick that is later than this counts as late.
         ways: of a SteeringProtocol, as daemons/routing/via.py counts them.
+        octets, ttl: what addresses may begin with, if they say what packets carry, and hops that these may make.
         groups: of a switch with a data plane, its part of the maps.
         crowding: of a switch whose protocol is a CrowdProtocol, what tells how crowded it is.
         rate_bps: of such a switch's links, to find those that are slower; 0: nobody looks.
@@ -113,6 +118,7 @@ class Daemon:
         self._crowding = crowding
         watched = {port: site.ports[port].ifindex for port in hears}
         self._meter = Meter(watched, rate_bps) if rate_bps else None
+        self._readdresses: list[Readdress] = []
         self._news = False
         self._reconcile_at = inf
         self._port_of = {interface.ifindex: port for port, interface in site.ports.items()}
@@ -129,6 +135,9 @@ class Daemon:
                 self.steering = Steering(site.address, ways, self._netlink, self._port_of) if ways else None
                 if self.steering:
                     opened.enter_context(closing(self.steering))
+                self.readdressing = Readdressing(site.address, octets, ttl, self._netlink) if octets else None
+                if self.readdressing:
+                    opened.enter_context(closing(self.readdressing))
             self.requests = opened.enter_context(closing(Requests(directory, site.name)))
             self.fib = SwitchFib(self._netlink, site, groups) if groups else fib.Fib(self._netlink, site)
             self.inherited = len(fib.routes(self._netlink))  # set by a daemon before this one
@@ -149,11 +158,23 @@ class Daemon:
     ) -> Daemon:
         """The daemon that routes by `view`; ValueError if the node has one already."""
         protocol = schemes.protocol(view, time.time_ns())
-        ways = via.ways(view.network) if view.network and schemes.SCHEMES[view.scheme].steers else 0
+        scheme = schemes.SCHEMES[view.scheme]
+        ways = via.ways(view.network) if view.network and scheme.steers else 0
         asks = crowding if view.options.get("states") else None
-        hello_s = view.options["hello_ms"] / 1000
-        rate_bps = 1000 * view.options.get("rate_kbps", 0)
-        return cls(directory, site, protocol, dict(view.ports), cells, hello_s, ways, groups, asks, rate_bps)
+        return cls(
+            directory,
+            site,
+            protocol,
+            dict(view.ports),
+            cells,
+            view.options["hello_ms"] / 1000,
+            ways=ways,
+            octets=schemes.first_octets(view.network, view.options) if view.network and scheme.readdresses else (),
+            ttl=view.options.get("ttl", 0),
+            groups=groups,
+            crowding=asks,
+            rate_bps=1000 * view.options.get("rate_kbps", 0),
+        )
 
     def descriptors(self) -> list[int]:
         """All that it has open."""
@@ -168,7 +189,7 @@ class Daemon:
 
     def _handles(self) -> list[Lock | Log | socket.socket]:
         heard = [ear for link in self.links.values() for ear in link.sockets()]
-        steering = self.steering.sockets() if self.steering else []
+        steering = [each for part in (self.steering, self.readdressing) if part for each in part.sockets()]
         own = [self.link_events.socket, self._netlink.socket, self.requests.socket]
         return [self._lock, self._log, *heard, *own, *steering]
 
@@ -215,6 +236,8 @@ class Daemon:
                 self._pending.append(action)
             elif isinstance(action, Steer):
                 self._steers.append(action)
+            elif isinstance(action, Readdress):
+                self._readdresses.append(action)
             elif isinstance(action, SetState):
                 assert self._crowding
                 self._crowding.enter(action.state)
@@ -254,6 +277,16 @@ class Daemon:
         except netlink.NetlinkError as error:
             self._refused(error)
 
+    def _readdress(self) -> None:
+        assert self.readdressing
+        changes, self._readdresses = self._readdresses, []
+        try:
+            self.readdressing.set(changes)
+        except netlink.NetlinkError as error:
+            self._refused(error)
+        count = sum(change.first_octet is not None for change in changes)
+        self._log.write(f"packets readdressed: {count} prefixes more, {len(changes) - count} fewer")
+
     def read_use(self, now: float) -> None:
         """Packets of this server's own have left."""
         protocol = cast(SteeringProtocol, self.protocol)
@@ -292,6 +325,8 @@ class Daemon:
             self._set_routes()
         if self._steers:
             self._steer()
+        if self._readdresses:
+            self._readdress()
         if self._news:
             self._show(now)
         deadline = self.protocol.deadline

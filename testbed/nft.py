@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from testbed import netlink
 from testbed.netlink import Message, NetlinkError
+from topologies.address import Prefix
 
 NETLINK_NETFILTER, NF_TABLES = 12, 10
 BATCH_BEGIN, BATCH_END = 0x10, 0x11
 NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, DELSETELEM = 0, 2, 3, 6, 9, 12, 14
 NFPROTO_IPV4 = 2
 NLA_F_NESTED = 0x8000
-LOCAL_IN, LOCAL_OUT = 1, 3
+PRE_ROUTING, LOCAL_IN, LOCAL_OUT = 0, 1, 3
+HOOKS = {PRE_ROUTING: "prerouting", LOCAL_IN: "input", LOCAL_OUT: "output"}
 MANGLE = -150  # priority of a hook: before filters
 NETWORK_HEADER, TRANSPORT_HEADER = 1, 2
-SET_MAP, SET_TIMEOUT, SET_DYNAMIC = 0x8, 0x10, 0x20
-ADDRESS = 7  # nft's number for the type ipv4_addr
+SET_INTERVAL, SET_MAP, SET_TIMEOUT, SET_DYNAMIC = 0x4, 0x8, 0x10, 0x20
+ADDRESS, INTEGER = 7, 4  # nft's numbers for the types ipv4_addr and integer
 REGISTER, VERDICT = 1, 0
 EQUAL, UNEQUAL = 0, 1
+ELEMENT_ENDS = 1  # an element that ends the interval which another began
 ACCEPT = 1
 GENMSG = struct.Struct(">BBH")  # family, version, resource
 
@@ -55,8 +58,7 @@ def chain(in_table: str, name: str, kind: str, hook: int) -> Message:
     """A new chain of `kind`, filter or route, that sees all packets at `hook`."""
     body = netlink.text(1, in_table) + netlink.text(3, name) + netlink.text(7, kind)
     body += _nested(4, _u32(1, hook), _u32(2, MANGLE))
-    where = "output" if hook == LOCAL_OUT else "input"
-    command = f"add chain ip {in_table} {name} {{ type {kind} hook {where} priority {MANGLE}; }}"
+    command = f"add chain ip {in_table} {name} {{ type {kind} hook {HOOKS[hook]} priority {MANGLE}; }}"
     return _message(NEWCHAIN, netlink.CREATE, body, command)
 
 
@@ -88,6 +90,33 @@ def element(in_table: str, name: str, key: int, value: int | None) -> Message:
     return _message(NEWSETELEM, netlink.NLM_F_CREATE, body, command)
 
 
+def prefix_map(in_table: str, name: str, number: int) -> Message:
+    """A new map from prefixes of addresses, which do not overlap, to octets; `number`: unlike that of other sets made
+    at once."""
+    body = netlink.text(1, in_table) + netlink.text(2, name) + _u32(3, SET_MAP | SET_INTERVAL)
+    body += _u32(4, ADDRESS) + _u32(5, 4) + _u32(6, INTEGER) + _u32(7, 1) + _u32(10, number)
+    words = "type ipv4_addr : integer; flags interval;"
+    return _message(NEWSET, netlink.CREATE, body, f"add map ip {in_table} {name} {{ {words} }}")
+
+
+def prefixes(in_table: str, name: str, octets: Mapping[Prefix, int]) -> list[Message]:
+    """The changes after which the map has these octets and no others."""
+    of = netlink.text(1, in_table) + netlink.text(2, name)
+    changes = [_message(DELSETELEM, 0, of, f"flush map ip {in_table} {name}")]
+    for prefix, octet in sorted(octets.items()):
+        first, after = (netlink.attribute(1, struct.pack(">I", key)) for key in (prefix.network, _after(prefix)))
+        begin = _nested(1, _nested(1, first), _nested(2, netlink.attribute(1, bytes([octet]))))
+        end = _nested(1, _nested(1, after), _u32(3, ELEMENT_ENDS))
+        command = f"add element ip {in_table} {name} {{ {prefix} : {octet} }}"
+        changes.append(_message(NEWSETELEM, netlink.NLM_F_CREATE, of + _nested(3, begin, end), command))
+    return changes
+
+
+def _after(prefix: Prefix) -> int:
+    """The address after the last of `prefix`."""
+    return prefix.network + (1 << 32 - prefix.length)
+
+
 def rule(in_table: str, in_chain: str, expressions: Sequence[bytes], command: str) -> Message:
     """A rule at the end of a chain; `command` says what it does."""
     body = netlink.text(1, in_table) + netlink.text(2, in_chain) + _nested(4, *expressions)
@@ -114,6 +143,11 @@ def store(base: int, offset: int, size: int, checksum: int, *, pseudo_header: bo
 def output_device() -> bytes:
     """The index of the device that the packet leaves by, into the register."""
     return _expression("meta", _u32(2, 5), _u32(1, REGISTER))
+
+
+def input_device() -> bytes:
+    """The index of the device that the packet came in by, into the register."""
+    return _expression("meta", _u32(2, 4), _u32(1, REGISTER))
 
 
 def compare(how: int, data: bytes) -> bytes:

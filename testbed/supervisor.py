@@ -279,10 +279,11 @@ def rehearse(directory: Path, daemons: site.Daemons) -> None:
 
     Python rewrites what runs often into forms that write less: no counts of references to names, no entries in caches.
     What has been rewritten here the children share; it saves each a quarter of its own memory.  Where there is traffic
-    to lose, because daemons before these have left routes, and where a daemon steers, nothing is rehearsed.
+    to lose, because daemons before these have left routes, and where a daemon does more than set routes, nothing is
+    rehearsed.
     """
     first = next(iter(daemons.views.values()))
-    if SCHEMES[first.scheme].steers:
+    if SCHEMES[first.scheme].steers or SCHEMES[first.scheme].readdresses:
         return
     (directory / "log").mkdir(parents=True)
     nodes = [first.node, *(first.ports[0][1][:2] if first.ports else ())]

@@ -156,3 +156,25 @@ def onward(
         if near < 0:
             return DROP
         packet[PROXY] = peer(rule, t, first + near, link)
+
+
+def route(rule: int, t: Sequence[int], dfr: Dfr, down: Sequence[int], src: int, dst: int) -> tuple[list[int], bool]:
+    """The servers that a packet visits, `src` first, and whether it arrives.
+
+    down: 1 for each dead channel of the whole network; each server is told those of its own X(b).
+    Where any proxy link may be taken, the one drawn at a server is always the same.
+    """
+    size, ports = t[dfr.b], len(t) + 1
+    packet = [0] * FIELDS
+    distance, parent, queue = [0] * size, [0] * size, [0] * size
+    start(dfr, packet)
+    path = [src]
+    while path[-1] != dst:
+        cur = path[-1]
+        first = cur - cur % size
+        known = down[first * ports : (first + size) * ports]
+        to = next_hop(rule, t, dfr, known, cur, dst, packet, cur, distance, parent, queue)
+        if to == DROP:
+            return path, False
+        path.append(to)
+    return path, True

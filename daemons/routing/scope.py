@@ -7,8 +7,12 @@ Servers are numbered within the X(b), channels as in daemons/routing/tables.py f
 from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
+from typing import TYPE_CHECKING
 
-from topologies.ccrdn import peer
+from topologies.ccrdn import Ccrdn, common_level, peer
+
+if TYPE_CHECKING:
+    from topologies.graph import Topology
 
 UNREACHED = -1
 
@@ -66,3 +70,16 @@ def first_hop(parent: Sequence[int], src: int, dst: int) -> int:
     while dst != src and parent[dst] != src:
         dst = parent[dst]
     return dst
+
+
+def dead_channels(topology: Topology, network: Ccrdn) -> bytes:
+    """1 for each channel of the whole network whose link has failed in `topology`, which is that network."""
+    ports = network.k + 2
+    down = bytearray(topology.servers * ports)
+    for a, _, b, _ in topology.links[topology.failed].tolist():
+        if topology.is_crossbar(b):
+            down[a * ports] = down[(a + 1) * ports - 1] = 1
+        else:
+            level = common_level(network.t, a, b)
+            down[a * ports + level] = down[b * ports + level] = 1
+    return bytes(down)

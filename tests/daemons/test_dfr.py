@@ -10,53 +10,27 @@ import pytest
 from daemons.fabric import Fabric, Wire
 from daemons.protocol import NOTHING, Readdress, SetRoute
 from daemons.routing import dfr
-from daemons.routing.dfr import DROP, Dfr
+from daemons.routing.dfr import Dfr
+from daemons.routing.scope import dead_channels
 from daemons.schemes import protocol, views
 from topologies import build
+from topologies.failures import fail_links
 
 CASES = [("dcell:n=4,k=1", 1), ("dcell:n=4,k=1", 0), ("beta-dcell:n=4,k=1", 0), ("ficonn:n=4,k=2", 1)]
 
 
-def channels_down(topology, links):
-    """Both channels of each of `links`, as daemons/routing/scope.py numbers them."""
-    network = topology.naming.network
-    ports = network.k + 2
-    down = bytearray(topology.servers * ports)
-    for link in links:
-        a, _, b, _ = topology.links[link].tolist()
-        if topology.is_crossbar(b):
-            down[a * ports] = down[(a + 1) * ports - 1] = 1
-        else:
-            (level,) = [level for level in network.levels(a) if network.peer(a, level) == b]
-            down[a * ports + level] = down[b * ports + level] = 1
-    return down
-
-
-def computed(topology, settings, down, src, dst):
-    """The servers that a packet visits, every server deciding for itself, and whether it arrives."""
-    network = topology.naming.network
-    packet, size, ports = [0] * dfr.FIELDS, network.t[settings.b], network.k + 2
-    room = [0] * size, [0] * size, [0] * size
-    dfr.start(settings, packet)
-    path = [src]
-    while path[-1] != dst:
-        first = path[-1] - path[-1] % size
-        known = down[first * ports : (first + size) * ports]
-        to = dfr.next_hop(network.rule, network.t, settings, known, path[-1], dst, packet, path[-1], *room)
-        if to == DROP:
-            return tuple(path), False
-        path.append(to)
-    return tuple(path), True
-
-
-def differences(fabric, settings, down, servers):
+def differences(fabric, settings, links, servers):
+    """What does not go as computed with `links` dead."""
     topology = fabric.topology
+    network = topology.naming.network
+    down = dead_channels(fail_links(topology, list(links)), network)
     found = []
     for src in servers:
         for dst in servers:
             if src != dst:
-                walk, (path, arrives) = fabric.walk(src, dst), computed(topology, settings, down, src, dst)
-                if walk.path != path or bool(walk.lost) == arrives:
+                walk = fabric.walk(src, dst)
+                path, arrives = dfr.route(network.rule, network.t, settings, down, src, dst)
+                if walk.path != tuple(path) or bool(walk.lost) == arrives:
                     found.append((walk, path))
     return found
 
@@ -68,17 +42,17 @@ def test_every_packet_goes_where_dfr_sends_it_also_with_a_tenth_of_the_links_dea
     fabric = Fabric(topology, f"dfr:b={b},nearest={nearest}")
     fabric.run_until_converged()
     servers = range(topology.servers)
-    assert not differences(fabric, settings, channels_down(topology, []), servers)
+    assert not differences(fabric, settings, [], servers)
     dead = random.Random(b).sample(range(len(topology.links)), len(topology.links) // 10)
     for link in dead:
         fabric.fail(link, silent=link % 2 == 0)
     fabric.run_until_quiet()
-    assert not differences(fabric, settings, channels_down(topology, dead), servers)
+    assert not differences(fabric, settings, dead, servers)
     assert any(fabric.status(server)["rerouted"] for server in servers) or b == topology.naming.network.k
     for link in dead:
         fabric.restore(link)
     fabric.run_until_converged(within_s=0.5)
-    assert not differences(fabric, settings, channels_down(topology, []), servers)
+    assert not differences(fabric, settings, [], servers)
 
 
 def test_a_server_knows_of_its_own_sub_network_and_no_more():
@@ -111,7 +85,7 @@ def test_after_random_failures_and_lost_messages_packets_go_where_dfr_sends_them
     # A hello may be lost three times in a row: look until a moment without that.
     for _ in range(20):
         fabric.run_for(0.3)
-        if not (wrong := differences(fabric, settings, channels_down(topology, dead), range(0, 48, 3))):
+        if not (wrong := differences(fabric, settings, dead, range(0, 48, 3))):
             break
     assert not wrong
 

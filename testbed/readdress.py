@@ -1,0 +1,138 @@
+"""Packets whose addresses say what they carry (daemons/routing/header.py), on the kernel.
+
+Servers forward such addresses by their routes like any others.  Rules of nf_tables do the rest, on two occasions before
+a route is looked up and on one after:
+
+    output       10.x.y.z becomes 64.x.y.z; then what the map `octets` has for its prefix, if anything
+    prerouting   the first octet becomes what the map has for the prefix; then once more
+    input        whatever bears an address of this server was for 10.x.y.z, and errors are about packets for 10.x.y.z
+
+The map is changed in one transaction: no packet sees half of it.
+
+Why so: as steer.py measured, an address costs a packet no byte and a server in between no more than its route, and ping
+and traceroute show every hop; and a packet that is rerouted need leave the kernel neither for the daemon nor for a
+program of ours.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from daemons.protocol import Readdress
+from daemons.routing import header
+from testbed import netlink, nft
+from testbed.icmp import UNREACHABLE
+from testbed.netlink import Message
+from testbed.steer import (
+    ICMP_CHECKSUM,
+    ICMP_QUOTED_DESTINATION,
+    ICMP_TYPE,
+    IP_CHECKSUM,
+    IP_DESTINATION,
+    IP_PROTOCOL,
+    LOOPBACK,
+    local_route,
+)
+from topologies.address import SERVER_BLOCK, Prefix, dotted
+
+TABLE, OCTETS = "weft", "octets"
+FIRST_TWO_BITS = 0xC0000000
+SYSCTLS = Path("/proc/sys/net/ipv4")
+
+
+def rules(address: int, direct: int) -> list[Message]:
+    """The changes that make a server with this address send, pass on and take such packets, none of them changed on
+    their way yet; `direct`: the first octet of those that it sends."""
+    destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
+    readdress = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
+    first_octet = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 1, IP_CHECKSUM, pseudo_header=True)
+    loopback = nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK))
+    others = [destination, nft.mask(0xFF000000, 0), nft.compare(nft.UNEQUAL, struct.pack(">I", SERVER_BLOCK))]
+    change = ([destination, nft.look_up(OCTETS), first_octet], f"@nh,128,8 set ip daddr map @{OCTETS}")
+    out = [
+        ([nft.output_device(), loopback, nft.accept()], "oif lo accept"),
+        ([*others, nft.accept()], "ip daddr != 10.0.0.0/8 accept"),
+        (
+            [destination, nft.mask(header.LABEL, direct << 24), readdress],
+            f"ip daddr set ip daddr & 0.255.255.255 | {direct}.0.0.0",
+        ),
+        change,
+    ]
+    own, name = struct.pack(">I", address), [nft.store(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4, ICMP_CHECKSUM)]
+    quoted = nft.load(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4)
+    error = [
+        nft.load(nft.NETWORK_HEADER, IP_PROTOCOL, 1),
+        nft.compare(nft.EQUAL, bytes([socket.IPPROTO_ICMP])),
+        nft.load(nft.TRANSPORT_HEADER, ICMP_TYPE, 1),
+        nft.mask(0xF7, 0, size=1),  # 3, unreachable, and 11, time exceeded
+        nft.compare(nft.EQUAL, bytes([UNREACHABLE])),
+    ]
+    carried = "64.0.0.0-191.255.255.255"
+    into = [
+        (
+            [*error, quoted, *carrying(), quoted, nft.mask(header.LABEL, SERVER_BLOCK), *name],
+            f"icmp type {{ 3, 11 }} @th,192,32 {carried} @th,192,32 set @th,192,32 & 0xffffff | 0xa000000",
+        ),
+        ([nft.input_device(), loopback, nft.accept()], "iif lo accept"),
+        (
+            [destination, *carrying(), nft.constant(own), readdress],
+            f"ip daddr {carried} ip daddr set {dotted(address)}",
+        ),
+    ]
+    return [
+        *nft.table(TABLE),
+        nft.prefix_map(TABLE, OCTETS, 1),
+        nft.chain(TABLE, "out", "route", nft.LOCAL_OUT),
+        nft.chain(TABLE, "pre", "filter", nft.PRE_ROUTING),
+        nft.chain(TABLE, "in", "filter", nft.LOCAL_IN),
+        *(nft.rule(TABLE, "out", expressions, command) for expressions, command in out),
+        *(nft.rule(TABLE, "pre", expressions, command) for expressions, command in (change, change)),
+        *(nft.rule(TABLE, "in", expressions, command) for expressions, command in into),
+    ]
+
+
+def carrying() -> list[bytes]:
+    """Go on only if the register is an address from 64.0.0.0 to 191.255.255.255."""
+    bits = [struct.pack(">I", taken) for taken in (0, FIRST_TWO_BITS)]
+    return [nft.mask(FIRST_TWO_BITS, 0), *(nft.compare(nft.UNEQUAL, taken) for taken in bits)]
+
+
+class Readdressing:
+    """What packets carry, at one server."""
+
+    def __init__(self, address: int, octets: Sequence[int], ttl: int, routes: netlink.Socket) -> None:
+        """Begin, in the namespace of the calling thread, with no prefix readdressed; `routes` is a socket there.
+
+        octets: all that the addresses of packets may begin with, first that of packets that leave their source.
+        ttl: how many hops packets of our own may make, unless they say otherwise themselves.
+        """
+        self._octets: dict[Prefix, int] = {}
+        routes.request([local_route(header.readdressed(address, octet)) for octet in octets])
+        (SYSCTLS / "ip_default_ttl").write_text(f"{ttl}")
+        # A packet that is rerouted may pass its source again, where Linux takes it for a forged one unless told.
+        (SYSCTLS / "conf/all/accept_local").write_text("1")
+        self._tables = nft.Tables()
+        self._tables.change(rules(address, octets[0]))
+
+    def sockets(self) -> list[socket.socket]:
+        """All that it has open."""
+        return [self._tables.socket]
+
+    def close(self) -> None:
+        """Let go of the socket; packets go on being readdressed as they are."""
+        self._tables.close()
+
+    def set(self, changes: Iterable[Readdress]) -> None:
+        """Make the changes, all at once; NetlinkError if the kernel refuses one, and then none is made."""
+        octets = dict(self._octets)
+        for change in changes:
+            if change.first_octet is None:
+                octets.pop(change.prefix, None)
+            else:
+                octets[change.prefix] = change.first_octet
+        if octets != self._octets:
+            self._tables.change(nft.prefixes(TABLE, OCTETS, octets))
+            self._octets = octets
