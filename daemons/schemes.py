@@ -166,7 +166,7 @@ def protocol(view: View, incarnation: int) -> RoutingProtocol:
 
 def first_octets(network: Ccrdn, options: Mapping[str, int]) -> list[int]:
     """What the addresses of DFR's packets may begin with, first those of packets that leave their source."""
-    return [header.octet(i) for i, _ in enumerate(header.states(network, _settings(network, options)))]
+    return [header.octet(i) for i, _ in enumerate(header.states(network, settings(network, options)))]
 
 
 def _destinations(topology: Topology) -> list[tuple[Prefix, int]]:
@@ -232,7 +232,7 @@ def _bfs(view: View, incarnation: int) -> RoutingProtocol:
     return Bfs(_neighbourhood(view, incarnation), database, view.destinations, view.candidates, hold_s=hold_s)
 
 
-def _settings(network: Ccrdn, options: Mapping[str, int]) -> Dfr:
+def settings(network: Ccrdn, options: Mapping[str, int]) -> Dfr:
     """What DFR's options say; ValueError for a scope that the network does not have."""
     if options["b"] > network.k:
         raise ValueError(f"scheme dfr: b must be at most {network.k}, the levels of the network, got {options['b']}")
@@ -241,8 +241,8 @@ def _settings(network: Ccrdn, options: Mapping[str, int]) -> Dfr:
 
 def _dfr(view: View, incarnation: int) -> RoutingProtocol:
     assert view.network
-    network, settings = view.network, _settings(view.network, view.options)
-    size = network.t[settings.b]
+    network, chosen = view.network, settings(view.network, view.options)
+    size = network.t[chosen.b]
     scope = range(view.node - view.node % size, view.node - view.node % size + size)
     database = Database(
         view.node,
@@ -254,7 +254,7 @@ def _dfr(view: View, incarnation: int) -> RoutingProtocol:
         phase_fraction=view.phase_fraction,
     )
     hold_s = view.options["hold_ms"] / 1000
-    return DfrRouting(_neighbourhood(view, incarnation), database, network, settings=settings, hold_s=hold_s)
+    return DfrRouting(_neighbourhood(view, incarnation), database, network, settings=chosen, hold_s=hold_s)
 
 
 def _pr(method: int) -> Callable[[View, int], RoutingProtocol]:

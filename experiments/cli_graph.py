@@ -25,7 +25,7 @@ def add_commands(commands: Any) -> None:
 
     add = commands.add_parser("route", help="the path of a routing scheme, links failed or not")
     add.add_argument("topology", metavar="TOPOLOGY", help="family:key=value,... such as dcell:n=4,k=1")
-    add.add_argument("--routing", metavar="SCHEME", required=True, help="dr, bfs or ecmp")
+    add.add_argument("--routing", metavar="SCHEME", required=True, help="dr, pr-gpi, dfr:b=0, bfs, ecmp, ...")
     add.add_argument("src", metavar="SRC", help="a server, by name (h3) or label (s1.0.3)")
     add.add_argument("dst", metavar="DST", help="another")
     add.add_argument("--fail", metavar="LINK", action="append", default=[], help="a link that is dead, such as h0-h4")

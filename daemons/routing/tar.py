@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
 
+from daemons.linkstate import mixed
 from daemons.routing.dr import next_hop as dr_next_hop
-from topologies.ccrdn import common_level, far_copy, gateway
+from topologies.ccrdn import common_level, far_copy, gateway, peer
 
 # What a probe carries for each level: the server by which it enters the third copy, or one of these two.
 NOT_BYPASSED = -1
@@ -104,3 +105,43 @@ def is_virtual(came_in: int, goes_out: int) -> bool:
     """Whether a flow that comes in by a server's port `came_in`, -1 at its source, and leaves by port `goes_out` is
     booked on the outgoing level-0 link as well."""
     return came_in == 0 and goes_out != 0
+
+
+def drawn(server: int, flow: int, attempt: int) -> int:
+    """The number that `server` draws for the probe of a flow: any, but the same for everybody who asks.
+
+    flow: up to 32 bits that tell it from others.  attempt: probes of this flow that have failed before, below 2^31.
+    """
+    return mixed(server, flow << 31 | attempt) >> 1
+
+
+def shortcut(path: Sequence[int]) -> list[int]:
+    """`path` less its circles: at a server that it visits more than once it goes on as after the last time."""
+    last = {server: at for at, server in enumerate(path)}
+    found, at = [], 0
+    while at < len(path):
+        found.append(path[at])
+        at = last[path[at]] + 1
+    return found
+
+
+def route(
+    rule: int, t: Sequence[int], down: Sequence[int], src: int, dst: int, *, flow: int = 0, attempt: int = 0
+) -> tuple[list[int], bool]:
+    """The servers that a probe visits where no link is busier than another, `src` first, and whether it arrives.
+
+    down: 1 for each dead channel of the whole network, as in daemons/routing/scope.py.
+    """
+    ports = len(t) + 1
+    marks = [0] * len(t)
+    start(marks)
+    path = [src]
+    while path[-1] != dst:
+        cur = path[-1]
+        links = [level for level in range(1, len(t)) if peer(rule, t, cur, level) >= 0]
+        free_link = int(any(not down[cur * ports + level] for level in links))
+        to = next_hop(rule, t, cur, dst, marks, 1 - down[cur * ports], free_link, drawn(cur, flow, attempt))
+        if to == DROP or (common_level(t, cur, to) == 0 and down[(to + 1) * ports - 1]):
+            return path, False
+        path.append(to)
+    return path, True

@@ -149,6 +149,13 @@ def test_bfs_goes_around_what_stops_dr(weft):
     assert (found["path"][0], found["path"][-1]) == ("h0", "h19")
 
 
+@pytest.mark.parametrize("scheme", ["pr-gpe", "pr-gpi", "pr-gp0", "dfr:b=0"])
+def test_other_schemes_go_around_it_too(weft, scheme):
+    ends = ["dcell:n=4,k=1", "--routing", scheme, "h0", "h19"]
+    assert of(weft("route", *ends, "--json"))["path"] == ["h0", "h3", "h16", "h19"]
+    assert of(weft("route", *ends, "--fail", "h3-h16", "--json"))["path"] == ["h0", "h4", "h7", "h17", "h19"]
+
+
 # -- run and plot
 
 SMALL = ["run", "link_loss", "--set", "topology=dcell:n=3,k=1,ficonn:n=4,k=1", "failed_links=0,3", "--seeds", "2"]
@@ -270,7 +277,9 @@ def test_version(weft):
         ("topo dcell:n=4,k=1 --plot x.gif", "x.gif: a figure is one of .png, .pdf, .svg"),
         ("topo dcell:n=4,k=2 --plot", "argument --plot: expected one argument (see weft topo --help)"),
         ("topo dcell:n=6,k=2 --plot x.png", "dcell:n=6,k=2 has 2107 nodes; a picture shows at most 2000"),
-        ("route dcell:n=4,k=1 --routing dfr h0 h1", "no routing scheme 'dfr'"),
+        ("route dcell:n=4,k=1 --routing drf h0 h1", "no routing scheme 'drf', did you mean d"),
+        ("route dcell:n=4,k=1 --routing dfr:b=2 h0 h1", "scheme dfr: b must be at most 1, the levels of the network"),
+        ("route fattree:k=4 --routing dfr h0 h1", "dfr needs dcell, beta-dcell or ficonn"),
         ("route dcell:n=4,k=1 --routing ecmp h0 h1", "ecmp needs a switch fabric"),
         ("route fattree:k=4 --routing dr h0 h1", "dr needs dcell, beta-dcell or ficonn"),
         ("route dcell:n=4,k=1 --routing dr h0 h20", "no server h20: they are h0 .. h19"),
