@@ -99,8 +99,11 @@ class Supervisor:
         """Start every daemon of the run; ValueError or OSError says what keeps one from starting."""
         nodes = list(self._daemons.sites)
         needed = 100 + DESCRIPTORS_PER_NODE * len(nodes)
-        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(needed, limits[0]), max(needed, limits[1])))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(needed, soft), max(needed, hard)))
+        except ValueError:  # root without CAP_SYS_RESOURCE; what is needed is an upper bound
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         # Everything that is done once is done here, before there are children: a child's own memory is what it writes
         # to, and opening sockets alone writes, object by object, to more than a megabyte of what Python shares.
         count = min(self._processes or len(nodes), len(nodes))
