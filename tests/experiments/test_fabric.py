@@ -43,6 +43,14 @@ def test_the_mean_path_is_that_of_all_pairs(ft: Shape) -> None:
     assert ttc_kernel.mean_links(ft) == pytest.approx(sum(2 * distance(a, b) for a, b in pairs) / len(pairs))
 
 
+def test_what_a_clos_can_carry_is_bounded_by_its_uplinks() -> None:
+    topology = build("clos:n=4,r=2,m=2")
+    across = [(host, (host + 4) % 8) for host in range(8)]
+    assert fabric_gain.ideal_flows(topology, across) == 4
+    assert fabric_gain.ideal_flows(topology, [(0, 1), (1, 0), (2, 4), (4, 2)]) == 4
+    assert fabric_gain.ideal_flows(topology, [(0, 4), (1, 5), (2, 6), (3, 2)]) == 3
+
+
 def test_times_and_slowdowns_are_those_of_the_flows_that_ended() -> None:
     topology = build("clos:n=2,r=2,m=2")
     ended = FlowResult(Flow(0.0, 0, 3, 1448), 1.0, 1.0 + 8 * 4 * 1514 / 1e6, 1448, None, None)
@@ -61,6 +69,7 @@ def test_times_and_slowdowns_are_those_of_the_flows_that_ended() -> None:
         (fabric_gain.EXPERIMENT, {"scheme": "tcc"}, "did you mean ttc"),
         (fabric_gain.EXPERIMENT, {"topology": "dcell:n=4,k=1"}, "must be a fabric of switches"),
         (fabric_gain.EXPERIMENT, {"topology": "star:n=4"}, "must be a fabric of switches"),
+        (fabric_gain.EXPERIMENT, {"traffic": "permutaton"}, "did you mean permutation"),
         (fabric_fct.EXPERIMENT, {"damage": "fialed"}, "did you mean failed"),
         (fabric_fct.EXPERIMENT, {"load_fraction": "1.5"}, "between 0 and 1"),
         (fabric_fct.EXPERIMENT, {"sizes": "web"}, "distribution of flow sizes"),
