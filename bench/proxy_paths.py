@@ -1,0 +1,154 @@
+"""Whether packets take the paths that PR's algorithm computes, with all links alive and with a tenth of them dead.
+
+Run as root: every ordered pair of DCell_{1,4}, beta-DCell_{1,5} and FiConn_{2,4}, and 2,000 pairs of DCell_{2,3}, under
+each pr-* scheme.  Counted is what is true at one moment, the first at which nothing is left to do, or the last one:
+
+    connected   pairs that the algorithm connects over the links that live, by the graph engine
+    answered    of those, the pairs that ping
+    computed    of those, the pairs whose packets, followed hop by hop, take the path by way of the proxy that their
+                source has chosen, and over as many hops as the graph engine says
+
+More questions a second are asked than by default, since all destinations are in use at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.report import Line, show
+from daemons.routing import proxy
+from experiments.connected import both_ways, lengths
+from testbed import control
+from testbed.network import Network
+from testbed.paths import trace
+from testbed.ping import ping
+from topologies import build
+from topologies.ccrdn import CcrdnNaming
+from topologies.failures import fail_links, random_links
+from topologies.graph import Topology
+
+SPECS = {"dcell:n=4,k=1": None, "beta-dcell:n=5,k=1": None, "ficonn:n=4,k=2": None, "dcell:n=3,k=2": 2000}
+SCHEMES = ("pr-gpe", "pr-gpi", "pr-gp0")
+OPTIONS = "probes_per_s={rate},urgent_per_s={rate},idle_s=60"
+QUESTIONS_PER_S = 2000  # of all servers together, which share this machine
+FAILED_FRACTION = 0.1
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Pairs: those asked for, those the algorithm connects both ways, and of those the ones that ping and the ones that
+    take the computed path; a line for each that does not."""
+
+    pairs: int
+    connected: int
+    answered: int
+    computed: int
+    wrong: tuple[str, ...]
+
+    @property
+    def whole(self) -> bool:
+        return self.connected == self.answered == self.computed
+
+
+def scheme_for(name: str, servers: int) -> str:
+    """`name`, with as many questions per server as the machine carries."""
+    return f"{name}:{OPTIONS.format(rate=max(2, QUESTIONS_PER_S // servers))}"
+
+
+def break_links(network: Network, fraction: float, seed: int = 1) -> Topology:
+    """Let that part of the links die; the topology without them."""
+    topology = network.topology
+    links = random_links(topology, fraction=fraction, generator=np.random.default_rng(seed))
+    for link in links.tolist():
+        network.fail(topology.link_name(link))
+    return fail_links(topology, links)
+
+
+def verdict(network: Network, hops: dict[Pair, int], pairs: Sequence[Pair]) -> Verdict:
+    """What is true of `pairs` now; `hops`: of the paths that the algorithm computes for those that it connects."""
+    connected = sorted(both_ways(hops) & set(pairs))
+    lost = {(row.src, row.dst) for row in ping(network, connected, timeout_s=0.5, retries=2).lost}
+    chosen = choices(network, {src for src, _ in connected})
+    topology = network.topology
+    assert isinstance(topology.naming, CcrdnNaming)
+    ccrdn, wrong = topology.naming.network, []
+    for one in trace(network, connected):
+        route = proxy.route(ccrdn.rule, ccrdn.t, one.src, one.dst, chosen.get((one.src, one.dst), -1))
+        if list(one.nodes) != route or len(route) - 1 != hops[one.src, one.dst] or one.reason:
+            taken = " ".join(map(topology.naming.name, one.nodes)) + (f" ({one.reason})" if one.reason else "")
+            meant = f"{hops[one.src, one.dst]} hops, chosen " + " ".join(map(topology.naming.name, route))
+            wrong.append(f"{taken}: computed {meant}")
+    return Verdict(len(pairs), len(connected), len(connected) - len(lost), len(connected) - len(wrong), tuple(wrong))
+
+
+def choices(network: Network, sources: set[int]) -> dict[Pair, int]:
+    """The proxy that each of `sources` has chosen for each of its destinations, -1 for DR."""
+    naming, found = network.topology.naming, {}
+    for src in sources:
+        told = control.status(network.run.directory, naming.name(src))["protocol"]["destinations"]
+        found |= {(src, naming.node(name)): row["proxy"] for name, row in told.items()}
+    return found
+
+
+def settle(network: Network, live: Topology, scheme: str, pairs: Sequence[Pair], within_s: float) -> Verdict:
+    """The first verdict that is whole, or the last one within that time."""
+    hops = lengths(live, scheme, pairs)
+    assert hops is not None
+    end = time.monotonic() + within_s
+    while not (found := verdict(network, hops, pairs)).whole and time.monotonic() < end:
+        time.sleep(0.5)
+    return found
+
+
+def some_pairs(servers: int, most: int | None) -> list[Pair]:
+    """All ordered pairs, or `most` of them at random, each with its reverse."""
+    every = [(src, dst) for src in range(servers) for dst in range(src)]
+    if most is not None:
+        drawn = np.random.default_rng(0).permutation(len(every))[: most // 2]
+        every = [every[i] for i in drawn.tolist()]
+    return [*every, *((dst, src) for src, dst in every)]
+
+
+def check(spec: str, name: str, within_s: float, packed: int | None) -> list[Line]:
+    """The lines of one network and scheme, whole and broken."""
+    topology = build(spec)
+    scheme, pairs = scheme_for(name, topology.servers), some_pairs(topology.servers, SPECS[spec])
+    network = Network.create(topology, None, scheme=scheme, packed=packed)
+    lines = []
+    try:
+        for fraction in (0.0, FAILED_FRACTION):
+            found = settle(network, break_links(network, fraction), scheme, pairs, within_s)
+            for line in found.wrong[:5]:
+                print(f"  {name}: {line}")
+            lines += [
+                Line(f"{name} on {spec}, {100 * fraction:g} % dead: connected of {found.pairs}", found.connected, ""),
+                Line("  answered", found.answered, "", at_least=found.connected),
+                Line("  on the computed path", found.computed, "", at_least=found.connected),
+            ]
+    finally:
+        network.down()
+    return lines
+
+
+def main() -> None:
+    """Print the counts for each network and scheme."""
+    given = argparse.ArgumentParser(description=__doc__)
+    given.add_argument("--network", action="append", choices=SPECS, help="only this one")
+    given.add_argument("--scheme", action="append", choices=SCHEMES, help="only this one")
+    given.add_argument("--within-s", type=float, default=90, help="how long the daemons may take")
+    given.add_argument("--processes", type=int, help="how many share the daemons; each node has its own if not given")
+    asked = given.parse_args()
+    for spec in asked.network or SPECS:
+        for name in asked.scheme or SCHEMES:
+            show(f"{name} on {spec}", check(spec, name, asked.within_s, asked.processes))
+
+
+if __name__ == "__main__":
+    main()

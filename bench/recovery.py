@@ -1,0 +1,131 @@
+"""How long packets are lost when a link dies in silence, detection included.  Run as root, on a quiet machine:
+FiConn_{2,4} and DCell_{2,3}, hellos every 30 ms, three of which may be missing.
+
+For each failure a link between two servers is drawn among those that the watched pairs' packets take, there or back;
+it swallows everything from then on.  A pair's outage is the gap between its pings that were answered, which it makes
+up to an interval longer than it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from bench.report import Line, show
+from testbed.network import Network
+from testbed.outage import OutageProbe
+from testbed.paths import trace
+from testbed.ping import ping
+from testbed.wait import wait_until
+from topologies import build
+from topologies.graph import Topology
+
+SPECS = ("ficonn:n=4,k=2", "dcell:n=3,k=2")
+SCHEME = "pr-gpi"
+PAIRS, INTERVAL_MS = 40, 10.0
+BEFORE_S, AFTER_S, REST_S = 0.3, 0.7, 1.5
+MOST_MS = 150
+
+Pairs = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What a number of failures did: outages of the pairs that found another way, how many found none within AFTER_S,
+    and how late the latest ping was."""
+
+    outages_ms: list[float]
+    lost: int
+    late_ms: float
+
+    @property
+    def p99_ms(self) -> float:
+        return sorted(self.outages_ms)[int(0.99 * (len(self.outages_ms) - 1))]
+
+    def lines(self, who: str, most_ms: float | None = None) -> list[Line]:
+        if not self.outages_ms:
+            return [Line(f"{who}: no pair was cut off and came back", 0, "")]
+        return [
+            Line(f"{who}: outage of a pair, median of {len(self.outages_ms)}",
+                 statistics.median(self.outages_ms), "ms", at_most=most_ms),
+            Line("  99th percentile", self.p99_ms, "ms", at_most=most_ms),
+            Line(f"  pairs without another way for {AFTER_S:g} s", self.lost, ""),
+            Line("  latest ping", self.late_ms, "ms"),
+        ]  # fmt: skip
+
+
+def some_pairs(topology: Topology, count: int) -> Pairs:
+    """Servers drawn at random, the same ones each time."""
+    draw = random.Random(1)
+    return [tuple(draw.sample(range(topology.servers), 2)) for _ in range(count)]  # type: ignore[misc]
+
+
+def links_in_use(network: Network, pairs: Pairs) -> list[str]:
+    """The links between servers that packets of `pairs` take, there or back, by name."""
+    topology, both = network.topology, [*pairs, *((dst, src) for src, dst in pairs)]
+    wired = {frozenset(link) for link in topology.links[:, [0, 2]].tolist()}
+    hops = {frozenset(hop) for one in trace(network, both) for hop in pairwise(one.nodes)}
+    return sorted("-".join(topology.naming.name(node) for node in sorted(hop)) for hop in hops & wired)
+
+
+def recovery(network: Network, pairs: Pairs, failures: int) -> Recovery:
+    """Let so many links die in silence, one after the other, each mended before the next."""
+    found = Recovery([], 0, 0.0)
+    for _, outages, lost, late_ms in one_by_one(network, pairs, failures):
+        found = Recovery([*found.outages_ms, *outages], found.lost + lost, max(found.late_ms, late_ms))
+    return found
+
+
+def one_by_one(network: Network, pairs: Pairs, failures: int) -> Iterator[tuple[str, list[float], int, float]]:
+    """(link, outages in ms, pairs that found no other way, latest ping in ms) of each failure."""
+    draw = random.Random(2)
+    for _ in range(failures):
+        wait_until("every pair to answer", lambda: not ping(network, pairs, timeout_s=0.5).lost, timeout_s=60)
+        time.sleep(REST_S)  # in which sources look at their paths again
+        link = draw.choice(links_in_use(network, pairs))
+        with OutageProbe(network, pairs, interval_ms=INTERVAL_MS) as probe:
+            time.sleep(BEFORE_S)
+            network.fail(link, silent=True)
+            time.sleep(AFTER_S)
+        table = probe.table
+        network.restore(link)
+        gaps = [gap for outage in table.outages for gap in outage.gaps]
+        yield (
+            link,
+            [1000 * gap.length_s(table.end_s) for gap in gaps if gap.end_s is not None],
+            sum(gap.end_s is None for gap in gaps),
+            1000 * table.late_s,
+        )
+
+
+def ours(spec: str, failures: int, *, packed: int | None = None, scheme: str = SCHEME) -> list[Line]:
+    """The lines of our daemons."""
+    topology = build(spec)
+    network = Network.create(topology, None, scheme=scheme, packed=packed)
+    try:
+        pairs = some_pairs(topology, PAIRS)
+        found = recovery(network, pairs, failures)
+        false = sum(row.losses for row in network.rows().values()) - 2 * failures
+    finally:
+        network.down()
+    return [*found.lines(f"{scheme} on {spec}", MOST_MS), Line("  neighbours lost beyond those that died", false, "")]
+
+
+def main() -> None:
+    """Print median and 99th percentile for each network."""
+    given = argparse.ArgumentParser(description=__doc__)
+    given.add_argument("--failures", type=int, default=25, help="links that die, one after the other")
+    given.add_argument("--network", action="append", choices=SPECS, help="only this one")
+    given.add_argument("--processes", type=int, help="how many share the daemons; each node has its own if not given")
+    asked = given.parse_args()
+    for spec in asked.network or SPECS:
+        show(f"{asked.failures} silent failures", ours(spec, asked.failures, packed=asked.processes))
+
+
+if __name__ == "__main__":
+    main()
