@@ -10,14 +10,13 @@ the experiment `connectivity`.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from experiments import figures, style
-from experiments.connected import Pair, both_ways, lengths, routings
+from experiments.connected import both_ways, lengths, routings
 from experiments.spec import Experiment, Result, Run, Table
 from topologies import build
 from topologies.failures import draw, fail_links, fail_nodes, fail_racks, racks, random_links
@@ -48,6 +47,7 @@ def faults(run: Run) -> Topology:
 
 def measure(run: Run) -> Result:
     """The fraction of pairs that ping, that the graph engine connects, and that are connected at all."""
+    from experiments import reach
     from testbed.fidelity import Fidelity
     from testbed.net import Net
 
@@ -60,7 +60,10 @@ def measure(run: Run) -> Result:
     packed = run.integer("processes") or None
     with Net(build(run.text("topology")), routing=routing, packed=packed) as net, Fidelity(net) as fidelity:
         fail(net, broken)
-        reached, settled_s = ping_until(net, pairs, joined if expected is None else expected)
+        began_s = time.monotonic()
+        expects = joined if expected is None else expected
+        reached = reach.wait_for_pings(net, pairs, expects, timeout_s=PATIENCE_S)
+        settled_s = time.monotonic() - began_s
     report = fidelity.report
     return Result(
         figures={
@@ -86,25 +89,6 @@ def fail(net: Net, broken: Topology) -> None:
         net.fail(broken.link_name(link))
 
 
-def ping_until(net: Net, pairs: list[Pair], expected: set[Pair]) -> tuple[set[Pair], float]:
-    """Ping `pairs` again and again until exactly the `expected` ones answer, or patience ends: who answered last, and
-    how many seconds it took."""
-    from testbed.ping import ping
-    from testbed.wait import wait_until
-
-    began_s = time.monotonic()
-    seen: list[set[Pair]] = []
-
-    def as_expected() -> bool:
-        table = ping(net, pairs, timeout_s=0.5, retries=1)
-        seen.append({(one.src, one.dst) for one in table.pings if one.received})
-        return seen[-1] == expected
-
-    with suppress(TimeoutError):
-        wait_until("the pairs that the graph connects", as_expected, timeout_s=PATIENCE_S)
-    return seen[-1], time.monotonic() - began_s
-
-
 def check(run: Run) -> None:
     """ValueError unless the scheme of `run` goes with its network, and what fails is a part of it."""
     from daemons import schemes
@@ -124,7 +108,7 @@ def plot(table: Table, figure: Figure) -> None:
     """For each network and scheme: a mark for the pairs that ping in each run, a bar for the mean that the graph says,
     and a line for what is connected at all."""
     networks = list(dict.fromkeys(str(row["topology"]) for row in table))
-    looks = style.lines(str(row["routing"]) for row in table)
+    looks = style.lines(style.in_order(str(row["routing"]) for row in table))
     figure.set_size_inches(max(6.4, 2.2 + 2.2 * len(networks)), 4.2)
     axes, width = figure.add_subplot(), 0.8 / len(looks)
     for x, network in enumerate(networks):
@@ -138,7 +122,7 @@ def plot(table: Table, figure: Figure) -> None:
             told = [row["graph_fraction"] for row in rows if row["graph_fraction"] is not None]
             if told:
                 axes.bar(at, mean(told), 0.85 * width, color=look.colour, alpha=0.35)
-            spread = [at + shift * width for shift in np.linspace(-0.2, 0.2, max(2, len(rows)))[: len(rows)]]
+            spread = [at + 0.4 * width * ((i + 0.5) / len(rows) - 0.5) for i in range(len(rows))]
             hollow = [figures.failed_fidelity(row) for row in rows]
             figures.marks(axes, spread, [row["pinged_fraction"] for row in rows], look._replace(size=4), hollow)
             if x == 0:
@@ -149,7 +133,7 @@ def plot(table: Table, figure: Figure) -> None:
     axes.set(
         ylim=(max(0.0, np.floor(20 * lowest - 1) / 20), 1.01),
         ylabel="pairs that ping (fraction)",
-        title=f"Connectivity, {', '.join(fractions)} failed: marks are pings of every pair, one for each run",
+        title=f"{', '.join(fractions)} failed: a mark for the pings of all pairs in each run",
     )
     axes.set_xticks(range(len(networks)), networks)
     axes.grid(axis="x", visible=False)

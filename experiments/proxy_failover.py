@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 INTERVAL_MS = 10.0
 MOST_TRACED = 1000  # unordered pairs, drawn at random, among which are those that are watched
 STEADY_S = 1.0  # of TCP before the failure, and after it has been mended
+NONE_MS = 4.0  # where the figure shows that no ping was lost
+TICKS = {NONE_MS: "none", 10: "10", 30: "30", 100: "100", 300: "300", 1000: "1000", 3000: "3000"}
 HEAL_S = 1.5  # of pings after the failure has been mended: longer than PR takes to look at a path again
 
 
@@ -207,7 +209,7 @@ def check(run: Run) -> None:
 def plot(table: Table, figure: Figure) -> None:
     """Outages of all pairs, TCP's goodput through the failure, and the paths after it: a place for each kind."""
     kinds = [kind for kind in KINDS if any(row["failure"] == kind for row in table)]
-    looks = style.lines(str(row["routing"]) for row in table)
+    looks = style.lines(style.in_order(str(row["routing"]) for row in table))
     figure.set_size_inches(9.0, 8.5)
     above, middle, below = figure.subplots(3, 1, height_ratios=[2, 1, 1], sharex=True)
     width = 0.8 / len(looks)
@@ -217,15 +219,20 @@ def plot(table: Table, figure: Figure) -> None:
             at = x + (place - (len(looks) - 1) / 2) * width
             scatter(above, at, width, rows, look)
             bar(middle, at, width, [through(row) for row in rows], look)
-            bar(below, at, width, [row["path_stretch"] for row in rows], look)
+            stretched = [row for row in rows if row["path_stretch"] is not None]
+            hollow = [figures.failed_fidelity(row) for row in stretched]
+            figures.marks(
+                below, [at] * len(stretched), [float(str(r["path_stretch"])) for r in stretched], look, hollow
+            )
         above.plot([], [], look.marker, color=look.colour, label=look.label)
     above.plot([], [], "_", color=style.INK, markersize=12, label="median")
     above.plot([], [], "x", color="#777777", label="cut off until mended")
     above.set(yscale="log", ylabel="outage of a pair (ms)", title="Pairs whose packets went through what died")
-    above.yaxis.set_major_formatter("{x:g}")
+    above.set_yticks(list(TICKS), list(TICKS.values()), minor=False)
+    above.minorticks_off()
     above.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.06))
     middle.set(ylabel="TCP meanwhile\n(fraction of before)", ylim=(0, None))
-    below.set(ylabel="path after / before\n(hops, recovered pairs)", ylim=(0, None))
+    below.set(ylabel="path after / before\n(hops, recovered pairs)")
     below.axhline(1, color="#888888", linewidth=0.8)
     below.set_xticks(range(len(kinds)), kinds)
     for axes in (above, middle, below):
@@ -239,7 +246,7 @@ def scatter(axes: Axes, at: float, width: float, rows: Sequence[Any], look: styl
     for row in rows:
         shifts = cycle(np.linspace(-0.35, 0.35, 7) * width)
         for outage_ms, well in zip(row["outages_ms"], row["recovered"], strict=True):
-            x, y = at + next(shifts), max(outage_ms, 1.0)
+            x, y = at + next(shifts), max(outage_ms, NONE_MS)
             if well:
                 small = look._replace(size=3)
                 figures.marks(axes, [x], [y], small, [figures.failed_fidelity(row)])
@@ -247,7 +254,7 @@ def scatter(axes: Axes, at: float, width: float, rows: Sequence[Any], look: styl
                 axes.plot([x], [y], "x", color=look.colour, markersize=3)
     if rows:
         middle = median(one for row in rows for one in row["outages_ms"])
-        axes.plot([at - 0.45 * width, at + 0.45 * width], [max(middle, 1.0)] * 2, color=style.INK, linewidth=1.4)
+        axes.plot([at - 0.45 * width, at + 0.45 * width], [max(middle, NONE_MS)] * 2, color=style.INK, linewidth=1.4)
 
 
 def through(row: Any) -> float | None:

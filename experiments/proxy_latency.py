@@ -201,7 +201,7 @@ def check(run: Run) -> None:
 def plot(table: Table, figure: Figure) -> None:
     """Latency by hops for each network, with the fitted line and the model; and the parts of the model."""
     networks = list(dict.fromkeys(str(row["topology"]) for row in table))
-    looks = style.lines(str(row["routing"]) for row in table)
+    looks = style.lines(style.in_order(str(row["routing"]) for row in table))
     figure.set_size_inches(4.6 * (len(networks) + 1), 4.4)
     *panels, bars = figure.subplots(1, len(networks) + 1)
     for axes, network in zip(panels, networks, strict=True):

@@ -187,7 +187,7 @@ def plot(table: Table, figure: Figure) -> None:
     """Aggregate goodput of each scheme, for each network and kind of traffic, beside what is predicted."""
     networks = list(dict.fromkeys(str(row["topology"]) for row in table))
     kinds = list(dict.fromkeys(str(row["traffic"]) for row in table))
-    looks = style.lines(str(row["routing"]) for row in table)
+    looks = style.lines(style.in_order(str(row["routing"]) for row in table))
     figure.set_size_inches(4.0 * len(kinds), 3.2 * len(networks) + 0.8)
     grid = figure.subplots(len(networks), len(kinds), squeeze=False)
     for row_of, network in zip(grid, networks, strict=True):

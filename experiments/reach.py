@@ -55,6 +55,22 @@ def wait_for_paths(net: Measured, pairs: Sequence[tuple[int, int]], hops: Mappin
     return False
 
 
+def wait_for_pings(
+    net: Measured, pairs: Sequence[tuple[int, int]], expected: Pairs, *, timeout_s: float = NOTICE_S
+) -> Pairs:
+    """Ping `pairs` again and again until exactly the `expected` ones answer, or the time is over: who answered last."""
+    seen: list[Pairs] = []
+
+    def as_expected() -> bool:
+        table = ping(net, pairs, timeout_s=TIMEOUT_S, retries=1)
+        seen.append({(one.src, one.dst) for one in table.pings if one.received})
+        return seen[-1] == expected
+
+    with suppress(TimeoutError):
+        wait_until("the expected pairs ping", as_expected, timeout_s=timeout_s)
+    return seen[-1]
+
+
 def pinged(net: Measured) -> PingTable:
     """A ping of every ordered pair of servers."""
     return ping(net, all_pairs(net), timeout_s=TIMEOUT_S, retries=RETRIES)

@@ -115,6 +115,12 @@ def lines(specs: Iterable[str]) -> dict[str, tuple[Look, str]]:
     return found
 
 
+def in_order(specs: Iterable[str]) -> list[str]:
+    """Each of `specs` once, in the order of the table of schemes, however the sweep came."""
+    places = list(SCHEMES)
+    return sorted(dict.fromkeys(specs), key=lambda spec: (places.index(parse(spec)[0]), spec))
+
+
 def axis(key: str, label: str = "") -> str:
     """The label of an axis that shows `key`: its unit is the end of its name, or what it counts."""
     for suffix, unit in UNITS.items():

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.outlive import prefix, survivors
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -48,6 +50,12 @@ def test_first_light(tmp_path):
     assert row["silent_exact"]
     assert row["announced_lost_pairs"] == row["announced_predicted_pairs"] > 0
     assert row["silent_lost_pairs"] == row["silent_predicted_pairs"] > 0
+    for survivor in survivors():
+        for how in ("announced", "silent"):
+            saved = row[f"{prefix(survivor, how)}_saved_pairs"]
+            assert saved == row[f"{prefix(survivor, how)}_saved_predicted_pairs"]
+            assert 0 < saved <= row[f"{how}_lost_pairs"]
+            assert row[f"{prefix(survivor, how)}_tcp_after_bps"] > 0
     (about,) = (tmp_path / "results" / "first_light").glob("*.json")
     about = json.loads(about.read_text())
     assert about["fidelity"] == about["fidelity_report"]["verdict"] == row["fidelity"]
