@@ -90,7 +90,8 @@ def verdict(network: Network, hops: dict[Pair, int], pairs: Sequence[Pair]) -> V
 
 def choices(network: Network, sources: set[int]) -> dict[Pair, int]:
     """The proxy that each of `sources` has chosen for each of its destinations, -1 for DR."""
-    naming, found = network.topology.naming, {}
+    naming = network.topology.naming
+    found: dict[Pair, int] = {}
     for src in sources:
         told = control.status(network.run.directory, naming.name(src))["protocol"]["destinations"]
         found |= {(src, naming.node(name)): row["proxy"] for name, row in told.items()}

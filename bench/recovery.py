@@ -37,26 +37,27 @@ Pairs = Sequence[tuple[int, int]]
 @dataclass(frozen=True)
 class Recovery:
     """What a number of failures did: outages of the pairs that found another way, how many found none within AFTER_S,
-    and how late the latest ping was."""
+    and how late the latest ping was.  No outage, and the median is 0."""
 
     outages_ms: list[float]
     lost: int
     late_ms: float
 
     @property
+    def median_ms(self) -> float:
+        return statistics.median(self.outages_ms) if self.outages_ms else 0.0
+
+    @property
     def p99_ms(self) -> float:
-        return sorted(self.outages_ms)[int(0.99 * (len(self.outages_ms) - 1))]
+        return sorted(self.outages_ms)[int(0.99 * (len(self.outages_ms) - 1))] if self.outages_ms else 0.0
 
     def lines(self, who: str, most_ms: float | None = None) -> list[Line]:
-        if not self.outages_ms:
-            return [Line(f"{who}: no pair was cut off and came back", 0, "")]
         return [
-            Line(f"{who}: outage of a pair, median of {len(self.outages_ms)}",
-                 statistics.median(self.outages_ms), "ms", at_most=most_ms),
+            Line(f"{who}: outage of a pair, median of {len(self.outages_ms)}", self.median_ms, "ms", at_most=most_ms),
             Line("  99th percentile", self.p99_ms, "ms", at_most=most_ms),
             Line(f"  pairs without another way for {AFTER_S:g} s", self.lost, ""),
             Line("  latest ping", self.late_ms, "ms"),
-        ]  # fmt: skip
+        ]
 
 
 def some_pairs(topology: Topology, count: int) -> Pairs:

@@ -16,7 +16,7 @@ each of them bear the address of the best one:
 
 What it costs is bounded, whatever happens: in the long run a server asks `probes_per_s` + `urgent_per_s` questions a
 second, and wakes others `wakes_per_s` times for all questions and bad news that it passes on (asking.py, probe.py).
-After a rest it may do at once what it may do in BURST_S.
+After a rest it may do at once what it may do in a second, what is urgent in BURST_S.
 
 The server's own routes to 10.x.y.z, which its packets follow until they are given the address on the wire, must let
 them leave even where DR has no way: what DR's hop cannot take, any other that lives does.
@@ -114,7 +114,7 @@ class Pr:
         self._paths: dict[int, Paths] = {}  # by the destination's number, those first that were asked longest ago
         self._asking = Asking(
             urgent=Lane(Budget(urgent_per_s, urgent_per_s * BURST_S), probe_ms / 1000),
-            routine=Lane(Budget(probes_per_s, probes_per_s * BURST_S), SLOW_INTERVALS * hello_ms / 1000),
+            routine=Lane(Budget(probes_per_s, probes_per_s), SLOW_INTERVALS * hello_ms / 1000),
         )
         self._forget_s = inf  # when to look for destinations that are not in use
         self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
