@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 EMPTY_BYTES, FULL_BYTES = 4, 1472  # of ICMP payload
 MOST_TRACED = 500  # unordered pairs
-INTERVAL_MS = 2.0
+INTERVAL_MS = 1.0
 TIMED = 300  # flows whose search is timed
 PAPER_US = {"stack_us": 10.0, "propagation_us": 22.0, "data_us": 38.0}  # section 7.4
 PARTS = {"stack_us": "stack", "propagation_us": "propagation", "data_us": "data", "routing_us": "routing"}
@@ -72,15 +72,13 @@ def pings(net: Net, run: Run) -> dict[str, Value]:
     pairs = some_pairs(topology.servers, MOST_TRACED, generator)
     settled = reach.wait_for_paths(net, pairs, lengths(topology, routing, pairs))
     hops = {(one.src, one.dst): len(one.nodes) - 1 for one in trace(net, pairs) if not one.reason}
-    chosen = by_hops(hops, run.integer("pairs"))
-    count = run.integer("pings")
-    empty, full = (round_trips(net, chosen, count, size) for size in (EMPTY_BYTES, FULL_BYTES))
+    seen = round_trips(net, by_hops(hops, run.integer("pairs")), run.integer("pings"))
     shares = Counter(hops.values())
     mean_hops = sum(length * pairs_of for length, pairs_of in shares.items()) / len(hops)
-    one_way_us = {length: median(full[length]) / 2 for length in full}
+    one_way_us = {length: median(rtts) / 2 for length, rtts in seen.full.items()}
     measured_us = sum(one_way_us[length] * pairs_of for length, pairs_of in shares.items()) / len(hops)
-    parts = components(net, run, routing_us(topology, routing, pairs) / mean_hops)
-    base_us, slope_us, fitted = line([(length, rtt / 2) for length, rtts in full.items() for rtt in rtts])
+    parts = components(seen, routing_us(topology, routing, pairs) / mean_hops)
+    base_us, slope_us, fitted = line([(length, rtt / 2) for length, rtts in seen.full.items() for rtt in rtts])
     hop_us = sum(parts.values())
     return {
         "settled": settled,
@@ -93,10 +91,8 @@ def pings(net: Net, run: Run) -> dict[str, Value]:
         "fitted_hop_us": slope_us,
         "fitted_r2": fitted,
         **{f"paper_{key}": value for key, value in PAPER_US.items()},
-        "hops": [length for length, rtts in full.items() for _ in rtts],
-        "rtts_us": [round(rtt, 1) for rtts in full.values() for rtt in rtts],
-        "empty_hops": [length for length, rtts in empty.items() for _ in rtts],
-        "empty_rtts_us": [round(rtt, 1) for rtts in empty.values() for rtt in rtts],
+        "hops": [length for length, rtts in seen.full.items() for _ in rtts],
+        "rtts_us": [round(rtt, 1) for rtts in seen.full.values() for rtt in rtts],
     }
 
 
@@ -109,30 +105,45 @@ def by_hops(hops: dict[Pair, int], most: int) -> dict[int, list[Pair]]:
     return found
 
 
-def round_trips(net: Net, chosen: dict[int, list[Pair]], count: int, size_bytes: int) -> dict[int, list[float]]:
-    """Round-trip times in us by hops, one pair after the other; those of the first packet of a pair left out."""
-    from testbed.ping import ping
+class Seen(NamedTuple):
+    """Round-trip times in us.
 
-    found: dict[int, list[float]] = {}
-    for length, pairs in chosen.items():
-        tables = [
-            ping(net, [pair], count=count + 1, interval_ms=INTERVAL_MS, size_bytes=size_bytes).pings[0]
-            for pair in pairs
-        ]
-        found[length] = [rtt for one in tables for rtt in one.rtts_us[1:]]
-    return {length: rtts for length, rtts in found.items() if rtts}
+    full: of full frames, by hops.  itself: of empty ones to oneself.  near_empty, near_full: to another server of the
+    same switch.
+    """
+
+    full: dict[int, list[float]]
+    itself: list[float]
+    near_empty: list[float]
+    near_full: list[float]
 
 
-def components(net: Net, run: Run, routing_us: float) -> dict[str, float]:
+def round_trips(net: Net, chosen: dict[int, list[Pair]], count: int) -> Seen:
+    """Everything in turn, round by round, so that what disturbs the machine for a while disturbs all alike."""
+    from testbed.ping import PingTable, ping, ping_itself
+
+    def later(table: PingTable) -> list[float]:
+        return list(table.pings[0].rtts_us[1:])  # the first packet finds nothing in any cache
+
+    seen = Seen({length: [] for length in chosen}, [], [], [])
+    for turn in range(max(map(len, chosen.values()))):
+        src = turn % net.topology.servers
+        mate = net.topology.neighbours(src)[0][0]  # port 0 leads to the switch
+        for into, bytes_ in ((seen.near_empty, EMPTY_BYTES), (seen.near_full, FULL_BYTES)):
+            into += later(ping(net, [(src, mate)], count=count + 1, interval_ms=INTERVAL_MS, size_bytes=bytes_))
+        seen.itself.extend(
+            later(ping_itself(net, src, count=count + 1, interval_ms=INTERVAL_MS, size_bytes=EMPTY_BYTES))
+        )
+        for length, pairs in chosen.items():
+            pair = pairs[turn % len(pairs)]
+            table = ping(net, [pair], count=count + 1, interval_ms=INTERVAL_MS, size_bytes=FULL_BYTES)
+            seen.full[length] += later(table)
+    return seen
+
+
+def components(seen: Seen, routing_us: float) -> dict[str, float]:
     """The parts of a hop's latency, as CCRDN 7.4 derives them from medians of pings."""
-    from testbed.ping import ping, ping_itself
-
-    count = max(50, run.integer("pings"))
-    stack = ping_itself(net, 0, count=count, interval_ms=INTERVAL_MS, size_bytes=EMPTY_BYTES)
-    near = [
-        ping(net, [(0, 1)], count=count, interval_ms=INTERVAL_MS, size_bytes=size) for size in (EMPTY_BYTES, FULL_BYTES)
-    ]
-    stack_us, empty_us, full_us = (median(table.pings[0].rtts_us) for table in (stack, *near))
+    stack_us, empty_us, full_us = map(median, (seen.itself, seen.near_empty, seen.near_full))
     propagation_us = empty_us / 2 - stack_us
     return {
         "stack_us": stack_us,
@@ -213,6 +224,7 @@ def plot(table: Table, figure: Figure) -> None:
         longest = max(max(row["hops"]) for row in here)
         hop_us = median(row["hop_us"] - row["routing_us"] for row in here)
         axes.plot([0, longest], [0, longest * hop_us], ":", color="#777777", label="model without routing")
+        axes.set_xticks(range(longest + 1))
         top = max(float(np.percentile(row["rtts_us"], 98)) / 2 for row in here)
         axes.set(xlabel="hops", ylabel="half a round trip of a full frame (µs)", ylim=(0, 1.3 * top), title=network)
     panels[0].legend(title="mark: median, bar: 10 to 90 %, line: fit", title_fontsize=7.5, fontsize=7.5)
@@ -267,8 +279,8 @@ EXPERIMENT = Experiment(
     sweep={
         "topology": ["dcell:n=4,k=1", "ficonn:n=4,k=2"],
         "routing": routings(),
-        "pairs": [15],
-        "pings": [15],
+        "pairs": [30],
+        "pings": [20],
         "processes": [2],
     },
     seeds=1,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments import figures
-from experiments.proxy_latency import EXPERIMENT, by_hops, finder, line, routing_us
+from experiments.proxy_latency import EXPERIMENT, Seen, by_hops, components, finder, line, routing_us
 from topologies import build
 
 
@@ -16,6 +16,12 @@ def test_a_line_goes_through_the_medians():
     assert fitted > 0.99
     assert line([(2, 10.0), (2, 10.0)]) == (0.0, 5.0, 1.0)
     assert line([(1, 4.0), (2, 4.0)])[1:] == (pytest.approx(0.0), 1.0)
+
+
+def test_the_parts_are_those_of_section_7_4():
+    seen = Seen({}, itself=[9.0, 10.0, 99.0], near_empty=[64.0], near_full=[140.0])
+    parts = components(seen, 1.5)
+    assert parts == {"stack_us": 10.0, "propagation_us": 22.0, "data_us": 38.0, "routing_us": 1.5}
 
 
 def test_so_many_pairs_of_each_length():
@@ -63,7 +69,7 @@ def test_more_hops_take_longer():
     found = result.figures
     assert result.fidelity in ("PASS", "WARN", "FAIL")
     assert set(found["hops"]) == {1, 2, 3}
-    assert len(found["hops"]) == len(found["rtts_us"]) > 3 * 4 * 4
+    assert len(found["hops"]) == len(found["rtts_us"]) == 3 * 4 * 8
     assert np.mean(found["hops"]) > 1 < found["mean_hops"] < 3
     assert found["settled"]
     assert found["stack_us"] > 0 < found["latency_us"]
