@@ -4,8 +4,8 @@ run.
     net = graph("dcell:n=3,k=3")
     net.route(policy("pr-gpi"), pairs("uniform:flows=1000000", net.servers, rng)).mean_hops
 
-The network is nowhere stored.  What takes memory are the tables of the DR paths within an X(k-1), at most
-MOST_TABLE_BYTES, or within a smaller one where those would be more; for each core 4 bytes a channel where flows are
+The network is nowhere stored.  What takes memory are the tables of the DR paths within an X(k-1) or a smaller one
+(graph_tables.py); for each core 4 bytes a channel where flows are
 counted, and 6 bytes a server where it searches breadth-first; and the links, 20 bytes each, while faults are drawn.
 """
 
@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from daemons.routing.dfr import FIELDS, Dfr
 from daemons.routing.proxy import GP_0, GP_E, GP_I, Policy, most_channels, shortest_first
-from daemons.routing.tables import Tables, tabulate_crossbar, width
+from daemons.routing.tables import Tables
 from experiments import graph_loops as loops
 from experiments.compiled import compiled
+from experiments.graph_tables import with_channels, with_lengths, with_stretches
 from experiments.pairs import Pairs
 from topologies import family
 from topologies.ccrdn import FAMILY, FICONN, Ccrdn
@@ -35,7 +36,6 @@ from topologies.spec import parse, unknown
 Cost = Callable[[int, int], int]
 Flags = NDArray[np.uint8]
 
-MOST_TABLE_BYTES = 256 << 20
 SMALL_BATCH = 1 << 14  # pairs that are routed by the same loads, to begin with
 METHODS = {"pr-gpe": GP_E, "pr-gpi": GP_I, "pr-gp0": GP_0}
 NOWHERE = 1 << 10  # a level that no network has
@@ -131,40 +131,17 @@ class Graph:
     @cached_property
     def tables(self) -> Tables:
         """With channels."""
-        return self._tables(with_channels=True)
+        return with_channels(self.network, self._share)
 
     @cached_property
     def lengths(self) -> Tables:
         """Without channels."""
-        return self._tables(with_channels=False)
+        return with_lengths(self.network, self._share)
 
-    def _tables(self, *, with_channels: bool) -> Tables:
-        def entry_bytes(level: int) -> int:
-            return 1 + width(level) * 2 * with_channels
-
-        fits = [h for h in range(self.k) if self.network.t[h] ** 2 * entry_bytes(h) <= MOST_TABLE_BYTES]
-        most = max(fits, default=0)
-        if self.network.t[most] * self.ports > np.iinfo(np.int16).max:
-            raise ValueError(f"{self.network.t[most]} servers of {self.ports} channels: more than 16 bits can number")
-        tables = self._empty_tables(0, with_channels)
-        tabulate_crossbar(self.network.t, cast(Any, tables.hops), cast(Any, tables.channels))
-        for level in range(1, most + 1):
-            tables = self._next_tables(tables, self._empty_tables(level, with_channels))
-        return tables
-
-    def _empty_tables(self, level: int, with_channels: bool) -> Tables:
-        hops: Any = np.zeros(self.network.t[level] ** 2, np.uint8)
-        channels: Any = np.zeros(len(hops) * width(level) * with_channels, np.int16)
-        return Tables(self.rule, self.t, level, hops, channels)
-
-    def _next_tables(self, below: Tables, tables: Tables) -> Tables:
-        """`tables`, filled in from those of the level `below`."""
-
-        def task(first: int, last: int, _: int) -> None:
-            compiled(loops.tabulate)(below, tables.level, first, last, tables.hops, tables.channels)
-
-        self._share(0, self.network.t[tables.level], task)
-        return tables
+    @cached_property
+    def stretches(self) -> Tables | None:
+        """With stretches instead of channels; None if they would take too many counters."""
+        return with_stretches(self.network, self._share)
 
     @cached_property
     def links(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
@@ -241,9 +218,10 @@ class Graph:
         it,
             all channels look idle (CCRDN 5.4).
         """
-        tables = self.tables if loads or balanced or len(faults.down) else self.lengths
+        in_stretches = self.stretches if loads and not balanced and not len(faults.down) else None
+        tables = in_stretches or (self.tables if loads or balanced or len(faults.down) else self.lengths)
         load = self._loads(faults) if balanced or len(faults.down) else np.zeros(0, np.uint32)
-        books = [Book(self.channels if loads or balanced else 0) for _ in range(self.threads)]
+        books = [Book(self.servers * tables.ports if loads or balanced else 0) for _ in range(self.threads)]
         out = np.zeros((self.threads, most_channels(self.network.t)), np.int64)
         routed = compiled(loops.route, cost=cost)
 
@@ -255,7 +233,22 @@ class Graph:
             self._share(first, last, task)
             if balanced:
                 post(books, load)
-        return self._tally(books, load if balanced else None, loads or balanced)
+        if in_stretches:
+            load = self._take_apart(books, in_stretches)
+        return self._tally(books, load if balanced or in_stretches else None, loads or balanced)
+
+    def _take_apart(self, books: Sequence[Book], stretches: Tables) -> NDArray[np.uint32]:
+        """The flows on each channel, from those that `books` has for stretches."""
+        counted, load = np.zeros(self.servers * stretches.ports, np.uint32), np.zeros(self.channels, np.uint32)
+        post(books, counted)
+        inner = self.network.t.index(stretches.ports - self.ports)
+        out = np.zeros((self.threads, most_channels(self.network.t)), np.int64)
+
+        def task(first: int, last: int, thread: int) -> None:
+            compiled(loops.take_apart)(self.tables, inner, first, last, counted, load, out[thread])
+
+        self._share(0, self.servers // self.network.t[inner], task)
+        return load
 
     def survey(self, policy: Policy, pairs: Pairs) -> NDArray[np.int64]:
         """Over all of `pairs`, the sums that graph_loops.survey() takes."""

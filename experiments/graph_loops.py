@@ -19,7 +19,7 @@ from daemons.routing.dfr import start as dfr_start
 from daemons.routing.proxy import Policy, candidate, candidates, channels, hops, parting, search, span
 from daemons.routing.proxy import shortest_first as cost
 from daemons.routing.scope import UNREACHED, distances
-from daemons.routing.tables import Tables, tabulate_from
+from daemons.routing.tables import Tables, path, tabulate_from
 from daemons.routing.tar import is_virtual
 from daemons.routing.tar import next_hop as tar_next_hop
 from daemons.routing.tar import start as tar_start
@@ -34,10 +34,10 @@ LOST, LEFT_OUT = -1, -2
 ALONG, MOST_DRAWS = 1 << 62, 1 << 10
 
 
-def tabulate(below: Tables, level: int, first: int, last: int, hops: Array, channels: Array) -> None:
+def tabulate(below: Tables, level: int, first: int, last: int, hops: Array, counts: Array, channels: Array) -> None:
     """Fill in the tables of an X(level) for its servers first .. last-1, given those of a smaller one."""
     for src in range(first, last):
-        tabulate_from(below, level, src, hops, channels)
+        tabulate_from(below, level, src, hops, counts, channels)
 
 
 def links(rule: int, t: Array, level: int, end_a: Array, end_b: Array) -> int:
@@ -76,6 +76,21 @@ def route(
         if length >= 0 and len(added):
             for i in range(channels(tables, at, proxy, out)):
                 added[out[i]] += 1
+
+
+def take_apart(tables: Tables, inner: int, first: int, last: int, counted: Array, added: Array, out: Array) -> None:
+    """Add the flows on the stretches of the X(inner)s first .. last-1, numbered as in daemons/routing/tables.py, to the
+    channels that these are made of."""
+    size, channels = tables.t[inner], tables.ports
+    ports = channels + size
+    for server in range(first * size, last * size):
+        for port in range(1, len(tables.t)):
+            added[server * channels + port] += counted[server * ports + port]
+        for b in range(size):
+            flows = counted[server * ports + channels + b]
+            if flows:
+                for i in range(path(tables, inner, server - server % size, server % size, b, out, 0)):
+                    added[out[i]] += flows
 
 
 def survey(tables: Tables, policy: Policy, pairs: Pairs, first: int, last: int, sums: Array) -> None:

@@ -157,7 +157,7 @@ def channels(tables: Tables, at: Parting, proxy: int, out: MutableSequence[int])
     rule, t, level = tables.rule, tables.t, at.level
     if level == 0:
         return path(tables, 0, at.base, at.a, at.b, out, 0)
-    ports, sub = len(t) + 1, t[level - 1]
+    ports, sub = tables.ports, t[level - 1]
     copy, p, count = at.a, at.p, 0
     while copy != at.b:
         to = at.b if proxy < 0 or copy == proxy else proxy

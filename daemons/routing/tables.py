@@ -6,6 +6,10 @@ table of an X(m) gives, by look-ups, the paths within any of them; a path within
 A channel is one direction of a link, numbered server * (k + 2) + port: port 0 leads from the server to its crossbar,
 port l >= 1 over its level-l link, and port k + 1 is the way from the crossbar to the server.
 
+Where flows are only to be counted, a whole path within an X(m) can stand for its channels, and be taken apart when all
+have been: a stretch, numbered server * (k + 2 + t_m) + k + 2 + b for the path to server b of the X(m).  Links above
+level m keep their ports.
+
 Written so that the same source runs as it stands, on tuples and bytes, and compiled, on arrays.
 """
 
@@ -23,69 +27,99 @@ class Tables(NamedTuple):
 
     rule, t: as in topologies/ccrdn.py.
     hops: entry a * t[level] + b is the length of the path from server a to server b.
-    channels: the path's channels begin at entry (a * t[level] + b) * width(level) and end before the first -1; empty
-        where only lengths are asked for.
+    counts, channels: so many channels, or stretches, of the path are entries (a * t[level] + b) * width and following;
+        there are none where only lengths are asked for.
+    ports: how many channels, or stretches, a server has.
     """
 
     rule: int
     t: Sequence[int]
     level: int
+    ports: int
+    width: int
     hops: Sequence[int]
+    counts: Sequence[int]
     channels: Sequence[int]
 
 
 def width(level: int) -> int:
-    """One more than the most channels of a DR path within an X(level): two for each of 2^level hops through
+    """Room for the channels of a DR path within an X(level), at most one less: two for each of 2^level hops through
     crossbars, one for each of the 2^level - 1 links between them."""
     return 3 << level
 
 
-def tabulate_crossbar(t: Sequence[int], hops: MutableSequence[int], channels: MutableSequence[int]) -> None:
+def width_in_stretches(level: int, inner: int) -> int:
+    """The same for stretches within an X(inner): 2^(level - inner) of them and the links between."""
+    return 2 << (level - inner)
+
+
+def tabulate_crossbar(
+    t: Sequence[int], hops: MutableSequence[int], counts: MutableSequence[int], channels: MutableSequence[int]
+) -> None:
     """Fill in the tables of an X(0)."""
     n, ports = t[0], len(t) + 1
     for row in range(n * n):
         src, dst = row // n, row % n
         hops[row] = int(src != dst)
-        if len(channels):
-            at = row * width(0)
+        if len(channels) and src != dst:
+            channels[row * width(0)] = src * ports
+            channels[row * width(0) + 1] = (dst + 1) * ports - 1
+            counts[row] = 2
+
+
+def tabulate_stretches(
+    lengths: Tables, hops: MutableSequence[int], counts: MutableSequence[int], channels: MutableSequence[int]
+) -> None:
+    """Fill in the tables of an X(m) whose paths are one stretch each, given their lengths."""
+    t, size = lengths.t, lengths.t[lengths.level]
+    ports = len(t) + 1 + size
+    for src in range(size):
+        for dst in range(size):
+            row = src * size + dst
+            hops[row] = lengths.hops[row]
             if src != dst:
-                channels[at] = src * ports
-                channels[at + 1] = (dst + 1) * ports - 1
-                at += 2
-            channels[at] = -1
+                channels[row * 2] = src * ports + len(t) + 1 + dst
+                counts[row] = 1
 
 
 def tabulate_from(
-    below: Tables, level: int, src: int, hops: MutableSequence[int], channels: MutableSequence[int]
+    below: Tables,
+    level: int,
+    src: int,
+    hops: MutableSequence[int],
+    counts: MutableSequence[int],
+    channels: MutableSequence[int],
 ) -> None:
     """Fill in the tables of an X(level) for the paths from server `src`, given those of a smaller X(h)."""
-    size = below.t[level]
+    size, width = below.t[level], len(channels) // len(hops)
     for dst in range(size):
         row = src * size + dst
         hops[row] = length(below, level, src, dst)
         if len(channels):
-            channels[path(below, level, 0, src, dst, channels, row * width(level))] = -1
+            counts[row] = path(below, level, 0, src, dst, channels, row * width) - row * width
 
 
 def tabulate(rule: int, t: Sequence[int], level: int, *, with_channels: bool = False) -> Tables:
     """The tables of an X(level), in plain Python: for levels of a few hundred servers at the most."""
-    hops = bytearray(t[0] ** 2)
-    channels = array("l", bytes(8 * len(hops) * width(0) * with_channels))
-    tabulate_crossbar(t, hops, channels)
-    tables = Tables(rule, t, 0, hops, channels)
+    tables = empty(rule, t, 0, with_channels)
+    tabulate_crossbar(t, tables.hops, tables.counts, tables.channels)
     for h in range(1, level + 1):
-        hops = bytearray(t[h] ** 2)
-        channels = array("l", bytes(8 * len(hops) * width(h) * with_channels))
+        below, tables = tables, empty(rule, t, h, with_channels)
         for src in range(t[h]):
-            tabulate_from(tables, h, src, hops, channels)
-        tables = Tables(rule, t, h, hops, channels)
+            tabulate_from(below, h, src, tables.hops, tables.counts, tables.channels)
     return tables
+
+
+def empty(rule: int, t: Sequence[int], level: int, with_channels: bool) -> Tables:
+    rows = t[level] ** 2
+    channels = array("l", bytes(8 * rows * width(level) * with_channels))
+    return Tables(rule, t, level, len(t) + 1, width(level), bytearray(rows), bytearray(rows), channels)
 
 
 def leaving(tables: Tables, level: int, a: int, b: int) -> tuple[int, int]:
     """The two ends of the first link by which DR's path from server `a` to server `b` of an X(level) leaves the
     X(tables.level) of `a`, where `b` is not."""
-    rule, t, inner, _, _ = tables
+    rule, t, inner = tables.rule, tables.t, tables.level
     base, target, far = 0, b, b
     while level > inner:
         sub = t[level - 1]
@@ -114,7 +148,7 @@ def length(tables: Tables, level: int, a: int, b: int) -> int:
 def path(tables: Tables, level: int, first: int, a: int, b: int, out: MutableSequence[int], at: int) -> int:
     """Write the channels of DR's path from server `a` to server `b` of the X(level) that begins at server `first`
     into `out`, from entry `at`; return the entry after the last."""
-    size, ports = tables.t[tables.level], len(tables.t) + 1
+    size, ports = tables.t[tables.level], tables.ports
     if level > tables.level:
         while a // size != b // size:
             target, far = leaving(tables, level, a, b)
@@ -125,14 +159,16 @@ def path(tables: Tables, level: int, first: int, a: int, b: int, out: MutableSeq
         first += a - a % size
         a %= size
         b %= size
+    elif level < tables.level:  # stretches are numbered in all of the X(tables.level)
+        shift = first % size
+        first, a, b = first - shift, a + shift, b + shift
     return short_path(tables, first * ports, a, b, out, at)
 
 
 def short_path(tables: Tables, offset: int, a: int, b: int, out: MutableSequence[int], at: int) -> int:
     """path() for two servers of the table, where channels are `offset` higher than there."""
-    row = (a * tables.t[tables.level] + b) * width(tables.level)
-    while tables.channels[row] >= 0:
-        out[at] = offset + tables.channels[row]
-        row += 1
-        at += 1
-    return at
+    row = a * tables.t[tables.level] + b
+    first, count = row * tables.width, tables.counts[row]
+    for i in range(count):
+        out[at + i] = offset + tables.channels[first + i]
+    return at + count

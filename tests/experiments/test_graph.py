@@ -9,6 +9,7 @@ from daemons.routing.dfr import FIELDS, Dfr
 from daemons.routing.proxy import most_channels
 from daemons.routing.tables import tabulate
 from experiments import graph_loops as loops
+from experiments import graph_tables
 from experiments.graph import Book, Graph, batches, graph, policy
 from experiments.pairs import pair, pairs
 from topologies import build
@@ -66,6 +67,22 @@ def test_all_pairs_are_routed_as_one_by_one(spec, routing):
     assert found.loads.sum() - crossbar_hops == sum(length * count for length, count in hops.items())
     if routing == "dr":
         assert {(int(u), int(p)): int(found.loads[u, p]) for u, p in np.argwhere(found.loads)} == dict(loads)
+
+
+@pytest.mark.parametrize("routing", SCHEMES)
+@pytest.mark.parametrize("spec", [*SMALL, "dcell:n=3,k=3", "ficonn:n=8,k=3"])
+def test_loads_are_the_same_whatever_the_flows_were_counted_on(spec, routing, monkeypatch):
+    by_channel = Graph(graph(spec).network, threads=2)
+    by_channel.stretches = None
+    chosen = uniform(by_channel, 20_000)
+    loads = by_channel.route(policy(routing, least_level=1), chosen, loads=True).loads
+    for most_bytes in (4 * by_channel.servers * (by_channel.k + 2 + by_channel.network.n), 2 << 20, 1 << 26):
+        monkeypatch.setattr(graph_tables, "MOST_COUNTER_BYTES", most_bytes)
+        net = Graph(by_channel.network, threads=2)
+        assert net.stretches is not None
+        assert (net.route(policy(routing, least_level=1), chosen, loads=True).loads == loads).all()
+    monkeypatch.setattr(graph_tables, "MOST_COUNTER_BYTES", 1000)
+    assert Graph(by_channel.network).stretches is None
 
 
 @pytest.mark.parametrize("routing", SCHEMES)
