@@ -101,19 +101,15 @@ def tabulate_from(
 
 def tabulate(rule: int, t: Sequence[int], level: int, *, with_channels: bool = False) -> Tables:
     """The tables of an X(level), in plain Python: for levels of a few hundred servers at the most."""
-    tables = empty(rule, t, 0, with_channels)
-    tabulate_crossbar(t, tables.hops, tables.counts, tables.channels)
+    width_of = [width(h) * with_channels for h in range(level + 1)]
+    columns = bytearray(t[0] ** 2), bytearray(t[0] ** 2), array("l", bytes(8 * t[0] ** 2 * width_of[0]))
+    tabulate_crossbar(t, *columns)
     for h in range(1, level + 1):
-        below, tables = tables, empty(rule, t, h, with_channels)
+        below = Tables(rule, t, h - 1, len(t) + 1, width_of[h - 1], *columns)
+        columns = bytearray(t[h] ** 2), bytearray(t[h] ** 2), array("l", bytes(8 * t[h] ** 2 * width_of[h]))
         for src in range(t[h]):
-            tabulate_from(below, h, src, tables.hops, tables.counts, tables.channels)
-    return tables
-
-
-def empty(rule: int, t: Sequence[int], level: int, with_channels: bool) -> Tables:
-    rows = t[level] ** 2
-    channels = array("l", bytes(8 * rows * width(level) * with_channels))
-    return Tables(rule, t, level, len(t) + 1, width(level), bytearray(rows), bytearray(rows), channels)
+            tabulate_from(below, h, src, *columns)
+    return Tables(rule, t, level, len(t) + 1, width_of[level], *columns)
 
 
 def leaving(tables: Tables, level: int, a: int, b: int) -> tuple[int, int]:
