@@ -33,12 +33,12 @@ def add_commands(commands: Commands) -> None:
     execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     _of_run(execute)
 
-    fail = _command(commands, "fail", break_link, "let a link die")
+    fail = _command(commands, "fail", break_it, "let a link or a node die")
     fail.add_argument("--silent", action="store_true", help="packets vanish, carriers stay")
     fail.add_argument("--only-to", metavar="NODE", help="with --silent: only what NODE should hear vanishes")
-    restore = _command(commands, "restore", mend_link, "undo fail")
+    restore = _command(commands, "restore", mend_it, "undo fail")
     for parser in (fail, restore):
-        parser.add_argument("link", help="its two ends, such as h0-w0")
+        parser.add_argument("what", metavar="LINK|NODE", help="a link by its two ends, such as h0-w0, or a node: h0")
         _of_run(parser)
 
     scheme = _command(commands, "scheme", change_scheme, "let a running switch fabric choose ports by another scheme")
@@ -193,13 +193,21 @@ def _name(network: Network, node: str) -> str:
     return network.plan.names[network.topology.naming.node(node)]
 
 
-def break_link(given: argparse.Namespace) -> int:
-    _open(given.run).fail(given.link, silent=given.silent, only_to=given.only_to)
+def break_it(given: argparse.Namespace) -> int:
+    network = _open(given.run)
+    if "-" in given.what or given.only_to:
+        network.fail(given.what, silent=given.silent, only_to=given.only_to)
+    else:
+        network.fail_node(given.what, silent=given.silent)
     return 0
 
 
-def mend_link(given: argparse.Namespace) -> int:
-    _open(given.run).restore(given.link)
+def mend_it(given: argparse.Namespace) -> int:
+    network = _open(given.run)
+    if "-" in given.what:
+        network.restore(given.what)
+    else:
+        network.restore_node(given.what)
     return 0
 
 

@@ -49,6 +49,12 @@ def test_a_detached_network_from_up_to_down(name):
     weft("restore", *of_run, "h0-h3")
     wait_until("all converged", lambda: all(row["converged"] for row in status(of_run)["nodes"]))
 
+    weft("fail", *of_run, "h0")
+    wait_until("h0 and its three neighbours noticed", lambda: lost(of_run, 2 + 2 * 3))
+    weft("restore", *of_run, "h0")
+    wait_until("all converged", lambda: all(row["converged"] for row in status(of_run)["nodes"]))
+    assert "h99" in weft("fail", *of_run, "h99", status=2).stderr
+
     daemon = json.loads(weft("status", *of_run, "h0", "--json").stdout)
     assert [n["state"] for n in daemon["protocol"]["neighbours"]] == ["up"] * 3
     assert f"a run called {name} is up" in weft("up", "star:n=2", "--detach", name, status=2).stderr
