@@ -13,12 +13,14 @@ import socket
 import struct
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed import bpf, fib, netlink, netns, tc
+from testbed import bpf, fib, netlink, netns, nft, steer, tc
 from testbed.netlink import Message
 from testbed.plan import IFF_UP, IFINFO, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, LOOPBACK
+from topologies.address import SERVER_BLOCK
 from topologies.link import LinkSpec, Mbps
 
 BTF = Path("/sys/kernel/btf/vmlinux")
@@ -197,6 +199,12 @@ def nftables(scratch: Scratch) -> str:
     return ""
 
 
+def steering(scratch: Scratch) -> str:
+    with closing(nft.Tables()) as tables, closing(steer.listen(steer.LOG_GROUP)):
+        tables.change(steer.rules(SERVER_BLOCK))
+    return ""
+
+
 def real_time(scratch: Scratch) -> str:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # of this thread, which ends soon
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
@@ -312,6 +320,12 @@ TRIES = (
         kernel("CONFIG_LWTUNNEL_BPF"),
     ),
     Try("nftables", "users' own filters", nftables, f"{apt('nftables')}; {modprobe('nf_tables')}"),
+    Try(
+        "steering",
+        "proxy routing",
+        steering,
+        kernel("CONFIG_NF_TABLES, CONFIG_NFT_LOG and CONFIG_NETFILTER_NETLINK_LOG"),
+    ),
     Try("bpf", "forwarding in eBPF, fidelity", program(SCHED_CLS), kernel("CONFIG_BPF_SYSCALL")),
     Try("btf", "eBPF programs that fit any kernel, fidelity", btf, BTF_KERNEL, root=False),
     Try("qdisc_dequeue", "fidelity", dequeue_tracepoint, kernel("CONFIG_BPF_EVENTS")),

@@ -85,6 +85,10 @@ class Network:
         if how.balancing and topology.server_centric:
             raise ValueError(f"scheme {scheme} is for switch fabrics; {topology.spec} is none, take dr")
         views = schemes.views(topology, how.daemons) if how.daemons else {}
+        if how.daemons and schemes.scheme(how.daemons)[0].steers:
+            from testbed import doctor
+
+            doctor.require("steering", f"scheme {scheme}")
         if link and link.delay_us:
             if how.balancing:
                 raise ValueError(

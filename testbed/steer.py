@@ -18,8 +18,8 @@ Why so.  Measured on a chain of namespaces, ns per packet and hop on servers in 
     policy rule (iif lo) before any of these         1210     -   for every packet; without it, routes to steered
                                                              destinations would also catch packets of others
 
-IPIP and GRE are not in every kernel, and would nest twice (40 bytes).  nf_tables, with maps and the payload statement,
-is in Debian 12's and Ubuntu 24.04's.
+IPIP and GRE are not in every kernel, and would nest twice (40 bytes).  Whether a kernel has what this
+takes of nf_tables, `weft doctor` tries (steering).
 """
 
 from __future__ import annotations
