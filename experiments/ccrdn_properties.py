@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments import style
 from experiments.graph import graph, policy
 from experiments.pairs import pairs
 from experiments.recursive import in_order, title
@@ -63,7 +64,7 @@ def plot(table: Table, figure: Figure) -> None:
     """Table 1, with a mark where the paper prints the same."""
     networks = in_order(table)
     rows = [next(row for row in table if row["topology"] == network) for network in networks]
-    figure.set_size_inches(9, 0.6 + 0.3 * len(rows))
+    figure.set_size_inches(9, 0.5 + 0.22 * len(rows))
     axes = figure.add_subplot()
     axes.axis("off")
     cells = [
@@ -75,8 +76,13 @@ def plot(table: Table, figure: Figure) -> None:
         for network, row in zip(networks, rows, strict=True)
     ]
     drawn = axes.table(
-        cells, colLabels=["DCN", "N", "N/n", "|E|", "d", "$g_1$", "$g_2$", "$g_3$", "as in the paper"], loc="center"
+        cells,
+        colLabels=["DCN", "N", "N/n", "|E|", "d", "$g_1$", "$g_2$", "$g_3$", "as in the paper"],
+        loc="center",
+        edges="horizontal",
     )
+    for cell in drawn.get_celld().values():
+        cell.set_edgecolor(style.FAINT)
     drawn.auto_set_font_size(False)
     drawn.set_fontsize(9)
 

@@ -178,7 +178,7 @@ EXPERIMENT = Experiment(
         "workload": ["uniform:messages=1", "many-all-to-all:group=5", "one-to-all"],
         "causality": ["rounds"],
         "sharing": ["max-min"],
-        "resolution": [0.02],
+        "resolution": [0.05],
         "apply": ["algorithm"],
     },
     seeds=1,

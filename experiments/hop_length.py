@@ -124,7 +124,8 @@ def plot(table: Table, figure: Figure) -> None:
     draw_over_networks(below, short, networks, "no_longer_routes_per_pair")
     mark_paper(below, table, networks, "candidates_per_pair")
     below.set(ylabel="routes per pair", yscale="log", title="Candidates, and routes no longer than DR (figure 4)")
-    below.legend(ncols=2)
+    below.set_ylim(top=10 * below.get_ylim()[1])
+    below.legend(ncols=4, loc="upper left")
 
 
 EXPERIMENT = Experiment(

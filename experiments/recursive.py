@@ -165,7 +165,8 @@ def series(table: Table, *columns: str) -> list[Series]:
     """A line for each scheme, and for each combination of those `columns` that differ within `table`."""
     varied = [column for column in columns if len({row[column] for row in table}) > 1]
     found: dict[tuple[object, ...], list[Row]] = {}
-    for row in table:
+    routings = style.in_order(str(row["routing"]) for row in table)
+    for row in sorted(table, key=lambda row: routings.index(str(row["routing"]))):
         found.setdefault((row["routing"], *(row[column] for column in varied)), []).append(row)
     looks = style.lines(str(row["routing"]) for row in table)
     lines: list[Series] = []
