@@ -431,7 +431,9 @@ class Fabric:
             match action:
                 case Send():
                     self._send(node, action)
-                case SetRoute(prefix, hops):
+                case SetRoute(prefix, hops, unless_set):
+                    if unless_set and prefix in machine.fib.routes:
+                        continue
                     machine.fib.set(prefix, hops)
                     self.changed_s = self.now
                     self.counters["routes_set"] += 1

@@ -2,6 +2,9 @@
 
 A hop through a port that carries hellos lives while the neighbour is up; a hop through another port, to a host that
 runs no daemon, while the port has a carrier.  A route keeps those of its hops that live, and has none when none does.
+
+Where a route is set before one to a longer prefix within its own, that one is set to nobody, lest packets follow the
+shorter prefix back to where they came from until the neighbour that they are for is up.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ class LiveRoutes:
         watched = {neighbour.hop for neighbour in neighbourhood.neighbours()}
         self._unwatched = [hop for hop in self._using if hop not in watched]
         self._alive = set(self._unwatched)
+        self._set: set[Prefix] = set()  # routes that were set, to somebody or nobody
+        self._within = _nested(self._candidates)
         self._garbage = 0
 
     @property
@@ -91,7 +96,26 @@ class LiveRoutes:
     def _set_routes(self, changed: Iterable[Hop]) -> list[Action]:
         """Every route that uses a hop in `changed`, as it is now."""
         prefixes = dict.fromkeys(prefix for hop in changed for prefix in self._using.get(hop, ()))
-        return [
+        self._set.update(prefixes)
+        within = dict.fromkeys(each for prefix in prefixes for each in self._within.get(prefix, ()))
+        unset = [prefix for prefix in within if prefix not in self._set]
+        self._set.update(unset)
+        actions: list[Action] = [SetRoute(prefix, (), unless_set=True) for prefix in unset]
+        actions += [
             SetRoute(prefix, tuple(hop for hop in self._candidates[prefix] if hop in self._alive))
             for prefix in prefixes
         ]
+        return actions
+
+
+def _nested(prefixes: Iterable[Prefix]) -> dict[Prefix, list[Prefix]]:
+    """Those of `prefixes` that have others of them within, and which."""
+    known = set(prefixes)
+    lengths = {prefix.length for prefix in known}
+    found: dict[Prefix, list[Prefix]] = {}
+    for prefix in known:
+        for length in lengths:
+            shift = 32 - length
+            if length < prefix.length and (outer := Prefix(prefix.network >> shift << shift, length)) in known:
+                found.setdefault(outer, []).append(prefix)
+    return found

@@ -14,6 +14,10 @@ each of them bear the address of the best one:
                     next ones, urgently, until one is connected
     nothing sent    for `idle_s`: forget the destination
 
+No packet ever runs in circles, whatever fails and whatever is lost: where a steered address leads follows from the
+address alone, and a server whose hop died has no other for it.  The bound on loops is 0 s.  A path that is lost without
+anybody telling the source is left after two questions that are not answered.
+
 What it costs is bounded, whatever happens: in the long run a server asks `probes_per_s` + `urgent_per_s` questions a
 second, and wakes others `wakes_per_s` times for all questions and bad news that it passes on (asking.py, probe.py).
 After a rest it may do at once what it may do in a second, what is urgent in BURST_S.

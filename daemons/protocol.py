@@ -48,10 +48,13 @@ class SetRoute:
 
     An empty tuple: to nobody, packets there are refused.  Where a shorter prefix that is set covers it, they must not
     follow that one: in a fat-tree the shorter prefix leads up, to a switch whose only way is back down.
+
+    unless_set: only if the table has no route to `prefix`, be it of a daemon that ran before this one.
     """
 
     prefix: Prefix
     hops: tuple[Hop, ...]
+    unless_set: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,10 +53,11 @@ def _destination(prefix: Prefix) -> bytes:
     return struct.pack(">2sHI", b"\x08\x00", RTA_DST << 8, prefix.network) if prefix.length else b""
 
 
-def _unreachable(prefix: Prefix) -> Message:
+def _unreachable(prefix: Prefix, *, unless_set: bool = False) -> Message:
     body = RTMSG.pack(AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_UNIVERSE, RTN_UNREACHABLE, 0)
-    command = f"ip route replace unreachable {prefix} proto {RTPROT_WEFT}"
-    return Message(netlink.RTM_NEWROUTE, netlink.REPLACE, body + _destination(prefix), command)
+    command = f"ip route {'add' if unless_set else 'replace'} unreachable {prefix} proto {RTPROT_WEFT}"
+    flags = netlink.CREATE if unless_set else netlink.REPLACE
+    return Message(netlink.RTM_NEWROUTE, flags, body + _destination(prefix), command)
 
 
 def removal_message(prefix: Prefix) -> Message:
@@ -126,8 +127,11 @@ class Fib:
         for change in changes:
             self.installed += bool(change.hops) - bool(self.wanted.get(change.prefix))
             self.wanted[change.prefix] = change.hops
-            messages += self._messages(change.prefix, change.hops)
-        self._socket.request(messages)
+            if change.unless_set:
+                messages.append(_unreachable(change.prefix, unless_set=True))
+            else:
+                messages += self._messages(change.prefix, change.hops)
+        self._socket.request(messages, tolerate=frozenset({errno.EEXIST}))
 
     def _messages(self, prefix: Prefix, hops: tuple[Hop, ...]) -> list[Message]:
         via, found = [], []
