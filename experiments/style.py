@@ -46,6 +46,8 @@ SCHEMES: Mapping[str, Look] = {
     "ttc": Look("TTC", BLUE, "o"),
     "jsq": Look("JSQ", "#9a9a9a", "X"),
     "letflow": Look("LetFlow", PURPLE, "d"),
+    "lbsp": Look("LBSP", BLUE, "h"),
+    "spray": Look("packet scatter", GREEN, ">"),
 }
 ENGINES: Mapping[str, Look] = {
     # Marks that are all seen where engines agree: a dot on a cross on a bar.
