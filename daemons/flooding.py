@@ -1,7 +1,8 @@
 """What protocols that route by link state have in common: they say hello, flood what changed, and compute.
 
-What was learnt is turned into routes `hold_s` after the first change, and no sooner than five times that after the last
-time, so that what many nodes report costs few computations.
+What was learnt is turned into routes `hold_s` after the first change.  While changes go on, the time between two
+computations grows, so that what many nodes report costs few of them; and where the machine is too slow for its daemons,
+that is what lets it catch up.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from daemons import wire
 from daemons.hello import Event, NeighbourChanged, Neighbourhood
-from daemons.linkstate import Database
+from daemons.linkstate import Database, backoff
 from daemons.protocol import NOTHING, Action, Adjacencies, Hop
 
 
@@ -25,7 +26,9 @@ class Flooding(ABC):
         self._database = database
         self._node = database.node
         self._hold_s = hold_s
-        self._compute_s, self._rested_s = inf, -inf  # when to compute next, and when that may be at the earliest
+        self._compute_s = inf  # when to compute next
+        self._computed_s = -inf  # when that was last
+        self._rest_s = 5 * hold_s  # how long until the next at the least
         self._computed = 0  # the database.changes that the routes know of
         self._counters = {"computations": 0, "garbage": 0}
 
@@ -71,7 +74,8 @@ class Flooding(ABC):
             events += self._database.tick(now)
         actions = self._follow(events, now)
         if now >= self._compute_s:
-            self._compute_s, self._rested_s = inf, now + 5 * self._hold_s
+            self._rest_s = backoff(self._rest_s, now - self._computed_s, 5 * self._hold_s)
+            self._compute_s, self._computed_s = inf, now
             self._computed = self._database.changes
             self._counters["computations"] += 1
             actions += self._routes_now()
@@ -99,5 +103,5 @@ class Flooding(ABC):
                 actions.append(event)
         self._neighbourhood.set_digest(self._database.digest)
         if self._database.changes != self._computed and self._compute_s == inf:
-            self._compute_s = max(now + self._hold_s, self._rested_s)
+            self._compute_s = max(now + self._hold_s, self._computed_s + self._rest_s)
         return actions

@@ -1,11 +1,12 @@
 """Link state within a scope: every node of the scope learns which links of every other are live.
 
 A node advertises its live links under a sequence number that begins at its incarnation, whenever they change and every
-third of the lifetime.  Whoever hears a newer advertisement keeps it and passes it on at every port but the one it came
-in by: a port speaks to all its neighbours at once.  What is to be passed on within `gap_s` leaves in one message.
-Whoever hears itself advertised with a sequence number that it has not reached (its clock went back before it started
-again) jumps past it.  An advertisement that is not renewed within its lifetime is dropped; the time that is left
-travels with it.
+third of the lifetime.  What changes again and again is advertised at growing intervals (as OSPF does, RFC 4222): when
+hundreds of nodes start together, their neighbours come one by one.  Whoever hears a newer advertisement keeps it and
+passes it on at every port but the one it came in by: a port speaks to all its neighbours at once.  What is to be passed
+on within `gap_s` leaves in one message.  Whoever hears itself advertised with a sequence number that it has not reached
+(its clock went back before it started again) jumps past it.  An advertisement that is not renewed within its lifetime
+is dropped; the time that is left travels with it.
 
 Nothing is acknowledged.  Instead each hello carries a digest of the sender's database.  When a neighbour comes up with
 another digest than ours, and when its digest has differed for `settle_s` (longer than a hello takes to tell a change
@@ -24,6 +25,7 @@ from daemons import wire
 from daemons.protocol import Hop, Send
 
 BITS_64 = (1 << 64) - 1
+MOST_S = 0.1  # that backoff() grows to
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Database:
         self._live: set[Hop] = set()
         self._stale = True  # our own advertisement does not say what it should
         self._originated_s = self._purge_s = -inf
+        self._wait_s = gap_s  # at the least, from one advertisement of ours to another one
         self._pending: dict[int, dict[int, None]] = {port: {} for port in self._ports}  # origins to tell, in order
         self._sent_s = dict.fromkeys(self._ports, -inf)
         self._told: dict[Hop, int] = {}  # digests of the neighbours that are up
@@ -190,8 +193,9 @@ class Database:
 
     def _turn(self, now: float) -> list[Send]:
         """Do all that is due, and find the next deadline."""
-        if now >= self._originated_s + (self._gap_s if self._stale else self._refresh_s):
+        if now >= self._originated_s + (self._wait_s if self._stale else self._refresh_s):
             self._sequence += 1
+            self._wait_s = backoff(self._wait_s, now - self._originated_s, self._gap_s)
             self._stale, self._originated_s = False, now
             self._keep(self.node, Entry(self._sequence, tuple(sorted(self._live)), now + self._lifetime_ms / 1000))
             self._pass_on(self.node)
@@ -212,7 +216,7 @@ class Database:
                 self._sent_s[port] = now
         actions += self._reconcile(now)
         self.deadline = min(
-            self._originated_s + (self._gap_s if self._stale else self._refresh_s),
+            self._originated_s + (self._wait_s if self._stale else self._refresh_s),
             self._purge_s,
             min((self._sent_s[port] + self._gap_s for port, pending in self._pending.items() if pending), default=inf),
             min(self._differs_s.values(), default=inf) + self._settle_s,
@@ -231,6 +235,12 @@ class Database:
                 entries = sorted((origin, entry.sequence) for origin, entry in self.entries.items())
                 actions += [Send(hop.port, payload) for payload in wire.summaries(self.node, hop.node, entries)]
         return actions
+
+
+def backoff(wait_s: float, since_s: float, least_s: float) -> float:
+    """How long to wait before doing something the next time, having waited `wait_s` at the least and done it `since_s`
+    after the last time: four times as long where it is asked for again and again, up to MOST_S; else `least_s`."""
+    return max(least_s, min(4 * wait_s, MOST_S)) if since_s < 4 * wait_s else least_s
 
 
 def mixed(origin: int, sequence: int) -> int:

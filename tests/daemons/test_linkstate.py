@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemons import wire
-from daemons.linkstate import Database, mixed
+from daemons.linkstate import Database, backoff, mixed
 from daemons.protocol import Hop, Send
 
 GAP_S, SETTLE_S = 0.002, 0.060
@@ -298,3 +298,14 @@ def test_digests_are_equal_when_databases_are(one, other):
         return found
 
     assert (digest(one) == digest(other)) == (one == other)
+
+
+def test_what_is_done_again_and_again_is_done_at_growing_intervals():
+    least_s, wait_s, since_s, waits = 0.002, 0.002, 9.0, []
+    for _ in range(6):
+        wait_s = backoff(wait_s, since_s, least_s)
+        waits.append(wait_s)
+        since_s = wait_s  # as soon as it may be
+    assert waits == pytest.approx([0.002, 0.008, 0.032, 0.1, 0.1, 0.1])
+    assert backoff(wait_s, 0.5, least_s) == least_s
+    assert backoff(0.5, 0.1, 0.5) == 0.5  # never below the least
