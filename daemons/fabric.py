@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from daemons import schemes
 from daemons.protocol import (
     Action,
+    Flow,
+    FlowProtocol,
     Hop,
     Note,
     Readdress,
     RoutingProtocol,
     Send,
+    SetFlow,
     SetRoute,
     SetState,
     Steer,
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from topologies.graph import Topology
 
 TOLD_AGAIN_S = 0.5  # a daemon is told that often that a destination is in use
+ICMP = 1  # the protocol of packets that walk
 PACKET, TICK, CALL = range(3)  # kinds of event, in the order in which they come at one instant
 
 
@@ -97,6 +101,7 @@ class Machine:
         self.fib = Fib()
         self.octets: dict[Prefix, int] = {}  # what packets for a prefix bear from here on
         self.state = 0  # of LBSP's switches
+        self.flows: dict[Flow, int] = {}  # what packets of a flow bear from here on
         self.steered: dict[int, int] = {}  # by destination, the address that our own packets for it bear
         self.told_s: dict[int, float] = {}  # by destination, when the daemon was told that it is in use
         self.tick_s = inf  # when the tick event lies in the heap that counts
@@ -138,7 +143,9 @@ class Fabric:
         self._views = schemes.views(topology, spec)
         scheme, options = schemes.scheme(spec)
         self._steers = scheme.steers
-        self._readdressed = scheme.steers or scheme.readdresses  # packets leave their source with other addresses
+        self._flows = scheme.flows
+        # Packets leave their source with other addresses.
+        self._readdressed = scheme.steers or scheme.readdresses or scheme.flows
         self._notice_s = (options["dead"] + 1) * options["hello_ms"] / 1000
         self._wire = wire or Wire()
         self._random = random
@@ -259,6 +266,7 @@ class Fabric:
         """
         name = self.topology.naming.name
         address = self.topology.naming.address(dst)
+        flow = self._flow(src, dst)
         if self._readdressed and src != dst:
             if not self._hops(src, address):
                 return Walk((src,), f"no route at {name(src)}")
@@ -268,7 +276,12 @@ class Fabric:
         while path[-1] != dst:
             node = path[-1]
             if node in self._machines:
-                address = self._machines[node].readdressed(address)
+                machine = self._machines[node]
+                if self._flows:
+                    address = via.address(address, via.DIRECT)
+                    if (octet := machine.flows.get(flow)) is not None:
+                        address = header.readdressed(address, octet)
+                address = machine.readdressed(address)
             hops = self._hops(node, address)
             if not hops:
                 return Walk(tuple(path), f"no route at {name(node)}")
@@ -291,21 +304,29 @@ class Fabric:
         address = self.topology.naming.address(dst)
         protocol = machine.protocol
         walk = self.walk(src, dst)
-        if not self._steers or protocol is None:
+        if not (self._steers or self._flows) or protocol is None:
             return walk
-        steering = cast(SteeringProtocol, protocol)
         if self.now >= machine.told_s.get(address, -inf) + TOLD_AGAIN_S:
             machine.told_s[address] = self.now
-            self._act(src, machine, steering.in_use(address, self.now))
+            if self._flows:
+                actions = cast(FlowProtocol, protocol).in_use(self._flow(src, dst), self.now)
+            else:
+                actions = cast(SteeringProtocol, protocol).in_use(address, self.now)
+            self._act(src, machine, actions)
         if walk.lost.startswith("no route"):
             back_s = 2 * self._wire.delay_s * (len(walk.path) - 1)
             self.at(self.now + back_s, lambda: self._refuse(src, protocol, address))
         return walk
 
+    def _flow(self, src: int, dst: int) -> Flow:
+        """The pings of `src` to `dst`."""
+        address = self.topology.naming.address
+        return Flow(address(src), address(dst), ICMP, 0)
+
     def _refuse(self, src: int, protocol: RoutingProtocol, address: int) -> None:
         machine = self._machines[src]
         if machine.protocol is protocol:
-            self._act(src, machine, cast(SteeringProtocol, protocol).refused(address, self.now))
+            self._act(src, machine, cast(SteeringProtocol | FlowProtocol, protocol).refused(address, self.now))
 
     def _hops(self, node: int, address: int) -> tuple[Hop, ...]:
         if node in self._machines:
@@ -451,6 +472,12 @@ class Fabric:
                     self.changed_s = self.now
                 case SetState(state):
                     machine.state = state
+                case SetFlow(flow, None):
+                    machine.flows.pop(flow, None)
+                    self.changed_s = self.now
+                case SetFlow(flow, int(octet)):
+                    machine.flows[flow] = octet
+                    self.changed_s = self.now
                 case Note():
                     if self.on_note:
                         self.on_note(self.now, node, action.text)

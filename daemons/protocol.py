@@ -75,6 +75,25 @@ class Readdress:
     first_octet: int | None
 
 
+class Flow(NamedTuple):
+    """Packets that belong together: IPv4 addresses of the servers, as integers; the protocol's number; source and
+    destination port, 16 bits each, 0 where the protocol has none."""
+
+    source: int
+    destination: int
+    protocol: int
+    ports: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetFlow:
+    """Let packets of `flow` that this node sends or passes on bear an address with that first octet when their route is
+    looked up; None: that of packets of which nothing is known."""
+
+    flow: Flow
+    first_octet: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class SetState:
     """Let a switch move packets between its link groups as this state of LBSP says (routing/lbsp.py)."""
@@ -89,7 +108,7 @@ class Note:
     text: str
 
 
-Action = Send | SetRoute | Steer | Readdress | SetState | Note
+Action = Send | SetRoute | Steer | Readdress | SetFlow | SetState | Note
 NOTHING: Sequence[Action] = ()
 
 
@@ -139,6 +158,19 @@ class SteeringProtocol(RoutingProtocol, Protocol):
 
     def in_use(self, destination: int, now: float) -> Sequence[Action]:
         """A packet of this server's own for `destination` was sent: the first one, or the first for some time."""
+
+    def refused(self, destination: int, now: float) -> Sequence[Action]:
+        """Some server on the way refused a packet of ours for `destination`."""
+
+    def measured(self, loads: Mapping[int, int]) -> None:
+        """What leaves by each port, in kbit/s."""
+
+
+class FlowProtocol(RoutingProtocol, Protocol):
+    """A protocol of a server that gives each flow a path of its own; its carrier tells it more."""
+
+    def in_use(self, flow: Flow, now: float) -> Sequence[Action]:
+        """A packet of this server's own was sent: the first one of `flow`, or the first for some time."""
 
     def refused(self, destination: int, now: float) -> Sequence[Action]:
         """Some server on the way refused a packet of ours for `destination`."""

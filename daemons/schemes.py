@@ -22,6 +22,7 @@ from daemons.routing import header, proxy, via
 from daemons.routing.candidates import candidates
 from daemons.routing.dfr import Dfr
 from daemons.routing.lbsp import Shape
+from daemons.tar import TarRouting
 from topologies.address import Prefix
 from topologies.ccrdn import Ccrdn, CcrdnNaming
 from topologies.registry import Parameter
@@ -69,6 +70,7 @@ class Scheme:
     make: (view, incarnation) -> state machine.
     steers: whether that is a SteeringProtocol.
     readdresses: whether its packets bear what daemons/routing/header.py says.
+    flows: whether that is a FlowProtocol.
     balancing: how the data plane of a switch fabric chooses among the hops of a route, as routing/balancing.py has it;
         none: routes are the kernel's alone.
     check: (topology, options) -> None; ValueError if the scheme cannot route it.
@@ -83,6 +85,7 @@ class Scheme:
     make: Callable[[View, int], RoutingProtocol]
     steers: bool = False
     readdresses: bool = False
+    flows: bool = False
     balancing: str = ""
     check: Callable[[Topology, Mapping[str, int]], None] | None = None
 
@@ -257,6 +260,23 @@ def _dfr(view: View, incarnation: int) -> RoutingProtocol:
     return DfrRouting(_neighbourhood(view, incarnation), database, network, settings=chosen, hold_s=hold_s)
 
 
+def _tar(view: View, incarnation: int) -> RoutingProtocol:
+    assert view.network
+    return TarRouting(
+        _neighbourhood(view, incarnation),
+        view.network,
+        view.candidates,
+        incarnation=incarnation,
+        **{name: view.options[name] for name in TAR_PARAMETERS},
+    )
+
+
+def _check_tar(topology: Topology, options: Mapping[str, int]) -> None:
+    """ValueError unless servers have two ports, as TAR takes them to have."""
+    if topology.family != "ficonn":
+        raise ValueError(f"scheme tar needs a ficonn, whose servers have two ports, not {topology.spec}")
+
+
 def _pr(method: int) -> Callable[[View, int], RoutingProtocol]:
     """PR with the candidates of GP_E, GP_I or GP_0."""
 
@@ -318,6 +338,18 @@ DFR_PARAMETERS = {
     "retry": Parameter(meaning="how often a packet may be rerouted", least=0, most=100, default=3),
     "ttl": Parameter(meaning="how many hops a packet may make", least=1, most=255, default=64),
     "nearest": Parameter(meaning="1: reroute over the nearest proxy link; 0: over any", least=0, most=1, default=1),
+}
+TAR_PARAMETERS = {
+    "capacity_kbps": Parameter(meaning="what a link carries, in kbit/s", least=1, most=10**9, default=10**6),
+    "step_percent": Parameter(
+        meaning="differences in available bandwidth that count, in % of that", least=1, most=100, default=5
+    ),
+    "refresh_ms": Parameter(meaning="time between probes of a flow in use, in ms", least=10, most=60_000, default=1000),
+    "probe_ms": Parameter(meaning="how long an answer may take, in ms", least=1, most=10_000, default=200),
+    "timeout_ms": Parameter(
+        meaning="how long servers keep a flow that is not probed again, in ms", least=20, most=600_000, default=3500
+    ),
+    "idle_s": Parameter(meaning="how long an unused flow is remembered, in s", least=1, most=3600, default=10),
 }
 PR_PARAMETERS = {
     "level": Parameter(
@@ -397,6 +429,17 @@ SCHEMES: Mapping[str, Scheme] = {
         all_destinations=False,
         make=_dfr,
         readdresses=True,
+    ),
+    "tar": Scheme(
+        name="tar",
+        summary="traffic-aware routing (TAR): each flow's path is set up by a probe that avoids busy links",
+        parameters=HELLO_PARAMETERS | TAR_PARAMETERS,
+        server_centric=True,
+        candidates=candidates,
+        all_destinations=False,
+        make=_tar,
+        flows=True,
+        check=_check_tar,
     ),
     "ecmp": Scheme(
         name="ecmp",

@@ -10,6 +10,7 @@ from daemons import schemes
 from daemons.pr import tables
 from daemons.routing import dfr, dr, proxy, shortest, tar, updown
 from daemons.routing.scope import dead_channels
+from daemons.tar import ATTEMPTS
 from topologies.ccrdn import FICONN, Ccrdn, CcrdnNaming
 from topologies.failures import fail_links
 from topologies.graph import Topology
@@ -17,7 +18,6 @@ from topologies.spec import parse, unknown
 
 Pairs = set[tuple[int, int]]  # ordered: source, destination
 Options = Mapping[str, int]
-TAR_ATTEMPTS = 8
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def by_tar(topology: Topology, options: Options, src: int, dst: int) -> Found | 
     if network.rule != FICONN:
         raise ValueError(f"tar is for ficonn, whose servers have two ports, and {topology.spec} is none")
     down = dead_channels(topology, network)
-    for attempt in range(TAR_ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         path, arrives = tar.route(network.rule, network.t, down, src, dst, attempt=attempt)
         if arrives:
             return Found(tar.shortcut(path))
@@ -113,6 +113,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "pr-gpi": Scheme("proxy routing with those near source or destination (5.2)", by_pr(proxy.GP_I)),
     "pr-gp0": Scheme("proxy routing with those joined to the switch of either (5.3)", by_pr(proxy.GP_0)),
     "dfr": Scheme("fault-tolerant routing: link state within a scope, reroutes beyond it (4.2.1)", by_dfr),
+    "tar": Scheme("traffic-aware routing of ficonn, no link being loaded (4.2.3)", by_tar),
     "bfs": Scheme("shortest path by breadth-first search, the yard-stick of the others", by_bfs),
     "ecmp": Scheme("equal-cost shortest paths of switch fabrics", by_ecmp),
 }

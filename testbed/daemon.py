@@ -35,6 +35,7 @@ from daemons.protocol import (
     Readdress,
     RoutingProtocol,
     Send,
+    SetFlow,
     SetRoute,
     SetState,
     Steer,
@@ -45,11 +46,12 @@ from daemons.schemes import View
 from testbed import fib, netlink, netns
 from testbed.board import COLUMNS, LATENESS_US
 from testbed.desk import Lock, Log, Requests
+from testbed.flowtable import FlowTable
 from testbed.groups import Groups
 from testbed.meter import Meter
 from testbed.readdress import Readdressing
 from testbed.site import Site
-from testbed.steer import Steering
+from testbed.steer import OwnPackets, Steering
 from testbed.switch import SwitchFib
 from testbed.tables import Crowding
 from testbed.transport import ROUTINE, URGENT, Link
@@ -86,6 +88,7 @@ class Daemon:
         ways: int = 0,
         octets: Sequence[int] = (),
         ttl: int = 0,
+        flows: bool = False,
         groups: Groups | None = None,
         crowding: Crowding | None = None,
         rate_bps: int = 0,
@@ -97,6 +100,7 @@ class Daemon:
         interval_s: a tick that is later than this counts as late.
         ways: of a SteeringProtocol, as daemons/routing/via.py counts them.
         octets, ttl: what addresses may begin with, if they say what packets carry, and hops that these may make.
+        flows: whether it is a FlowProtocol.
         groups: of a switch with a data plane, its part of the maps.
         crowding: of a switch whose protocol is a CrowdProtocol, what tells how crowded it is.
         rate_bps: of such a switch's links, to find those that are slower; 0: nobody looks.
@@ -114,7 +118,7 @@ class Daemon:
         self._converged = False
         self._dropped: Counter[str] = Counter()
         self._pending: list[SetRoute] = []
-        self._steers: list[Steer] = []
+        self._steers: list[Steer | SetFlow] = []
         self._crowding = crowding
         watched = {port: site.ports[port].ifindex for port in hears}
         self._meter = Meter(watched, rate_bps) if rate_bps else None
@@ -132,7 +136,11 @@ class Daemon:
                 }
                 self.link_events = opened.enter_context(closing(netlink.Socket(groups=LINK_GROUP)))
                 self._netlink = opened.enter_context(closing(netlink.Socket()))
-                self.steering = Steering(site.address, ways, self._netlink, self._port_of) if ways else None
+                self.steering: OwnPackets | None = None
+                if ways:
+                    self.steering = Steering(site.address, ways, self._netlink, self._port_of)
+                elif flows:
+                    self.steering = FlowTable(site.address, self._netlink, self._port_of)
                 if self.steering:
                     opened.enter_context(closing(self.steering))
                 self.readdressing = Readdressing(site.address, octets, ttl, self._netlink) if octets else None
@@ -171,6 +179,7 @@ class Daemon:
             ways=ways,
             octets=schemes.first_octets(view.network, view.options) if view.network and scheme.readdresses else (),
             ttl=view.options.get("ttl", 0),
+            flows=scheme.flows,
             groups=groups,
             crowding=asks,
             rate_bps=1000 * view.options.get("rate_kbps", 0),
@@ -234,7 +243,7 @@ class Daemon:
                     self._drop(error)
             elif isinstance(action, SetRoute):
                 self._pending.append(action)
-            elif isinstance(action, Steer):
+            elif isinstance(action, Steer | SetFlow):
                 self._steers.append(action)
             elif isinstance(action, Readdress):
                 self._readdresses.append(action)

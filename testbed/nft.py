@@ -26,7 +26,12 @@ NETWORK_HEADER, TRANSPORT_HEADER = 1, 2
 SET_INTERVAL, SET_MAP, SET_TIMEOUT, SET_DYNAMIC = 0x4, 0x8, 0x10, 0x20
 ADDRESS, INTEGER = 7, 4  # nft's numbers for the types ipv4_addr and integer
 REGISTER, VERDICT = 1, 0
+WORDS = (8, 9, 10, 11)  # the register's four words, each a register too
 EQUAL, UNEQUAL = 0, 1
+# Types are numbers of six bits each, one for each part of a key: address . address . protocol . mark, which has four
+# bytes as two ports have.
+FLOW = 7 << 18 | 7 << 12 | 12 << 6 | 19
+FLOW_WORDS, FLOW_KEY_BYTES = "ipv4_addr . ipv4_addr . inet_proto . mark", 16
 ELEMENT_ENDS = 1  # an element that ends the interval which another began
 ACCEPT = 1
 GENMSG = struct.Struct(">BBH")  # family, version, resource
@@ -117,6 +122,36 @@ def _after(prefix: Prefix) -> int:
     return prefix.network + (1 << 32 - prefix.length)
 
 
+def flow_map(in_table: str, name: str, number: int) -> Message:
+    """A new map from flow keys to octets; `number`: unlike that of other sets made at once."""
+    body = netlink.text(1, in_table) + netlink.text(2, name) + _u32(3, SET_MAP)
+    body += _u32(4, FLOW) + _u32(5, FLOW_KEY_BYTES) + _u32(6, INTEGER) + _u32(7, 1) + _u32(10, number)
+    words = f"type {FLOW_WORDS} : integer;"
+    return _message(NEWSET, netlink.CREATE, body, f"add map ip {in_table} {name} {{ {words} }}")
+
+
+def flow_memory(in_table: str, name: str, number: int, timeout_ms: int, most: int) -> Message:
+    """A new set of up to `most` flow keys, which rules put into it, and which are forgotten after `timeout_ms`."""
+    body = netlink.text(1, in_table) + netlink.text(2, name) + _u32(3, SET_TIMEOUT | SET_DYNAMIC)
+    body += _u32(4, FLOW) + _u32(5, FLOW_KEY_BYTES) + _u32(10, number)
+    body += netlink.attribute(11, struct.pack(">Q", timeout_ms)) + _nested(9, _u32(1, most))
+    words = f"type {FLOW_WORDS}; flags dynamic,timeout; timeout {timeout_ms}ms; size {most};"
+    return _message(NEWSET, netlink.CREATE, body, f"add set ip {in_table} {name} {{ {words} }}")
+
+
+def flow(in_table: str, name: str, key: bytes, octet: int | None) -> Message:
+    """The change that maps the flow `key` to `octet`, where the map must have nothing, or, if that is None, to
+    nothing."""
+    pair = _nested(1, netlink.attribute(1, key))
+    if octet is not None:
+        pair += _nested(2, netlink.attribute(1, bytes([octet])))
+    body = netlink.text(1, in_table) + netlink.text(2, name) + _nested(3, _nested(1, pair))
+    if octet is None:
+        return _message(DELSETELEM, 0, body, f"delete element ip {in_table} {name} {{ 0x{key.hex()} }}")
+    command = f"add element ip {in_table} {name} {{ 0x{key.hex()} : {octet} }}"
+    return _message(NEWSETELEM, netlink.NLM_F_CREATE, body, command)
+
+
 def rule(in_table: str, in_chain: str, expressions: Sequence[bytes], command: str) -> Message:
     """A rule at the end of a chain; `command` says what it does."""
     body = netlink.text(1, in_table) + netlink.text(2, in_chain) + _nested(4, *expressions)
@@ -128,9 +163,9 @@ def _expression(name: str, *attributes: bytes) -> bytes:
     return _nested(1, netlink.text(1, name), _nested(2, *attributes))
 
 
-def load(base: int, offset: int, size: int) -> bytes:
+def load(base: int, offset: int, size: int, register: int = REGISTER) -> bytes:
     """Bytes of the packet into the register."""
-    return _expression("payload", _u32(1, REGISTER), _u32(2, base), _u32(3, offset), _u32(4, size))
+    return _expression("payload", _u32(1, register), _u32(2, base), _u32(3, offset), _u32(4, size))
 
 
 def store(base: int, offset: int, size: int, checksum: int, *, pseudo_header: bool = False) -> bytes:
@@ -161,9 +196,9 @@ def mask(keep: int, flip: int, size: int = 4) -> bytes:
     return _expression("bitwise", _u32(1, REGISTER), _u32(2, REGISTER), _u32(3, size), *data)
 
 
-def constant(data: bytes) -> bytes:
+def constant(data: bytes, register: int = REGISTER) -> bytes:
     """`data` into the register."""
-    return _expression("immediate", _u32(1, REGISTER), _nested(2, netlink.attribute(1, data)))
+    return _expression("immediate", _u32(1, register), _nested(2, netlink.attribute(1, data)))
 
 
 def accept() -> bytes:

@@ -24,23 +24,19 @@ from pathlib import Path
 from daemons.protocol import Readdress
 from daemons.routing import header
 from testbed import netlink, nft
-from testbed.icmp import UNREACHABLE
 from testbed.netlink import Message
-from testbed.steer import (
-    ICMP_CHECKSUM,
-    ICMP_QUOTED_DESTINATION,
-    ICMP_TYPE,
-    IP_CHECKSUM,
-    IP_DESTINATION,
-    IP_PROTOCOL,
-    LOOPBACK,
-    local_route,
-)
-from topologies.address import SERVER_BLOCK, Prefix, dotted
+from testbed.steer import IP_CHECKSUM, IP_DESTINATION, TO_ITSELF, Carried, Rule, local_route, taken_in
+from topologies.address import SERVER_BLOCK, Prefix
 
 TABLE, OCTETS = "weft", "octets"
 FIRST_TWO_BITS = 0xC0000000
 SYSCTLS = Path("/proc/sys/net/ipv4")
+
+
+CARRYING = Carried(
+    [nft.mask(FIRST_TWO_BITS, 0), *(nft.compare(nft.UNEQUAL, struct.pack(">I", bits)) for bits in (0, FIRST_TWO_BITS))],
+    "64.0.0.0-191.255.255.255",
+)
 
 
 def rules(address: int, direct: int) -> list[Message]:
@@ -49,38 +45,16 @@ def rules(address: int, direct: int) -> list[Message]:
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
     readdress = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
     first_octet = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 1, IP_CHECKSUM, pseudo_header=True)
-    loopback = nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK))
     others = [destination, nft.mask(0xFF000000, 0), nft.compare(nft.UNEQUAL, struct.pack(">I", SERVER_BLOCK))]
-    change = ([destination, nft.look_up(OCTETS), first_octet], f"@nh,128,8 set ip daddr map @{OCTETS}")
-    out = [
-        ([nft.output_device(), loopback, nft.accept()], "oif lo accept"),
+    change: Rule = ([destination, nft.look_up(OCTETS), first_octet], f"@nh,128,8 set ip daddr map @{OCTETS}")
+    out: list[Rule] = [
+        (TO_ITSELF, "oif lo accept"),
         ([*others, nft.accept()], "ip daddr != 10.0.0.0/8 accept"),
         (
             [destination, nft.mask(header.LABEL, direct << 24), readdress],
             f"ip daddr set ip daddr & 0.255.255.255 | {direct}.0.0.0",
         ),
         change,
-    ]
-    own, name = struct.pack(">I", address), [nft.store(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4, ICMP_CHECKSUM)]
-    quoted = nft.load(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4)
-    error = [
-        nft.load(nft.NETWORK_HEADER, IP_PROTOCOL, 1),
-        nft.compare(nft.EQUAL, bytes([socket.IPPROTO_ICMP])),
-        nft.load(nft.TRANSPORT_HEADER, ICMP_TYPE, 1),
-        nft.mask(0xF7, 0, size=1),  # 3, unreachable, and 11, time exceeded
-        nft.compare(nft.EQUAL, bytes([UNREACHABLE])),
-    ]
-    carried = "64.0.0.0-191.255.255.255"
-    into = [
-        (
-            [*error, quoted, *carrying(), quoted, nft.mask(header.LABEL, SERVER_BLOCK), *name],
-            f"icmp type {{ 3, 11 }} @th,192,32 {carried} @th,192,32 set @th,192,32 & 0xffffff | 0xa000000",
-        ),
-        ([nft.input_device(), loopback, nft.accept()], "iif lo accept"),
-        (
-            [destination, *carrying(), nft.constant(own), readdress],
-            f"ip daddr {carried} ip daddr set {dotted(address)}",
-        ),
     ]
     return [
         *nft.table(TABLE),
@@ -90,14 +64,8 @@ def rules(address: int, direct: int) -> list[Message]:
         nft.chain(TABLE, "in", "filter", nft.LOCAL_IN),
         *(nft.rule(TABLE, "out", expressions, command) for expressions, command in out),
         *(nft.rule(TABLE, "pre", expressions, command) for expressions, command in (change, change)),
-        *(nft.rule(TABLE, "in", expressions, command) for expressions, command in into),
+        *(nft.rule(TABLE, "in", expressions, command) for expressions, command in taken_in(address, CARRYING)),
     ]
-
-
-def carrying() -> list[bytes]:
-    """Go on only if the register is an address from 64.0.0.0 to 191.255.255.255."""
-    bits = [struct.pack(">I", taken) for taken in (0, FIRST_TWO_BITS)]
-    return [nft.mask(FIRST_TWO_BITS, 0), *(nft.compare(nft.UNEQUAL, taken) for taken in bits)]
 
 
 class Readdressing:

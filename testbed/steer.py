@@ -27,9 +27,11 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
+from typing import Any, NamedTuple
 
 from daemons.protocol import Steer
 from daemons.routing import via
@@ -47,6 +49,7 @@ NFLOG, NFULNL_MSG_PACKET, NFULNL_MSG_CONFIG = 4, 0, 1
 NFULA_CFG_CMD, NFULA_CFG_MODE, NFULA_CFG_QTHRESH, NFULA_PAYLOAD = 1, 2, 5, 9
 BIND, COPY_PACKET = 1, 2
 LOG_GROUP = 6330
+MOST_SHOWN_BYTES = 64
 IP_HEADER_BYTES = 20
 IP_SOURCE, IP_DESTINATION, IP_CHECKSUM, IP_PROTOCOL = 12, 16, 10, 9
 ICMP_TYPE, ICMP_CHECKSUM, ICMP_QUOTED_DESTINATION = 0, 2, 8 + 16
@@ -54,24 +57,29 @@ FIRST_OCTET_MASK = 0xFF000000
 MEASURE_S = 1.0
 
 
+Rule = tuple[Sequence[bytes], str]  # expressions, and nft's own words for them
+
+
+class Carried(NamedTuple):
+    """Addresses that packets bear on their way: what goes on only with these in the register, and nft's words."""
+
+    only: Sequence[bytes]
+    words: str
+
+
+STEERED_ONES = Carried([nft.mask(0xC0000000, 0), nft.compare(nft.EQUAL, struct.pack(">I", 0x40000000))], "64.0.0.0/2")
+FROM_ITSELF = [nft.input_device(), nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK)), nft.accept()]
+TO_ITSELF = [nft.output_device(), nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK)), nft.accept()]
+
+
 def rules(address: int) -> list[Message]:
     """The changes that make a server with this address send and take steered packets, none of them steered yet."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
     readdress = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
-    own, direct = struct.pack(">I", address), via.FIRST_OCTET << 24
+    direct = via.FIRST_OCTET << 24
     ours = [destination, nft.mask(FIRST_OCTET_MASK, 0), nft.compare(nft.UNEQUAL, struct.pack(">I", SERVER_BLOCK))]
-    quoted = nft.load(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4)
-    steered = [nft.mask(0xC0000000, 0), nft.compare(nft.EQUAL, struct.pack(">I", 0x40000000))]
-    error = [
-        nft.load(nft.NETWORK_HEADER, IP_PROTOCOL, 1),
-        nft.compare(nft.EQUAL, bytes([socket.IPPROTO_ICMP])),
-        nft.load(nft.TRANSPORT_HEADER, ICMP_TYPE, 1),
-        nft.mask(0xF7, 0, size=1),  # 3, unreachable, and 11, time exceeded
-        nft.compare(nft.EQUAL, bytes([icmp.UNREACHABLE])),
-    ]
-    name = [nft.store(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4, ICMP_CHECKSUM)]
-    out = [
-        ([nft.output_device(), nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK)), nft.accept()], "oif lo accept"),
+    out: list[Rule] = [
+        (TO_ITSELF, "oif lo accept"),
         ([*ours, nft.accept()], "ip daddr != 10.0.0.0/8 accept"),
         (
             [destination, nft.unless_in(SEEN), nft.remember_in(SEEN), nft.log(LOG_GROUP, IP_HEADER_BYTES)],
@@ -83,13 +91,6 @@ def rules(address: int) -> list[Message]:
         ),
         ([destination, nft.mask(via.LABEL, direct), readdress], "ip daddr set ip daddr & 0.255.255.255 | 64.0.0.0"),
     ]
-    into = [
-        ([destination, *steered, nft.constant(own), readdress], f"ip daddr 64.0.0.0/2 ip daddr set {dotted(address)}"),
-        (
-            [*error, quoted, *steered, quoted, nft.mask(via.LABEL, SERVER_BLOCK), *name],
-            "icmp type { 3, 11 } @th,192,2 1 @th,192,32 set @th,192,32 & 0xffffff | 0xa000000",
-        ),
-    ]
     return [
         *nft.table(TABLE),
         nft.address_map(TABLE, STEERED, 1),
@@ -97,7 +98,32 @@ def rules(address: int) -> list[Message]:
         nft.chain(TABLE, "out", "route", nft.LOCAL_OUT),
         nft.chain(TABLE, "in", "filter", nft.LOCAL_IN),
         *(nft.rule(TABLE, "out", expressions, command) for expressions, command in out),
-        *(nft.rule(TABLE, "in", expressions, command) for expressions, command in into),
+        *(nft.rule(TABLE, "in", expressions, command) for expressions, command in taken_in(address, STEERED_ONES)),
+    ]
+
+
+def taken_in(address: int, carried: Carried) -> list[Rule]:
+    """Rules at input for the server with this address: what comes from others with an address of `carried` was for its
+    own, and errors, wherever they come from, are about packets for servers' own addresses."""
+    destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
+    readdress = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
+    quoted = nft.load(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4)
+    error = [
+        nft.load(nft.NETWORK_HEADER, IP_PROTOCOL, 1),
+        nft.compare(nft.EQUAL, bytes([socket.IPPROTO_ICMP])),
+        nft.load(nft.TRANSPORT_HEADER, ICMP_TYPE, 1),
+        nft.mask(0xF7, 0, size=1),  # 3, unreachable, and 11, time exceeded
+        nft.compare(nft.EQUAL, bytes([icmp.UNREACHABLE])),
+    ]
+    name = nft.store(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4, ICMP_CHECKSUM)
+    own = nft.constant(struct.pack(">I", address))
+    return [
+        (
+            [*error, quoted, *carried.only, quoted, nft.mask(via.LABEL, SERVER_BLOCK), name],
+            f"icmp type {{ 3, 11 }} @th,192,32 {carried.words} @th,192,32 set @th,192,32 & 0xffffff | 0xa000000",
+        ),
+        (FROM_ITSELF, "iif lo accept"),  # 127.0.0.1 is none of ours
+        ([destination, *carried.only, own, readdress], f"ip daddr {carried.words} ip daddr set {dotted(address)}"),
     ]
 
 
@@ -109,52 +135,48 @@ def local_route(address: int) -> Message:
     return Message(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
 
 
-class Steering:
-    """Steered packets of one server, and news of them.
+class OwnPackets(ABC):
+    """What one server does to its own packets beside routing them, and news of them.
 
-    news: becomes readable when a destination is in use; see in_use().
+    news: becomes readable when a destination, or a flow, is in use; see in_use().
     errors: when a packet of ours was refused on its way; see refused().
     """
 
-    def __init__(self, address: int, ways: int, routes: netlink.Socket, ports: Mapping[int, int]) -> None:
-        """Begin, in the namespace of the calling thread, with nothing steered; `routes` is a socket there.
+    def __init__(
+        self, addresses: Iterable[int], rules: Iterable[Message], routes: netlink.Socket, ports: Mapping[int, int]
+    ) -> None:
+        """Begin, in the namespace of the calling thread, where `routes` is a socket.
 
-        ways: how many first octets there are, from 64 on.
+        addresses: that are this server's, beside its own.
+        rules: of nf_tables.
         ports: by interface index.
         """
-        self._steered: set[int] = set()
         self._routes = routes
         self._ports = ports
         self._sent_bytes: dict[int, int] = {}
         self._measured_s = -inf
-        routes.request([local_route(via.address(address, p)) for p in range(ways)])
+        routes.request([local_route(address) for address in addresses])
         self._tables = nft.Tables()
-        self._tables.change(rules(address))
+        self._tables.change(rules)
         self.news = listen(LOG_GROUP)
         self.errors = icmp.receiver(icmp.UNREACHABLE)
+
+    @abstractmethod
+    def set(self, changes: Iterable[Any]) -> None:
+        """Make the changes, all at once; NetlinkError if the kernel refuses one, and then none is made."""
+
+    @abstractmethod
+    def in_use(self) -> Iterator[Any]:
+        """What packets were sent to, of which there is news."""
 
     def sockets(self) -> list[socket.socket]:
         """All that it has open."""
         return [self._tables.socket, self.news, self.errors]
 
     def close(self) -> None:
-        """Let go of the sockets; packets go on being steered as they are."""
+        """Let go of the sockets; packets go on as they do."""
         for each in self.sockets():
             each.close()
-
-    def set(self, changes: Iterable[Steer]) -> None:
-        """Make the changes, all at once; NetlinkError if the kernel refuses one, and then none is made."""
-        messages, steered = [], set(self._steered)
-        for change in changes:
-            if change.destination in steered:
-                messages.append(nft.element(TABLE, STEERED, change.destination, None))
-                steered.discard(change.destination)
-            if change.steered is not None:
-                messages.append(nft.element(TABLE, STEERED, change.destination, change.steered))
-                steered.add(change.destination)
-        if messages:
-            self._tables.change(messages)
-        self._steered = steered
 
     def loads(self, now: float) -> dict[int, int]:
         """What has left by each port since the last time, in kbit/s; nothing if that was less than MEASURE_S ago."""
@@ -170,8 +192,8 @@ class Steering:
                 self._sent_bytes[port] = sent
         return found
 
-    def in_use(self) -> Iterator[int]:
-        """The destinations that packets were sent to, of which there is news."""
+    def _shown(self) -> Iterator[bytes]:
+        """The beginnings of packets that rules have shown."""
         with suppress(BlockingIOError):
             while True:
                 try:
@@ -182,8 +204,7 @@ class Steering:
                     continue
                 for kind, _, _, body in netlink.split(data):
                     if kind == NFLOG << 8 | NFULNL_MSG_PACKET:
-                        packet = netlink.attributes(body, nft.GENMSG.size)[NFULA_PAYLOAD]
-                        yield struct.unpack_from(">I", packet, IP_DESTINATION)[0]
+                        yield netlink.attributes(body, nft.GENMSG.size)[NFULA_PAYLOAD]
 
     def refused(self) -> Iterator[int]:
         """The destinations for which a packet of ours was refused, by their own addresses."""
@@ -193,6 +214,32 @@ class Steering:
             code = packet[quoted - 7]
             if code in REFUSALS and len(packet) >= quoted + IP_HEADER_BYTES:
                 yield struct.unpack_from(">I", packet, quoted + IP_DESTINATION)[0]
+
+
+class Steering(OwnPackets):
+    """Steered packets of one server: destinations are in use, and steered."""
+
+    def __init__(self, address: int, ways: int, routes: netlink.Socket, ports: Mapping[int, int]) -> None:
+        """Begin with nothing steered; `ways`: how many first octets there are, from 64 on."""
+        super().__init__([via.address(address, p) for p in range(ways)], rules(address), routes, ports)
+        self._steered: set[int] = set()
+
+    def set(self, changes: Iterable[Steer]) -> None:
+        messages, steered = [], set(self._steered)
+        for change in changes:
+            if change.destination in steered:
+                messages.append(nft.element(TABLE, STEERED, change.destination, None))
+                steered.discard(change.destination)
+            if change.steered is not None:
+                messages.append(nft.element(TABLE, STEERED, change.destination, change.steered))
+                steered.add(change.destination)
+        if messages:
+            self._tables.change(messages)
+        self._steered = steered
+
+    def in_use(self) -> Iterator[int]:
+        for packet in self._shown():
+            yield struct.unpack_from(">I", packet, IP_DESTINATION)[0]
 
 
 REFUSALS = (0, 1)  # network, host unreachable
@@ -207,7 +254,7 @@ def listen(group: int) -> socket.socket:
     made.bind((0, 0))
     configuration: Sequence[tuple[int, bytes]] = (
         (NFULA_CFG_CMD, struct.pack("=B", BIND)),
-        (NFULA_CFG_MODE, struct.pack(">IBx", IP_HEADER_BYTES, COPY_PACKET)),
+        (NFULA_CFG_MODE, struct.pack(">IBx", MOST_SHOWN_BYTES, COPY_PACKET)),
         (NFULA_CFG_QTHRESH, struct.pack(">I", 1)),
     )
     for kind, value in configuration:

@@ -286,7 +286,8 @@ def rehearse(directory: Path, daemons: site.Daemons) -> None:
     rehearsed.
     """
     first = next(iter(daemons.views.values()))
-    if SCHEMES[first.scheme].steers or SCHEMES[first.scheme].readdresses:
+    scheme = SCHEMES[first.scheme]
+    if scheme.steers or scheme.readdresses or scheme.flows:
         return
     (directory / "log").mkdir(parents=True)
     nodes = [first.node, *(first.ports[0][1][:2] if first.ports else ())]

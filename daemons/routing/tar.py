@@ -107,6 +107,14 @@ def is_virtual(came_in: int, goes_out: int) -> bool:
     return came_in == 0 and goes_out != 0
 
 
+def number(*parts: int) -> int:
+    """32 bits that tell a flow, given by what is special to it, from others."""
+    found = 0
+    for part in parts:
+        found = mixed(found & 0xFFFFFFFF, part)
+    return found & 0xFFFFFFFF
+
+
 def drawn(server: int, flow: int, attempt: int) -> int:
     """The number that `server` draws for the probe of a flow: any, but the same for everybody who asks.
 

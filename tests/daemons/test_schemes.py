@@ -17,8 +17,9 @@ NETWORKS = ["dcell:n=4,k=1", "beta-dcell:n=3,k=1", "ficonn:n=4,k=1", "fattree:k=
 
 
 def runs_on(name, topology):
+    needs = {"lbsp": "fattree", "tar": "ficonn"}
     return SCHEMES[name].server_centric in (None, topology.server_centric) and (
-        name != "lbsp" or topology.family == "fattree"
+        topology.family == needs.get(name, topology.family)
     )
 
 
@@ -39,7 +40,7 @@ def test_a_scheme_is_named_with_its_options():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("drr", "no scheme 'drr', did you mean dr? (there are: bfs, dfr, dr, ecmp, lbsp, pr-gp0, pr-gpe, pr-gpi)"),
+        ("drr", "no scheme 'drr', did you mean dr? (there are: bfs, dfr, dr, ecmp, lbsp, pr-gp0, pr-gpe, pr-gpi, tar)"),
         ("dr:helo_ms=3", "scheme dr: no parameter 'helo_ms', did you mean hello_ms? (there are: dead, hello_ms)"),
         ("dr:hello_ms=0", "scheme dr: hello_ms must be at least 1, got 0"),
         ("dr:dead=x", "scheme dr: dead must be an integer, got 'x'"),

@@ -156,6 +156,12 @@ def test_other_schemes_go_around_it_too(weft, scheme):
     assert of(weft("route", *ends, "--fail", "h3-h16", "--json"))["path"] == ["h0", "h4", "h7", "h17", "h19"]
 
 
+def test_tar_bypasses_a_link_that_is_dead(weft):
+    ends = ["ficonn:n=4,k=1", "--routing", "tar", "h0", "h4"]
+    assert of(weft("route", *ends, "--json"))["path"] == ["h0", "h4"]
+    assert of(weft("route", *ends, "--fail", "h0-h4", "--json"))["path"] == ["h0", "h2", "h8", "h10", "h6", "h4"]
+
+
 # -- run and plot
 
 SMALL = ["run", "link_loss", "--set", "topology=dcell:n=3,k=1,ficonn:n=4,k=1", "failed_links=0,3", "--seeds", "2"]
@@ -280,6 +286,7 @@ def test_version(weft):
         ("route dcell:n=4,k=1 --routing drf h0 h1", "no routing scheme 'drf', did you mean d"),
         ("route dcell:n=4,k=1 --routing dfr:b=2 h0 h1", "scheme dfr: b must be at most 1, the levels of the network"),
         ("route fattree:k=4 --routing dfr h0 h1", "dfr needs dcell, beta-dcell or ficonn"),
+        ("route dcell:n=4,k=1 --routing tar h0 h1", "tar is for ficonn, whose servers have two ports"),
         ("route dcell:n=4,k=1 --routing ecmp h0 h1", "ecmp needs a switch fabric"),
         ("route fattree:k=4 --routing dr h0 h1", "dr needs dcell, beta-dcell or ficonn"),
         ("route dcell:n=4,k=1 --routing dr h0 h20", "no server h20: they are h0 .. h19"),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from networks import neighbours, pairs, title
+from networks import dead_links, neighbours, pairs, title
 
 from daemons.routing import dr, tar
 from topologies.ccrdn import FICONN, Ccrdn, common_level
@@ -99,3 +99,34 @@ def test_only_a_flow_that_could_have_turned_back_is_virtual() -> None:
     assert not tar.is_virtual(-1, 2)
     assert not tar.is_virtual(2, 0)
     assert not tar.is_virtual(0, 0)
+
+
+def test_a_shortcut_goes_on_as_after_the_last_visit() -> None:
+    assert tar.shortcut([1, 2, 3, 2, 4, 5]) == [1, 2, 4, 5]
+    assert tar.shortcut([1, 2, 1, 3]) == [1, 3]
+    assert tar.shortcut([1, 2, 3]) == [1, 2, 3]
+
+
+def test_draws_differ_from_flow_to_flow_and_from_attempt_to_attempt() -> None:
+    flows = {tar.number(10 << 24, 1, 17, port) for port in range(1000)}
+    assert len(flows) == 1000
+    assert all(0 <= flow < 1 << 32 for flow in flows)
+    draws = [tar.drawn(server, flow, attempt) for server in range(3) for flow in range(10) for attempt in range(8)]
+    assert len(set(draws)) == len(draws)
+    assert min(draws) >= 0
+    assert 0.4 < sum(draw % 2 for draw in draws) / len(draws) < 0.6
+
+
+@pytest.mark.parametrize("network", NETWORKS[:2], ids=title)
+def test_a_route_is_what_servers_would_do_one_by_one(network: Ccrdn) -> None:
+    nothing = bytes(network.t[-1] * (network.k + 2))
+    for src, dst in pairs(network, 100):
+        path, arrives = tar.route(network.rule, network.t, nothing, src, dst)
+        assert (path, arrives) == (dr.route(network.rule, network.t, src, dst), True)
+    dead = dead_links(network, 0.1, seed=2)
+    down = bytes(channel in dead for channel in range(network.t[-1] * (network.k + 2)))
+    for src, dst in pairs(network, 100):
+        for attempt in range(3):
+            path, arrives = tar.route(network.rule, network.t, down, src, dst, attempt=attempt)
+            assert all(v in neighbours(network, u, dead) for u, v in pairwise(path))
+            assert arrives == (path[-1] == dst)

@@ -1,0 +1,373 @@
+"""TAR, traffic-aware routing on FiConn (daemons/routing/tar.py), as a daemon.
+
+Packets of which nothing is known go by DR.  For each flow of its own a source sends a probe, at once and again every
+`refresh_ms`; each server on its way decides where it goes, by what its own two ports have sent of late and by the flows
+that it has booked.  The destination answers along the path that was found, and each server there, the last one first,
+lets the flow's packets follow it, until `timeout_ms` have passed without another such answer:
+
+    probe     source -> ... -> destination     decides
+    answer    source <- ... <- destination     sets the flow's state; a server that has it leads to none that has not
+
+so that packets which change from one path to another never go in circles.  Where the probe can go no further, or a hop
+of the path dies later, the server there says so, back to the source, which asks again: every failed attempt draws other
+third copies, and after ATTEMPTS of them it rests for `refresh_ms`.
+
+Ours: a path that passes a server twice is cut short there, for a flow's state is one next hop.  A flow is taken to have
+an equal share of what its link carries, and its own share does not stand in its way.  Bandwidths are compared in steps
+of `step_percent` of the capacity, lest hellos and one packet more or less decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from math import inf
+from typing import Any
+
+from daemons import tar_wire, wire
+from daemons.hello import Neighbourhood
+from daemons.live_routes import LiveRoutes
+from daemons.protocol import NOTHING, Action, Adjacencies, Flow, Hop, Note, Send, SetFlow, SetRoute
+from daemons.routing import dr, header, tar, via
+from daemons.tar_wire import FlowProbe
+from topologies.address import SERVER_BLOCK, Prefix
+from topologies.ccrdn import Ccrdn
+
+ATTEMPTS = 8
+MOST_HOPS = 64
+MOST_FLOWS = 4096  # of our own; others go by DR
+MOST_STATES = 65_536
+AGAIN_S = 0.050  # refusals of a flow are heard that often
+GATE = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear another address
+FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
+
+
+@dataclass(slots=True)
+class State:
+    """A flow at one server: its path, this server's place on it, and the token of the probe that found it."""
+
+    path: tuple[int, ...]
+    at: int
+    token: int
+    hop: Hop
+    virtual: bool
+    expires_s: float
+
+
+@dataclass(slots=True)
+class Own:
+    """A flow at its source.
+
+    asking: whether a question is on its way.  due_s: when that is given up, or the next one leaves.
+    """
+
+    destination: int
+    token: int
+    used_s: float
+    attempt: int = 0
+    failures: int = 0
+    asking: bool = False
+    asked_s: float = -inf
+    due_s: float = inf
+    path: tuple[int, ...] = ()
+
+
+class TarRouting:
+    """A FlowProtocol for the server of `neighbourhood`.
+
+    routes: DR's, to the servers' own addresses.
+    """
+
+    def __init__(
+        self,
+        neighbourhood: Neighbourhood,
+        network: Ccrdn,
+        routes: Sequence[tuple[Prefix, tuple[Hop, ...]]],
+        *,
+        incarnation: int,
+        capacity_kbps: int,
+        step_percent: int,
+        refresh_ms: int,
+        probe_ms: int,
+        timeout_ms: int,
+        idle_s: int,
+    ) -> None:
+        self.node = neighbourhood.node
+        self._target = self.node.to_bytes(4, "big")
+        self._network = network
+        self._hops = [neighbour.hop for neighbour in neighbourhood.neighbours()]
+        self._octets = {hop.node: header.octet(1 + i) for i, hop in enumerate(self._hops)}
+        direct = [(via.prefix(prefix, via.DIRECT), hops) for prefix, hops in routes]
+        onward = [(header.everybody(self._octets[hop.node]), (hop,)) for hop in self._hops]
+        self._routes = LiveRoutes(neighbourhood, [*direct, *onward])
+        self._alive: frozenset[Hop] = frozenset()
+        self._gate: tuple[Hop, ...] | None = None
+        self._first_token = incarnation >> 24 & 0x7FFFFFFF
+        self._capacity_kbps, self._step_kbps = capacity_kbps, max(1, capacity_kbps * step_percent // 100)
+        self._refresh_s, self._probe_s, self._timeout_s = refresh_ms / 1000, probe_ms / 1000, timeout_ms / 1000
+        self._idle_s = idle_s
+        self._loads: Mapping[int, int] = {}
+        self._own: dict[Flow, Own] = {}
+        self._states: dict[Flow, State] = {}
+        self._due: list[tuple[float, Flow]] = []  # of our own flows, and of states; old thoughts among them
+        self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
+
+    @property
+    def deadline(self) -> float:
+        return min(self._routes.deadline, self._due[0][0] if self._due else inf)
+
+    def start(self, now: float) -> Sequence[Action]:
+        return self._follow(self._routes.start(now), now)
+
+    def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
+        if payload[2:3] < FIRST_TARGETED:
+            return self._follow(self._routes.receive(payload, port, now), now)
+        if payload[wire.TARGET] != self._target:
+            return NOTHING
+        try:
+            probe = tar_wire.decode(payload)
+            if probe is None:
+                return NOTHING
+            if probe.verdict == wire.ASKING:
+                return self._asked(probe, now)
+            return self._answered(probe, now)
+        except ValueError:  # garbage, or what cannot be in this network
+            self._counters["garbage"] += 1
+            return NOTHING
+
+    def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
+        return self._follow(self._routes.link_changed(port, up, now), now)
+
+    def tick(self, now: float) -> Sequence[Action]:
+        actions: list[Action] = []
+        if now >= self._routes.deadline:
+            actions += self._follow(self._routes.tick(now), now)
+        while self._due and self._due[0][0] <= now:
+            due_s, flow = heappop(self._due)
+            own, state = self._own.get(flow), self._states.get(flow)
+            if state and state.expires_s <= now:
+                actions += self._forget(flow)
+            if own and own.due_s == due_s:
+                actions += self._turn(flow, own, now)
+        return actions
+
+    def converged(self) -> bool:
+        return self._routes.converged()
+
+    def adjacencies(self) -> Adjacencies:
+        return self._routes.adjacencies()
+
+    def status(self) -> dict[str, Any]:
+        flows = [
+            {
+                "destination": f"h{own.destination}",
+                "protocol": flow.protocol,
+                "ports": [flow.ports >> 16, flow.ports & 0xFFFF],
+                "path": [f"h{node}" for node in own.path],
+                "attempt": own.attempt,
+            }
+            for flow, own in self._own.items()
+        ]
+        return {**self._routes.status(), "flows": flows, "states": len(self._states), **self._counters}
+
+    def in_use(self, flow: Flow, now: float) -> Sequence[Action]:
+        own = self._own.get(flow)
+        if own:
+            own.used_s = now
+            return NOTHING
+        try:
+            destination = self._number(flow.destination)
+        except ValueError:
+            return NOTHING
+        if destination == self.node or self._number(flow.source) != self.node or len(self._own) >= MOST_FLOWS:
+            return NOTHING
+        own = self._own[flow] = Own(destination, self._first_token, now)
+        return self._turn(flow, own, now)
+
+    def refused(self, destination: int, now: float) -> Sequence[Action]:
+        actions: list[Action] = []
+        for flow, own in list(self._own.items()):
+            if flow.destination == destination and not own.asking and own.asked_s + AGAIN_S < now:
+                actions += self._turn(flow, own, now)
+        return actions
+
+    def measured(self, loads: Mapping[int, int]) -> None:
+        self._loads = loads
+
+    def _number(self, address: int) -> int:
+        """The server that has `address`; ValueError if nobody has."""
+        return self._network.layout.number_of(self._network.layout.digits(address))
+
+    def _hop(self, node: int) -> Hop:
+        """How `node` is reached; ValueError if it is no neighbour."""
+        if not 0 <= node < self._network.t[-1] or node == self.node:
+            raise ValueError(f"server {node} is no neighbour")
+        return dr.hop_to(self._network, self.node, node)
+
+    # -- links
+
+    def _follow(self, actions: Sequence[Action], now: float) -> list[Action]:
+        """Do `actions`, and what follows from hops that died or came to life."""
+        alive = frozenset(hop for hop in self._hops if self._routes.lives(hop))
+        if alive == self._alive and self._gate is not None:
+            return list(actions)
+        died, self._alive = self._alive - alive, alive
+        done = list(actions)
+        gate = tuple(sorted(alive))[:1]
+        if gate != self._gate:
+            self._gate = gate
+            done.append(SetRoute(GATE, gate))
+        for flow, state in [(flow, state) for flow, state in self._states.items() if state.hop in died]:
+            attempt = self._own[flow].attempt if flow in self._own else 0
+            broken = FlowProbe(self.node, self.node, flow, state.token, attempt, wire.BROKEN, (), state.path)
+            done += self._answered(broken, now)
+        return done
+
+    # -- probes
+
+    def _turn(self, flow: Flow, own: Own, now: float) -> list[Action]:
+        """One of our own flows is due: ask, or give up the question that has no answer."""
+        if own.asking:
+            self._counters["timeouts"] += 1
+            self._failed(flow, own, now)
+            return []
+        if own.used_s + self._idle_s < now:
+            del self._own[flow]
+            return []
+        own.token += 1
+        own.asking, own.asked_s = True, now
+        self._plan(flow, own, now + self._probe_s)
+        self._counters["probes_sent"] += 1
+        marks = [0] * (self._network.k + 1)
+        tar.start(marks)
+        question = (flow, own.token, own.attempt, wire.ASKING, tuple(marks), (self.node,))
+        return self._onward(FlowProbe(self.node, self.node, *question), own.destination, now)
+
+    def _plan(self, flow: Flow, own: Own, due_s: float) -> None:
+        own.due_s = due_s
+        heappush(self._due, (due_s, flow))
+
+    def _failed(self, flow: Flow, own: Own, now: float) -> None:
+        """Draw anew and ask again, now or, after many failures, later."""
+        own.asking = False
+        own.attempt = (own.attempt + 1) % ATTEMPTS
+        own.failures += 1
+        self._plan(flow, own, now if own.failures % ATTEMPTS else now + self._refresh_s)
+
+    def _asked(self, probe: FlowProbe, now: float) -> list[Action]:
+        """A probe came by."""
+        if probe.visited[-1] != probe.sender or len(probe.marks) != self._network.k + 1:
+            raise ValueError("no such probe")
+        self._hop(probe.sender)
+        visited = (*probe.visited, self.node)
+        destination = self._number(probe.flow.destination)
+        if destination != self.node:
+            return self._onward(replace(probe, visited=visited), destination, now)
+        return self._back(probe, wire.CONNECTED, tuple(tar.shortcut(visited)))
+
+    def _onward(self, probe: FlowProbe, destination: int, now: float) -> list[Action]:
+        """Decide where a probe that is here, and for whom, goes."""
+        network, marks = self._network, list(probe.marks)
+        free, free_link = self._available(probe.flow)
+        draw = tar.drawn(self.node, tar.number(*probe.flow), probe.attempt)
+        to = tar.next_hop(network.rule, network.t, self.node, destination, marks, free, free_link, draw)
+        hop = None if to == tar.DROP else self._hop(to)
+        if hop is None or hop not in self._alive or len(probe.visited) >= MOST_HOPS:
+            path = tuple(tar.shortcut(probe.visited))
+            return self._answered(replace(probe, verdict=wire.BROKEN, marks=(), visited=path), now)
+        return [Send(hop.port, tar_wire.encode(replace(probe, sender=self.node, target=to, marks=tuple(marks))))]
+
+    def _back(self, probe: FlowProbe, verdict: int, path: tuple[int, ...]) -> list[Action]:
+        """Pass an answer on to the server before this one."""
+        at = path.index(self.node)
+        if at == 0:
+            return []
+        hop = self._hop(path[at - 1])
+        answer = replace(probe, sender=self.node, target=hop.node, verdict=verdict, marks=(), visited=path)
+        return [Send(hop.port, tar_wire.encode(answer))]
+
+    # -- answers
+
+    def _answered(self, probe: FlowProbe, now: float) -> list[Action]:
+        """An answer came by, or began here."""
+        path = probe.visited
+        if self.node not in path or len(set(path)) < len(path):
+            raise ValueError("no such answer")
+        flow, verdict, state = probe.flow, probe.verdict, self._states.get(probe.flow)
+        actions: list[Action] = []
+        at = path.index(self.node)
+        if verdict == wire.CONNECTED:
+            hop = self._hop(path[at + 1]) if at + 1 < len(path) else None
+            if hop is None or (state and state.token > probe.token):
+                return []
+            if hop in self._alive and (state or len(self._states) < MOST_STATES):
+                actions += self._set(flow, State(path, at, probe.token, hop, self._virtual(path, at, hop), inf), now)
+            else:
+                verdict = wire.BROKEN
+        if verdict == wire.BROKEN and state and state.token == probe.token:
+            actions += self._forget(flow)
+        if at == 0:
+            return actions + self._told(flow, probe, verdict, now)
+        return actions + self._back(probe, verdict, path)
+
+    def _told(self, flow: Flow, probe: FlowProbe, verdict: int, now: float) -> list[Action]:
+        """An answer has come to the source."""
+        own = self._own.get(flow)
+        if own is None or own.token != probe.token:
+            return []
+        if verdict == wire.CONNECTED:
+            self._counters["answers"] += 1
+            own.asking, own.failures = False, 0
+            spread = 0.75 + 0.25 * (tar.number(*flow) % 256) / 256
+            self._plan(flow, own, now + self._refresh_s * spread)
+            if probe.visited != own.path:
+                own.path = probe.visited
+                hops = " ".join(f"h{node}" for node in own.path)
+                return [Note(f"flow to h{own.destination}, protocol {flow.protocol}: by way of {hops}")]
+            return []
+        self._counters["breaks"] += 1
+        if own.asking:
+            self._failed(flow, own, now)
+        else:
+            self._plan(flow, own, now)
+        return []
+
+    # -- states
+
+    def _set(self, flow: Flow, state: State, now: float) -> list[Action]:
+        """Let the packets of `flow` go as `state` says."""
+        before = self._states.get(flow)
+        state.expires_s = now + self._timeout_s
+        self._states[flow] = state
+        heappush(self._due, (state.expires_s, flow))
+        changed = before is None or before.hop != state.hop
+        return [SetFlow(flow, self._octets[state.hop.node])] if changed else []
+
+    def _forget(self, flow: Flow) -> list[Action]:
+        del self._states[flow]
+        return [SetFlow(flow, None)]
+
+    def _virtual(self, path: tuple[int, ...], at: int, hop: Hop) -> bool:
+        came_in = self._hop(path[at - 1]).port if at else -1
+        return tar.is_virtual(came_in, hop.port)
+
+    def _available(self, flow: Flow) -> tuple[int, int]:
+        """What is left for `flow` of the level-0 link and of the other one, in steps; 0 of one that is dead."""
+        by_port = [0, 0]
+        virtual = 0
+        for state in self._states.values():
+            by_port[state.hop.port] += 1
+            virtual += state.virtual
+        load, load_link = (self._loads.get(port, 0) for port in (0, 1))
+        share, share_link = load // max(1, by_port[0]), load_link // max(1, by_port[1])
+        load += share_link * virtual
+        if own := self._states.get(flow):
+            if own.hop.port == 0:
+                load -= share
+            else:
+                load_link -= share_link
+                load -= share_link * own.virtual
+        alive = {hop.port for hop in self._alive}
+        left = [1 + max(0, self._capacity_kbps - each) // self._step_kbps for each in (load, load_link)]
+        return (left[0] if 0 in alive else 0, left[1] if 1 in alive else 0)

@@ -1,0 +1,173 @@
+"""Flows between real servers: TAR decides, the kernel does it."""
+
+from __future__ import annotations
+
+import random
+import socket
+import subprocess
+from contextlib import closing
+from itertools import pairwise
+
+import pytest
+
+from daemons.protocol import Flow, SetFlow
+from daemons.routing import dr, tar
+from daemons.routing.scope import dead_channels
+from testbed import control, fib, flowtable, netlink, netns, paths
+from testbed.flowtable import FlowTable
+from testbed.iperf import IperfSpec, iperf
+from testbed.ping import ping
+from testbed.wait import wait_until
+from topologies.address import dotted
+from topologies.failures import fail_links
+
+pytestmark = pytest.mark.kernel
+UDP = socket.IPPROTO_UDP
+TRACED = paths.PORTS[0] << 16 | paths.PORTS[1]
+
+
+def expected(net, links, src, dst):
+    """The path of each attempt of the traced flow, None where it does not arrive, with `links` dead."""
+    network, address = net.topology.naming.network, net.topology.naming.address
+    down = dead_channels(fail_links(net.topology, links), network)
+    flow = tar.number(address(src), address(dst), UDP, TRACED)
+    found = []
+    for attempt in range(8):
+        path, arrives = tar.route(network.rule, network.t, down, src, dst, flow=flow, attempt=attempt)
+        found.append(tar.shortcut(path) if arrives else None)
+    return found
+
+
+def flows_of(net, src):
+    """By destination, the traced flows as the daemon of `src` has them: (path, attempt)."""
+    told = control.status(net.run.directory, f"h{src}")["protocol"]["flows"]
+    return {
+        int(flow["destination"][1:]): ([int(name[1:]) for name in flow["path"]], flow["attempt"])
+        for flow in told
+        if flow["protocol"] == UDP and tuple(flow["ports"]) == paths.PORTS
+    }
+
+
+def wrong(net, links, pairs):
+    """What is not as computed with `links` dead: the daemons' paths, and those that packets take.
+
+    A trace ends at a server that has no way to answer.
+    """
+    traces = paths.trace(net, pairs, timeout_s=0.3)
+    known = {src: flows_of(net, src) for src in {src for src, _ in pairs}}
+    found = []
+    for one in traces:
+        tried = expected(net, links, one.src, one.dst)
+        path, attempt = known[one.src].get(one.dst, ([], 0))
+        if not any(tried):
+            fits = one.reason is not None
+        else:
+            fits = path == tried[attempt] and list(one.nodes) == path[: len(one.nodes)]
+            fits = fits and (one.reason is None or one.reason.startswith("no answer"))
+        if not fits:
+            found.append((one, path, attempt))
+    return found
+
+
+def test_every_flow_takes_the_path_that_its_probe_found_also_with_a_tenth_of_the_links_dead(network):
+    net = network("ficonn:n=4,k=2", link=None, scheme="tar:idle_s=60,refresh_ms=500")
+    draw = random.Random(2)
+    pairs = [tuple(draw.sample(range(net.topology.servers), 2)) for _ in range(100)]
+    assert not [one for one in paths.trace(net, pairs) if one.reason]
+    wait_until("probed paths", lambda: not wrong(net, [], pairs), timeout_s=20)
+    dead = draw.sample(range(len(net.topology.links)), len(net.topology.links) // 10)
+    for link in dead:
+        net.fail(net.topology.link_name(link), silent=link % 2 == 0)
+    wait_until("paths around what is dead", lambda: not wrong(net, dead, pairs), timeout_s=20, every_s=0.2)
+
+
+def test_pings_tcp_and_long_packets_get_through(network):
+    net = network("ficonn:n=4,k=1", scheme="tar")
+    servers = range(net.topology.servers)
+    assert not ping(net, [(src, dst) for src in servers for dst in servers if src != dst]).lost
+    assert iperf(net, 0, 11, IperfSpec(seconds=1)).goodput_bps > 1_000_000
+    address = dotted(net.topology.naming.address(11))
+    for arguments in (f"-M do -s 1472 {address}", f"-s 4000 {address}", "127.0.0.1"):
+        command = f"ip netns exec {net.plan.namespace(0)} ping -c 1 -W 2 {arguments}"
+        done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def tables(network):
+    """A FiConn whose servers route by DR and to each neighbour, and the FlowTable of each."""
+    net = network("ficonn:n=4,k=1", scheme="static")
+    ccrdn = net.topology.naming.network
+    made = []
+    for server in range(net.topology.servers):
+        neighbours = {node: port for port, nodes in net.topology.neighbours(server).items() for node in nodes}
+        routes = [(flowtable.header.prefix(own, 64), hop) for own, hop in dr.prefix_routes(ccrdn, server)]
+        routes += [(flowtable.header.everybody(65 + node), (port, node)) for node, port in neighbours.items()]
+        with net.at(server) as held:
+            held.request([route(net, server, prefix, *hop) for prefix, hop in routes])
+        with netns.inside(net.netns(server)):
+            made.append(FlowTable(net.plan.address(server), netlink.Socket(), {}))
+    yield net, made
+    for one in made:
+        one._routes.close()
+        one.close()
+
+
+def route(net, server, prefix, port, node):
+    end = net.plan.ends[server][port]
+    return fib.route_message(prefix, [(end.ifindex, end.dev, net.plan.address(node))], net.plan.address(server))
+
+
+def let(net, tables, path, protocol, ports):
+    """Let that flow from the first to the last of `path` take it."""
+    address = net.topology.naming.address
+    flow = Flow(address(path[0]), address(path[-1]), protocol, ports)
+    for server, onward in pairwise(path):
+        tables[server].set([SetFlow(flow, 65 + onward)])
+    return flow
+
+
+def test_a_flow_takes_its_path_and_others_of_the_same_servers_do_not(tables):
+    net, made = tables
+    straight = [0, 4, 5]
+    around = [0, 2, 8, 10, 6, 5]
+    flow = let(net, made, around, UDP, TRACED)
+
+    def taken(ports=paths.PORTS):
+        return list(paths.trace(net, [(0, 5)], ports=ports)[0].nodes)
+
+    assert taken() == around
+    assert taken((40000, paths.PORTS[1])) == straight
+    made[0].set([SetFlow(flow, None)])
+    assert taken() == straight
+
+
+def test_flows_in_use_are_told_once_with_their_ports_if_they_have_any(tables):
+    net, made = tables
+    list(made[0].in_use())
+    address = net.topology.naming.address
+    with netns.inside(net.netns(0)):
+        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with closing(client):
+        client.bind(("", 40000))
+        for _ in range(3):
+            client.sendto(b"x", (dotted(address(5)), 50000))
+    ping(net, [(0, 5)], count=3)
+    assert sorted(made[0].in_use()) == [
+        Flow(address(0), address(5), socket.IPPROTO_ICMP, 0),
+        Flow(address(0), address(5), UDP, 40000 << 16 | 50000),
+    ]
+    assert list(made[4].in_use()) == []  # it passes them on
+
+
+def test_the_kernel_holds_the_rules_that_were_meant(tables):
+    net, made = tables
+    let(net, made, [0, 4, 5], UDP, TRACED)
+    listed = subprocess.run(
+        ["ip", "netns", "exec", net.plan.namespace(4), "nft", "list", "table", "ip", "weft"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "type ipv4_addr . ipv4_addr . inet_proto . mark" in listed
+    assert "10.0.0.0 . 64.0.1.1 . udp" in listed
