@@ -1,0 +1,70 @@
+"""How long do long flows take in an oversubscribed fat-tree with a failed link?
+
+LBSP, section 4, figure 7a: four flows from the pod with the failed link and one from another pod, all to one pod, at
+ratios that slower links between aggregation and core switches make.  The paper has k = 16, and so can you; by default
+k = 8 here, since this takes a quarter of the switches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiments import lbsp_tcp
+from experiments.lbsp_tcp import shape_of
+from experiments.spec import Experiment, Result, Run, Table
+from topologies import build
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from testbed.flows import Flow
+
+
+def measure(run: Run) -> Result:
+    """Times of all flows."""
+    return lbsp_tcp.measure(run, traffic(run), deadline_s=run.integer("repeats") * run.integer("patience_s"))
+
+
+def traffic(run: Run) -> list[Flow]:
+    """Four flows from the edge switches of pod 2, the last of which has the damaged link, and one from pod 4."""
+    from testbed.flows import Flow
+
+    topology = build(run.text("topology"))
+    d, number = shape_of(topology).d, topology.naming.layout.number_of
+    sources = [(2, (d - 1 - at // 2) % d, at % 2) for at in range(4)] + [(4 % (2 * d), 0, 0)]
+    sinks = [(1, at % d, at % 2) for at in range(5)]
+    begins = [at * run.integer("patience_s") for at in range(run.integer("repeats"))]
+    return [
+        Flow(float(at_s), number(src), number(dst), run.integer("flow_bytes"))
+        for at_s in begins
+        for src, dst in zip(sources, sinks, strict=True)
+    ]
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Times with the failed link over the ratio."""
+    lbsp_tcp.plot([row for row in table if row["damage"] == "link"], figure, across="oversubscription")
+
+
+EXPERIMENT = Experiment(
+    name="lbsp_oversubscription",
+    question="How long do long flows take under LBSP and packet scatter, with a failed link, the slower the core is?",
+    source="LBSP, section 4, figure 7a",
+    engines=("kernel",),
+    sweep={
+        "topology": ["fattree:k=8"],
+        "scheme": ["lbsp", "spray", "ecmp", "letflow", "drill", "ttc"],
+        "damage": ["none", "link"],
+        "oversubscription": [1, 4, 8],
+        "tcp": ["rack", "reno"],
+        "rate_mbps": [20],
+        "queue_packets": [250],
+        "flow_bytes": [2000000],
+        "repeats": [2],
+        "patience_s": [6],
+    },
+    seeds=3,
+    measure=measure,
+    plot=plot,
+    check=lbsp_tcp.check,
+)
