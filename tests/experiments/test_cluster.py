@@ -17,9 +17,12 @@ distributed = pytest.importorskip("distributed", reason="no dask.distributed")
 HERE = Path(__file__).parent
 
 
-class Silent:
+class Watcher:
+    def __init__(self):
+        self.seen = []
+
     def ended(self, run, failure):
-        pass
+        self.seen.append(run)
 
 
 # What the workers run first: they know the quick experiment beside those of the project.
@@ -51,9 +54,11 @@ def address():
 
 
 def carry_out(runs, store, **where):
-    ledger = Ledger(store.root / "ledger.sqlite")
+    ledger, watcher = Ledger(store.root / "ledger.sqlite"), Watcher()
     about = {"commit": None, "dirty": False}
-    return sweep(EXPERIMENT, runs, store, ledger, jobs=1, circumstances=about, watcher=Silent(), **where), ledger
+    failures = sweep(EXPERIMENT, runs, store, ledger, jobs=1, circumstances=about, watcher=watcher, **where)
+    assert sorted(watcher.seen, key=str) == sorted(runs, key=str)  # each once
+    return failures, ledger
 
 
 def test_a_cluster_gives_the_rows_that_one_process_gives(tmp_path, address):
