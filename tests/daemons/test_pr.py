@@ -132,6 +132,20 @@ def test_a_refused_packet_makes_the_source_choose_anew():
     assert not fabric.walk(0, 19).lost
 
 
+def test_a_question_that_another_one_has_answered_may_be_lost():
+    fabric = converged(DCELL, "pr-gpi:refresh_ms=60000")
+    use(fabric, [(0, 19)], 1.0)
+    source = fabric.protocol(0)
+    paths = source._paths[19]
+    source._asking.want(paths, [paths.current], urgent=False)
+    assert source._asking.leaving(fabric.now)
+    paths.connected(paths.current, 0)
+    asked = fabric.status(0)["probes_sent"]
+    use(fabric, [(0, 19)], 4.0)
+    assert fabric.status(0)["timeouts"] == 1
+    assert fabric.status(0)["probes_sent"] == asked, "nothing is left to ask"
+
+
 def test_a_path_that_is_whole_again_is_taken_again():
     fabric = converged(DCELL)
     use(fabric, [(0, 19)], 1.0)
