@@ -1,0 +1,214 @@
+"""How long until the last flow that a failure affects is rerouted, and what is lost meanwhile?
+
+Beyond LBSP's paper, which has its switches detect failures by hellos (section 3.3.1) and does not say how fast.  What
+fails is the link between the last edge and the last aggregation switch of pod 2, or that aggregation switch:
+
+link         both ends lose their carrier
+silent-link  packets vanish, carriers stay
+node         the aggregation switch loses its power
+degraded     the link carries a tenth of its rate, and two TCP flows cross it
+
+`pairs` random pairs with an end behind that edge switch ping each other every 10 ms.  A switch that takes ports in
+turns loses every second packet or fewer, so what counts is when the last loss was over: `outage_ms` is the time from
+the failure to the first answer after the last lost ping, over all pairs.  In the degraded case it is the time until an
+edge switch of another pod avoids the link; only a scheme that finds degraded links, lbsp with `rate_kbps`, ever does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiments import lbsp_tcp, style
+from experiments.spec import Experiment, Result, Run, Table, Value
+from topologies import build
+from topologies.link import LinkSpec, Mbps
+from topologies.spec import unknown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from testbed.network import Network
+    from testbed.outage import Outage
+
+FAILURES = ("link", "silent-link", "node", "degraded")
+INTERVAL_MS = 10.0
+BEFORE_S, AFTER_S = 0.3, 1.5
+LEARN_S = 6.0  # that a degraded link may take to be found
+
+
+def measure(run: Run) -> Result:
+    """Outages of the pairs, their lost pings, and what the daemons cost."""
+    from testbed.fidelity import Fidelity
+    from testbed.network import Network
+
+    topology = build(run.text("topology"))
+    link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+    network = Network.create(topology, link, scheme=run.text("scheme"), packed=run.integer("processes") or None)
+    try:
+        kib = [pss_kib(row.pid) for row in network.rows().values()] if not run.integer("processes") else []
+        with Fidelity(network) as fidelity:
+            seen = degraded(network, run) if run.text("failure") == "degraded" else outages(network, run)
+        memory: dict[str, Value] = {
+            "pss_median_kib": median(kib) if kib else None,
+            "pss_max_kib": max(kib, default=None),
+        }
+        report = fidelity.report
+        return Result(
+            figures={**seen, **memory},
+            fidelity=report.verdict,
+            circumstances={"fidelity_report": report.as_dict()},
+        )
+    finally:
+        network.down()
+
+
+def pss_kib(pid: int) -> int:
+    """The memory of a process, what it shares with others counted in part."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def outages(network: Network, run: Run) -> dict[str, Value]:
+    """What pings tell of a failure and of its end."""
+    from testbed.outage import OutageProbe
+
+    fail, mend = acts(network, run.text("failure"))
+    with OutageProbe(network, some_pairs(network, run), interval_ms=INTERVAL_MS) as probe:
+        time.sleep(BEFORE_S)
+        failed_s = time.monotonic()
+        fail()
+        time.sleep(AFTER_S)
+        mended_s = time.monotonic()
+        mend()
+        network.wait_until_converged()
+        time.sleep(BEFORE_S)
+    found = probe.table.outages
+    rerouted = [1000 * rerouted_s(one, failed_s, mended_s) for one in found]
+    early = [gap.lost for one in found for gap in one.gaps if gap.begin_s < mended_s]
+    return {
+        "pairs_hit": sum(one > 0 for one in rerouted),
+        "outage_ms": max(rerouted),
+        "median_ms": median([one for one in rerouted if one > 0] or [0.0]),
+        "unreachable_pairs": sum(cut_off(one, mended_s) for one in found),
+        "lost_pings": sum(early),
+        "lost_by_mending": sum(gap.lost for one in found for gap in one.gaps) - sum(early),
+        "prober_late_ms": 1000 * probe.table.late_s,
+    }
+
+
+def rerouted_s(outage: Outage, failed_s: float, mended_s: float) -> float:
+    """From the failure to the first answer after the last ping that it cost; 0 if it cost none."""
+    ends = [min(gap.end_s or mended_s, mended_s) for gap in outage.gaps if gap.begin_s < mended_s]
+    return max((end - failed_s for end in ends if end > failed_s), default=0.0)
+
+
+def cut_off(outage: Outage, at_s: float) -> bool:
+    """Whether a pair has no answer then, of several pings."""
+    return any(gap.lost > 3 and gap.begin_s < at_s and (gap.end_s is None or gap.end_s > at_s) for gap in outage.gaps)
+
+
+def acts(network: Network, failure: str) -> tuple[Callable[[], None], Callable[[], None]]:
+    """What brings the failure about, and what undoes it."""
+    name = lbsp_tcp.damaged(network.topology)
+    if failure == "node":
+        switch = name.partition("-")[2]
+        return partial(network.fail_node, switch), partial(network.restore_node, switch)
+    return partial(network.fail, name, silent=failure == "silent-link"), partial(network.restore, name)
+
+
+def some_pairs(network: Network, run: Run) -> list[tuple[int, int]]:
+    """Random pairs, one end of each behind the edge switch concerned, in both directions."""
+    topology, rng = network.topology, np.random.default_rng(run.seed)
+    edge = topology.naming.node(lbsp_tcp.damaged(topology).partition("-")[0])
+    near = [peer for _, peer, _, _ in topology.ports(edge) if peer < topology.servers]
+    far = [host for host in range(topology.servers) if host not in near]
+    found = []
+    for i in range(run.integer("pairs")):
+        pair = int(rng.choice(near)), int(rng.choice(far))
+        found.append(pair if i % 2 else pair[::-1])
+    return found
+
+
+def degraded(network: Network, run: Run) -> dict[str, Value]:
+    """How long until an edge switch of another pod avoids a link that has lost most of its rate."""
+    from testbed import control, flows
+    from testbed.degrade import set_rate
+    from testbed.flows import Flow
+
+    topology = network.topology
+    name = lbsp_tcp.damaged(topology)
+    watcher, d = "e0.0", lbsp_tcp.shape_of(topology).d
+    source = topology.naming.layout.number_of((2, d - 1, 0))
+    # to a destination of the link group that the link is in, and back
+    destination = topology.naming.layout.number_of((0, 0, (d - 1) % 2))
+    endless = [Flow(0.0, source, destination, None), Flow(0.0, destination, source, None)]
+    traffic = threading.Thread(
+        target=partial(flows.run, network, endless, deadline_s=BEFORE_S + 2 * LEARN_S, congestion_control="reno")
+    )
+    traffic.start()
+    time.sleep(LEARN_S / 2)
+    set_rate(network, name, round(run.integer("rate_mbps") * Mbps * lbsp_tcp.DEGRADED_FRACTION))
+    failed_s = time.monotonic()
+    learned_s = None
+    while learned_s is None and time.monotonic() < failed_s + LEARN_S:
+        known = control.status(network.run.directory, watcher)["protocol"].get("failures", ())
+        if any(each["link"] == name and each["degraded"] for each in known):
+            learned_s = time.monotonic() - failed_s
+        time.sleep(0.005)
+    traffic.join()
+    return {"outage_ms": None if learned_s is None else 1000 * learned_s, "unreachable_pairs": 0}
+
+
+def check(run: Run) -> None:
+    """ValueError unless `run` names a scheme, a fat-tree and a failure that there is."""
+    from testbed.carriage import carriage
+
+    carriage(run.text("scheme"))
+    lbsp_tcp.shape_of(build(run.text("topology")))
+    if run.text("failure") not in FAILURES:
+        raise ValueError("lbsp_recovery: " + unknown("failure", run.text("failure"), FAILURES))
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Outages of each scheme, for each failure and network; a mark is a run."""
+    networks = sorted({str(row["topology"]) for row in table})
+    looks = style.lines(sorted({str(row["scheme"]) for row in table}))
+    for axes, network in zip(figure.subplots(1, len(networks), squeeze=False).flat, networks, strict=True):
+        for at, (scheme, (look, _)) in enumerate(looks.items()):
+            rows = [row for row in table if (row["topology"], row["scheme"]) == (network, scheme) and row["outage_ms"]]
+            x = [FAILURES.index(str(row["failure"])) + (at - (len(looks) - 1) / 2) * 0.1 for row in rows]
+            axes.plot(
+                x, [float(str(row["outage_ms"])) for row in rows], look.marker, color=look.colour, label=look.label
+            )
+        axes.set_xticks(range(len(FAILURES)), FAILURES)
+        axes.set(ylabel="until the last was rerouted (ms)", title=network, ylim=(0, None))
+        axes.legend(fontsize=7)
+
+
+EXPERIMENT = Experiment(
+    name="lbsp_recovery",
+    question="How long until the last flow that a failure affects is rerouted, and what is lost meanwhile?",
+    source="LBSP, section 3.3; beyond the paper",
+    engines=("kernel",),
+    sweep={
+        "topology": ["fattree:k=4", "fattree:k=8"],
+        "scheme": ["lbsp:rate_kbps=20000", "spray", "ecmp", "letflow", "drill", "ttc"],
+        "failure": list(FAILURES),
+        "rate_mbps": [20],
+        "queue_packets": [250],
+        "pairs": [20],
+        "processes": [0],
+    },
+    seeds=5,
+    measure=measure,
+    plot=plot,
+    check=check,
+)
