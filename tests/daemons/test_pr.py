@@ -246,6 +246,26 @@ def test_a_link_that_flaps_is_left_alone(most_hold_ms, most_changes):
     assert most_changes / 3 <= changes <= most_changes
 
 
+def test_false_alarms_do_not_feed_on_themselves():
+    """Daemons are kept from running again and again, so that neighbours take them for dead: what that makes sources ask
+    and servers tell is less than hellos are, and when it is over everything is as before."""
+    draw = random.Random(5)
+    fabric = converged(FICONN)
+    pairs = some_pairs(FICONN, 300)
+    use(fabric, pairs, 1.0)
+    for _ in range(100):
+        for node in draw.sample(range(FICONN.servers), 4):
+            fabric.stall(node, 0.12)
+        use(fabric, pairs, 0.02, 0.02)
+    seconds = fabric.now
+    told = [fabric.status(node) for node in range(FICONN.servers)]
+    assert sum(row["downs"] for row in told) > 500
+    assert max(row["probes_sent"] for row in told) <= (2 + 2) * (seconds + BURST_S)
+    hellos = sum(row["hellos_sent"] for row in told)
+    assert fabric.counters["messages"] - hellos < hellos
+    assert not lost_after(fabric, pairs, 1.0)
+
+
 @pytest.mark.parametrize("topology", [FICONN, DCELL], ids=["ficonn", "dcell"])
 def test_no_packet_ever_runs_in_circles(topology):
     """Links, servers and daemons die, in silence or not, and come back, while questions and hellos are lost: at no
