@@ -11,7 +11,7 @@ import numpy as np
 
 from daemons.routing import balancing
 from experiments.spec import Run, Value
-from testbed import flows
+from testbed import flows, mptcp
 from testbed.dataplane import DataPlane
 from testbed.degrade import set_rate
 from testbed.fidelity import Fidelity, Report
@@ -61,6 +61,11 @@ def check_scheme(run: Run) -> None:
         raise ValueError(f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}")
 
 
+def check_transport(run: Run) -> None:
+    """ValueError unless `run` names a transport: tcp, or mptcp:subflows=4."""
+    mptcp.subflows(run.text("transport"))
+
+
 @contextmanager
 def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[Fabric]:
     """The network of `run` with its scheme, up for the length of a `with`.
@@ -87,12 +92,26 @@ def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[Fabric
 
 
 def tcp(
-    on: Fabric, wanted: Sequence[Flow], *, deadline_s: float, warm_up_s: float, control: str, min_rtt_window_s: int
+    on: Fabric,
+    wanted: Sequence[Flow],
+    *,
+    deadline_s: float,
+    warm_up_s: float,
+    control: str,
+    transport: str = "tcp",
+    min_rtt_window_s: int,
 ) -> Seen:
     """Let the flows `wanted` happen, every packet watched."""
     flows.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(min_rtt_window_s), "ipv4/tcp_ecn": "1"})
     with Fidelity(on.network) as fidelity, Reordering(on.network) as order:
-        table = flows.run(on.network, wanted, deadline_s=deadline_s, warm_up_s=warm_up_s, congestion_control=control)
+        table = flows.run(
+            on.network,
+            wanted,
+            deadline_s=deadline_s,
+            warm_up_s=warm_up_s,
+            congestion_control=control,
+            transport=transport,
+        )
     return Seen(table, order.table, fidelity.report)
 
 
@@ -115,7 +134,12 @@ def circumstances(on: Fabric, seen: Seen) -> dict[str, Any]:
     name = on.topology.naming.name
     return {
         "fidelity_report": seen.report.as_dict(),
-        "tcp": {"congestion_control": seen.flows.congestion_control, **seen.flows.sysctls},
+        "tcp": {
+            "transport": seen.flows.transport,
+            "congestion_control": seen.flows.congestion_control,
+            "subflows": seen.flows.total("subflows"),
+            **seen.flows.sysctls,
+        },
         "queue_reader": on.plane.queue_reader,
         "switch_seeds": {name(node): seed for node, seed in on.seeds.items()},
         "generator_late_s": seen.flows.late_s,

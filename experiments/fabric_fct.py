@@ -46,6 +46,7 @@ def measure(run: Run) -> Result:
             deadline_s=run.integer("seconds") + GRACE_S,
             warm_up_s=0.0,
             control=run.text("congestion_control"),
+            transport=run.text("transport"),
             min_rtt_window_s=run.integer("min_rtt_window_s"),
         )
         return Result(
@@ -116,6 +117,7 @@ def check(run: Run) -> None:
     from experiments.workloads import sizes
 
     fabric.check_scheme(run)
+    fabric.check_transport(run)
     sizes(run.text("sizes"))
     if run.text("damage") not in fabric.DAMAGE:
         raise ValueError(unknown("damage", run.text("damage"), fabric.DAMAGE))
@@ -168,6 +170,7 @@ EXPERIMENT = Experiment(
         "rate_mbps": [20],
         "queue_packets": [100],
         "congestion_control": ["cubic"],
+        "transport": ["tcp"],
         "min_rtt_window_s": [300],
         "seconds": [15],
     },

@@ -75,6 +75,7 @@ def measure(run: Run) -> Result:
             deadline_s=WARM_UP_S + run.integer("seconds"),
             warm_up_s=WARM_UP_S,
             control=run.text("congestion_control"),
+            transport=run.text("transport"),
             min_rtt_window_s=run.integer("min_rtt_window_s"),
         )
         each = [8 * one.received_bytes / seen.flows.measured_s for one in seen.flows.results]
@@ -99,6 +100,7 @@ def check(run: Run) -> None:
     from experiments.workloads import pairs
 
     fabric.check_scheme(run)
+    fabric.check_transport(run)
     topology = build(run.text("topology"))
     pairs(traffic(run, topology), topology.servers, np.random.default_rng(0))
 
@@ -154,6 +156,7 @@ EXPERIMENT = Experiment(
         "rate_mbps": [50],
         "queue_packets": [250],
         "congestion_control": ["cubic"],
+        "transport": ["tcp"],
         "min_rtt_window_s": [300],
         "seconds": [4],
     },

@@ -1,4 +1,5 @@
-"""TCP flows by the thousand from one process: each begins at its time, and ends when its last byte has arrived.
+"""TCP flows, multipath TCP's among them, by the thousand from one process: each begins at its time, and ends when its
+last byte has arrived.
 
 A socket keeps the namespace that it was opened in, so one loop holds both ends of every flow, of all hosts, and one
 clock times them.  3,000 flows take a few seconds; an iperf3 process each takes 15 ms to start.  What a receiver reads
@@ -19,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed import netns
+from testbed import mptcp, netns
 from testbed.measured import Measured
 from testbed.network import allow_descriptors
 from topologies.address import dotted
@@ -45,7 +46,8 @@ class TcpInfo(NamedTuple):
     """What the sender's TCP knows when its flow ends (struct tcp_info).
 
     spurious: retransmissions that the receiver says it had already (DSACK).  reordered: times that it saw its segments
-    overtake each other.  marked: segments delivered with a congestion mark.
+    overtake each other.  marked: segments delivered with a congestion mark.  Of multipath TCP all are sums over the
+    subflows that there are at the end, but for the round-trip times, which are the first one's.
     """
 
     rtt_us: int
@@ -56,6 +58,7 @@ class TcpInfo(NamedTuple):
     spurious: int
     reordered: int
     marked: int
+    subflows: int = 1
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class FlowTable:
 
     measured_s: how long received_bytes were counted.
     late_s: by how much the last-started flow began later than it should: the generator's own delay.
-    congestion_control, sysctls: the TCP that was measured.
+    congestion_control, transport, sysctls: the TCP that was measured.
     """
 
     results: tuple[FlowResult, ...]
@@ -94,6 +97,7 @@ class FlowTable:
     late_s: float
     congestion_control: str
     sysctls: Mapping[str, str]
+    transport: str = "tcp"
 
     @property
     def goodput_bps(self) -> float:
@@ -116,21 +120,30 @@ def run(
     *,
     deadline_s: float,
     congestion_control: str,
+    transport: str = "tcp",
     warm_up_s: float = 0.0,
     at_warm_up: Callable[[], None] = lambda: None,
 ) -> FlowTable:
     """Let `flows` happen, until all have ended but no longer than `deadline_s`; endless ones end then.
 
+    transport: tcp, or mptcp:subflows=4 for connections of so many.
     warm_up_s: from when on received bytes count.
     at_warm_up: called when that time comes, to take a snapshot of something, say.
-    Raises ValueError for a congestion control that this kernel lacks, for a flow to itself or from no host, or a time
-    that leaves nothing to measure.
+    Raises ValueError for a congestion control or transport that this kernel lacks, for a flow to itself or from no
+    host, or a time that leaves nothing to measure.
     """
     wanted = sorted(flows)
     check(net, wanted, congestion_control, warm_up_s, deadline_s)
     allow_descriptors(2 * len(wanted) + net.topology.servers + 200)
-    loop = _Loop(net, wanted, congestion_control, warm_up_s, deadline_s, at_warm_up)
-    return netns.in_thread(loop.run)
+    loop = _Loop(net, wanted, congestion_control, transport, warm_up_s, deadline_s, at_warm_up)
+    if not (count := mptcp.subflows(transport)):
+        return netns.in_thread(loop.run)
+    mptcp.check()
+    try:
+        mptcp.prepare(net, {flow.dst for flow in wanted}, count, PORT)
+        return netns.in_thread(loop.run)
+    finally:
+        mptcp.forget(net)
 
 
 def check(net: Measured, flows: Sequence[Flow], congestion_control: str, warm_up_s: float, deadline_s: float) -> None:
@@ -199,6 +212,7 @@ class _Loop:
     net: Measured
     flows: Sequence[Flow]
     congestion_control: str
+    transport: str
     warm_up_s: float
     deadline_s: float
     at_warm_up: Callable[[], None]
@@ -226,17 +240,25 @@ class _Loop:
             self.close()
         measured_s = max(ended_s - self.warm_up_s, 1e-9)
         results = tuple(connection.result() for connection in self.connections)
-        return FlowTable(results, measured_s, self.late_s, self.congestion_control, sysctls)
+        return FlowTable(results, measured_s, self.late_s, self.congestion_control, sysctls, self.transport)
+
+    def opened(self) -> socket.socket:
+        """A new one, in the namespace that this thread is in."""
+        protocol = mptcp.PROTOCOL if mptcp.subflows(self.transport) else socket.IPPROTO_TCP
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+        # DCTCP answers marks as a receiver too, and says so in the handshake only if the listener has it
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode())
+        return made
 
     def listen(self) -> None:
         """A listener at every host that receives."""
         for host in sorted({flow.dst for flow in self.flows}):
             netns.enter(self.net.netns(host))
-            listener = socket.create_server((self.address(host), PORT), backlog=4096)
-            # DCTCP answers marks as a receiver too, and says so in the handshake only if the listener has it
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode())
-            listener.setblocking(False)
+            listener = self.opened()
             self.listeners.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self.address(host), PORT))
+            listener.listen(4096)
             self.watch(listener, select.EPOLLIN, partial(self.accept, listener, host))
 
     def serve(self) -> float:
@@ -280,10 +302,10 @@ class _Loop:
     def open(self, flow: Flow) -> None:
         """Begin a flow."""
         netns.enter(self.net.netns(flow.src))
-        sender = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode())
+        sender = self.opened()
         sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        if self.transport == "tcp":  # multipath TCP does not take it before Linux 6.10
+            sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         now = time.monotonic() - self.begin
         self.late_s = max(self.late_s, now - flow.at_s)
         connection = _Connection(flow, now, sender, math.inf if flow.size_bytes is None else flow.size_bytes)
@@ -345,7 +367,7 @@ class _Loop:
         sender = connection.sender
         if sender.fileno() < 0:
             return
-        connection.tcp = tcp_info(sender)
+        connection.tcp = multipath_info(sender) if mptcp.subflows(self.transport) else tcp_info(sender)
         for end in (sender, connection.receiver):
             if end is not None and end.fileno() >= 0:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
@@ -362,9 +384,21 @@ class _Loop:
         self.epoll.close()
 
 
+def multipath_info(sender: socket.socket) -> TcpInfo:
+    """Of all subflows of a multipath connection."""
+    first, *others = [unpacked(info) for info in mptcp.subflow_infos(sender)] or [tcp_info(sender)]
+    sums = zip(*(one[2:] for one in (first, *others)), strict=True)
+    return TcpInfo(first.rtt_us, first.min_rtt_us, *map(sum, sums))
+
+
 def tcp_info(sender: socket.socket) -> TcpInfo:
-    """struct tcp_info of a socket; what an older kernel does not tell is 0."""
-    info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256).ljust(256, b"\0")
+    """Of a socket."""
+    return unpacked(sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, mptcp.TCP_INFO_BYTES))
+
+
+def unpacked(told: bytes) -> TcpInfo:
+    """struct tcp_info as it was `told`; what an older kernel does not tell is 0."""
+    info = told.ljust(mptcp.TCP_INFO_BYTES, b"\0")
 
     def word(offset: int) -> int:
         value: int = struct.unpack_from("=I", info, offset)[0]

@@ -70,6 +70,7 @@ def test_times_and_slowdowns_are_those_of_the_flows_that_ended() -> None:
         (fabric_gain.EXPERIMENT, {"topology": "dcell:n=4,k=1"}, "must be a fabric of switches"),
         (fabric_gain.EXPERIMENT, {"topology": "star:n=4"}, "must be a fabric of switches"),
         (fabric_gain.EXPERIMENT, {"traffic": "permutaton"}, "did you mean permutation"),
+        (fabric_gain.EXPERIMENT, {"transport": "sctp"}, "transport must be tcp or mptcp:subflows=4, got sctp"),
         (fabric_fct.EXPERIMENT, {"damage": "fialed"}, "did you mean failed"),
         (fabric_fct.EXPERIMENT, {"load_fraction": "1.5"}, "between 0 and 1"),
         (fabric_fct.EXPERIMENT, {"sizes": "web"}, "distribution of flow sizes"),

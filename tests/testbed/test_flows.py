@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed import flows
+from testbed import flows, mptcp
 from testbed.dataplane import DataPlane
 from testbed.flows import Flow
 from testbed.network import Network
@@ -73,6 +73,28 @@ def test_marks_of_the_data_plane_keep_queues_short(network: Callable[..., Networ
         assert (table.total("marked") > 0) == (marked > 0) == ("ecn" in spec)
         longest[spec] = queues.table[3, 2].mean_packets
     assert longest["dmodk:ecn=20"] < longest["dmodk"]
+
+
+def test_multipath_tcp_has_its_subflows_and_arrives_whole(network: Callable[..., Network]) -> None:
+    try:
+        mptcp.check()
+    except ValueError as why:
+        pytest.skip(str(why))
+    net = network("clos:n=2,r=2,m=4", LINK)
+    wanted = [Flow(0.0, 0, 2, 1_000_000), Flow(0.0, 1, 2, 1_000_000), Flow(0.0, 3, 0, 500_000)]
+    table = flows.run(net, wanted, deadline_s=60, congestion_control="reno", transport="mptcp:subflows=4")
+    assert [one.received_bytes for one in table.results] == [1_000_000, 1_000_000, 500_000]
+    assert [one.tcp and one.tcp.subflows for one in table.results] == [4, 4, 4]
+    assert table.transport == "mptcp:subflows=4"
+    assert all(one.tcp and one.tcp.segments * 1448 >= one.received_bytes for one in table.results)
+    plain = flows.run(net, wanted, deadline_s=60, congestion_control="reno")
+    assert [one.tcp and one.tcp.subflows for one in plain.results] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("transport", ["sctp", "tcp:subflows=2", "mptcp", "mptcp:subflows=9", "mptcp:n=2"])
+def test_transports_that_there_are_not_are_refused_in_one_line(transport: str) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
+        mptcp.subflows(transport)
 
 
 def test_settings_reach_every_host(network: Callable[..., Network]) -> None:
