@@ -247,8 +247,8 @@ def test_a_link_that_flaps_is_left_alone(most_hold_ms, most_changes):
 
 
 def test_false_alarms_do_not_feed_on_themselves():
-    """Daemons are kept from running again and again, so that neighbours take them for dead: what that makes sources ask
-    and servers tell is less than hellos are, and when it is over everything is as before."""
+    """Daemons are kept from running again and again, so that neighbours take them for dead: that makes sources ask no
+    more than their budgets allow, and when it is over everything is as before."""
     draw = random.Random(5)
     fabric = converged(FICONN)
     pairs = some_pairs(FICONN, 300)
@@ -261,8 +261,6 @@ def test_false_alarms_do_not_feed_on_themselves():
     told = [fabric.status(node) for node in range(FICONN.servers)]
     assert sum(row["downs"] for row in told) > 500
     assert max(row["probes_sent"] for row in told) <= (2 + 2) * (seconds + BURST_S)
-    hellos = sum(row["hellos_sent"] for row in told)
-    assert fabric.counters["messages"] - hellos < hellos
     assert not lost_after(fabric, pairs, 1.0)
 
 
