@@ -212,7 +212,8 @@ def compare(axes: Axes, y: float, rows: Sequence[Any], look: style.Look) -> None
     hollow = any(figures.failed_fidelity(row) for row in rows)
     width = np.mean([row["goodput_bps"] for row in rows]) / Mbps
     face = "none" if hollow else look.colour
-    axes.barh(y, width, height=0.6, color=face, edgecolor=look.colour)
+    axes.barh(y, width, height=0.6, color=face, alpha=0.55)
+    axes.barh(y, width, height=0.6, color="none", edgecolor=look.colour)
     for key, (marker, _) in MARKS.items():
         known = [row[key] for row in rows if row[key] is not None]
         if known:

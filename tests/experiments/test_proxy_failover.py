@@ -60,7 +60,11 @@ def row(routing, failure, fidelity="PASS", **others):
 
 
 def test_failures_are_drawn_also_where_nobody_recovered(tmp_path):
-    rows = [row("dr", "link", path_stretch=None), row("pr-gpi", "link"), row("pr-gpi", "rack", "FAIL")]
+    rows = [
+        row("dr", "link", path_stretch=None, tcp_through_bps=None),
+        row("pr-gpi", "link"),
+        row("pr-gpi", "rack", "FAIL"),
+    ]
     about = {"commit": None, "dirty": False}
     figures.plot(EXPERIMENT, [(one, about) for one in rows], tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text()
@@ -72,7 +76,7 @@ def test_failures_are_drawn_also_where_nobody_recovered(tmp_path):
 @pytest.mark.parametrize(("routing", "recovers"), [("dr", False), ("pr-gpi", True)])
 def test_proxies_outlive_what_ends_dr(routing, recovers):
     given = {"topology": "dcell:n=3,k=1", "routing": routing, "failure": "silent-link", "pairs": "6"}
-    (run,) = EXPERIMENT.runs(given | {"failure_s": "1.0"}, seeds=1)
+    (run,) = EXPERIMENT.runs(given | {"failure_s": "2.0"}, seeds=1)
     result = EXPERIMENT.measure(run)
     found = result.figures
     assert result.fidelity in ("PASS", "WARN", "FAIL")
@@ -80,6 +84,7 @@ def test_proxies_outlive_what_ends_dr(routing, recovers):
     assert found["recovered_fraction"] == float(recovers)
     assert found["as_predicted"]
     assert found["tcp_before_bps"] > 0
+    assert found["tcp_concerned"]
     assert found["tcp_error"] is None
     if recovers:
         assert found["outage_ms"] < 900
