@@ -95,7 +95,7 @@ def of_sources(found: list[Tally], servers: int) -> dict[str, Value]:
 
 def plot(table: Table, figure: Figure) -> None:
     """Figures 5 and 6: connectivity over the networks, and the lengths of the routes that connect."""
-    figure.set_size_inches(9, 8)
+    figure.set_size_inches(9, 8.2)
     networks, lines = in_order(table), series(table, "failed", "failed_fraction", "apply", "flows")
     above, below = figure.subplots(2, 1)
     draw_over_networks(above, lines, networks, "connected_fraction")
@@ -104,7 +104,7 @@ def plot(table: Table, figure: Figure) -> None:
     above.set(
         ylabel="connected pairs (fraction)", ylim=(0, 1.03), title=f"Connectivity, {', '.join(sorted(failed))} failed"
     )
-    above.legend(ncols=3, loc="lower left")
+    figure.legend(*above.get_legend_handles_labels(), ncols=8, loc="outside upper right")
     draw_over_networks(below, lines, networks, "mean_hops")
     mark_paper(below, table, networks, "mean_hops")
     below.set(ylabel="mean hop-length of connected pairs (hops)", title="Lengths of the routes that connect them")

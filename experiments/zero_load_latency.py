@@ -123,7 +123,7 @@ def plot(table: Table, figure: Figure) -> None:
     axes.set(
         ylabel=style.axis("latency_ms", "zero-load latency"), title="Latency of a mean route through an idle network"
     )
-    axes.legend()
+    figure.legend(ncols=len(lines) + 1, loc="outside upper right")
 
 
 EXPERIMENT = Experiment(
