@@ -41,6 +41,12 @@ def add_commands(commands: Commands) -> None:
         parser.add_argument("what", metavar="LINK|NODE", help="a link by its two ends, such as h0-w0, or a node: h0")
         _of_run(parser)
 
+    slow = _command(commands, "degrade", slow_down, "let a link carry less, or as much as the others again")
+    slow.add_argument("link", metavar="LINK", help="by its two ends, such as e0.0-a0.1")
+    slow.add_argument("rate", help="such as 2mbit; the network's own rate undoes it")
+    slow.add_argument("--tell", action="store_true", help="let the daemons at its ends know, as an operator would")
+    _of_run(slow)
+
     scheme = _command(commands, "scheme", change_scheme, "let a running switch fabric choose ports by another scheme")
     scheme.add_argument("scheme", help="of the data plane, such as ttc or drill:d=2,m=1; `weft list` has them")
     _of_run(scheme)
@@ -208,6 +214,18 @@ def mend_it(given: argparse.Namespace) -> int:
         network.restore(given.what)
     else:
         network.restore_node(given.what)
+    return 0
+
+
+def slow_down(given: argparse.Namespace) -> int:
+    from testbed import degrade
+    from topologies.link import rate_bps
+
+    network, rate = _open(given.run), rate_bps(given.rate)
+    degrade.set_rate(network, given.link, rate)
+    if given.tell:
+        assert network.plan.link  # else it would have had no rate to set
+        degrade.tell(network, given.link, degraded=rate < network.plan.link.rate_bps)
     return 0
 
 

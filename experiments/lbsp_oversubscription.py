@@ -32,7 +32,7 @@ def traffic(run: Run) -> list[Flow]:
     topology = build(run.text("topology"))
     d, number = shape_of(topology).d, topology.naming.layout.number_of
     sources = [(2, (d - 1 - at // 2) % d, at % 2) for at in range(4)] + [(4 % (2 * d), 0, 0)]
-    sinks = [(1, at % d, at % 2) for at in range(5)]
+    sinks = [(1, at % d, at % 2 + at // d) for at in range(5)]
     begins = [at * run.integer("patience_s") for at in range(run.integer("repeats"))]
     return [
         Flow(float(at_s), number(src), number(dst), run.integer("flow_bytes"))
