@@ -50,4 +50,6 @@ def _balancing(spec: str, given: Mapping[str, str]) -> str:
     if not spec:
         return ""
     name, own = parse(spec)
-    return unparse(name, {**own, **{key: value for key, value in given.items() if key in balancing.keys(name)}})
+    chosen = unparse(name, {**own, **{key: value for key, value in given.items() if key in balancing.keys(name)}})
+    balancing.scheme(chosen)
+    return chosen

@@ -179,8 +179,11 @@ def scheme(spec: str) -> Scheme:
     name, found = values(spec)
     rules = {"tie": "ties_redirect", "load": "in_bytes", "ecn": "ecn_packets", "hash": "hashed"}
     marks = {"stay": False, "redirect": True, "packets": False, "bytes": True}
-    if found.get("groups", 2) != 2 and found.get("states"):
-        raise ValueError(f"{name}: states are those of two link groups, got groups={found['groups']}")
+    groups = found.get("groups", 2)
+    if not isinstance(groups, int) or groups & (groups - 1):
+        raise ValueError(f"{name}: groups must be a power of two, got {groups}")
+    if groups != 2 and found.get("states"):
+        raise ValueError(f"{name}: states are those of two link groups, got groups={groups}")
     told = {rules.get(key, key): marks.get(str(value), value) for key, value in found.items() if key != "per"}
     base = KINDS[name].scheme
     if found.get("per") == "packet":

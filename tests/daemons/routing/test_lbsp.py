@@ -152,6 +152,21 @@ def test_a_failure_below_affects_one_range_and_its_type():
     assert [route.columns for route in Tables(EIGHT, [failed])[failed.lower].values()] == [((4, 6), (4, 6))]
 
 
+def test_a_failed_link_of_an_edge_switch_reroutes_three_per_cent_of_all_pairs():
+    """Section 3.4 says about 6 % at k = 8, which is everything from and to the four hosts: half of that has the other
+    link group as its own and stays where it is."""
+    sound, broken = Tables(EIGHT), Tables(EIGHT, [Link(Place(EDGE, 7, 3), 3)])
+    moved, touched = 0, 0
+    for src in range(EIGHT.servers):
+        edge = sound.edge(src)
+        for dst in range(EIGHT.servers):
+            if edge != sound.edge(dst):
+                moved += sound.ports(edge, dst) != broken.ports(edge, dst)
+                touched += (7, 3) in (edge[1:], sound.edge(dst)[1:])
+    assert touched / EIGHT.servers**2 == pytest.approx(0.0605, abs=1e-4)
+    assert moved / EIGHT.servers**2 == pytest.approx(0.0303, abs=1e-4)
+
+
 @pytest.mark.parametrize(("shape", "pairs"), [(FOUR, None), (EIGHT, 12), (SIXTEEN, 1), (SIXTEEN_OF_FOUR, 2)])
 def test_after_any_single_failure_every_pair_has_a_whole_path_group(shape, pairs):
     draw = random.Random(1)
