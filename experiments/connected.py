@@ -20,8 +20,10 @@ from experiments import graph_loops as loops
 from experiments.graph import LONGEST, METHODS, NO_FAULTS, Graph, graph, policy
 from experiments.pairs import ONE_TO_ALL, Pairs
 from topologies.graph import Topology
+from topologies.spec import parse, unparse
 
 Pair = tuple[int, int]
+BUDGETS = ("probes_per_s", "urgent_per_s", "wakes_per_s")
 EVERYWHERE = ("dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "bfs")  # on every recursively-defined network
 Ask = Callable[[Pairs, list[int]], None]  # of the one pair of a traffic; counts its hops in a histogram
 
@@ -29,6 +31,15 @@ Ask = Callable[[Pairs, list[int]], None]  # of the one pair of a traffic; counts
 def routings() -> list[str]:
     """The schemes of daemons that an experiment sweeps where nobody asks for others, such as tar on ficonn."""
     return [name for name in EVERYWHERE if name in schemes.SCHEMES]
+
+
+def asking(routing: str, per_s: int) -> str:
+    """`routing` with so many questions a second for each source, of those that PR asks about paths, where it does not
+    say itself how many; as it is if `per_s` is 0 or the scheme asks none."""
+    name, given = parse(routing)
+    known = schemes.scheme(routing)[0].parameters
+    budgets = {key: str(per_s) for key in BUDGETS if key in known and per_s}
+    return unparse(name, {**budgets, **given})
 
 
 def some_pairs(servers: int, most: int, generator: np.random.Generator) -> list[Pair]:

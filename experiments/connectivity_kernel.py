@@ -3,8 +3,11 @@
 CCRDN, sections 6.4 and 7.2, with real packets: a tenth of the links has failed, drawn uniformly; or servers, or racks.
 What the graph engine says of the same faults and the same scheme stands beside it, and what any path at all could
 connect.  Counted are ordered pairs of servers that are alive; a ping goes there and back, so both ways must be
-connected.  The networks are far smaller than the paper's, whose figures of 15 thousand servers and more are those of
-the experiment `connectivity`.
+connected.
+
+PR's sources may ask `questions_per_s`, more than they usually do: what is asked here is which paths there are, not how
+soon hundreds of pairs at once have found theirs.  The networks are far smaller than the paper's, whose figures of 15
+thousand servers and more are those of the experiment `connectivity`.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments import figures, style
-from experiments.connected import both_ways, lengths, routings
+from experiments.connected import asking, both_ways, lengths, routings
 from experiments.spec import Experiment, Result, Run, Table
 from topologies import build
 from topologies.failures import draw, fail_links, fail_nodes, fail_racks, racks, random_links
@@ -51,7 +54,7 @@ def measure(run: Run) -> Result:
     from testbed.fidelity import Fidelity
     from testbed.net import Net
 
-    broken, routing = faults(run), run.text("routing")
+    broken, routing = faults(run), asking(run.text("routing"), run.integer("questions_per_s"))
     alive = [server for server in range(broken.servers) if run.text("failed") == "links" or broken.live_ports(server)]
     pairs = [(src, dst) for src in alive for dst in alive if src != dst]
     told = lengths(broken, routing, pairs)
@@ -97,6 +100,9 @@ def check(run: Run) -> None:
     if not topology.server_centric:
         raise ValueError(f"connectivity_kernel: topology must be dcell, beta-dcell or ficonn, got {topology.spec}")
     schemes.views(topology, run.text("routing"))
+    for key in ("questions_per_s", "processes"):
+        if run.integer(key) < 0:
+            raise ValueError(f"connectivity_kernel: {key} must be at least 0, got {run.integer(key)}")
     if run.text("failed") not in FAILED:
         raise ValueError("connectivity_kernel: " + unknown("failed", run.text("failed"), FAILED))
     if not 0 <= float(run.parameters["failed_fraction"]) < 1:
@@ -150,6 +156,7 @@ EXPERIMENT = Experiment(
         "routing": routings(),
         "failed": ["links"],
         "failed_fraction": [0.1],
+        "questions_per_s": [50],
         "processes": [0],
     },
     seeds=3,

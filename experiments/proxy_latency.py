@@ -9,6 +9,7 @@ path of a flow, divided by its hops.
 Ours: links have no rate, since a rate would add what was asked for; so this is what the kernel takes.  An empty packet
 has 32 bytes, four of them payload.  Between its ends a packet is forwarded, which is less work than a whole stack, and
 a daemon's search delays no packet: so the same pings are also fitted by a base and a slope.  One pair pings at a time.
+PR's sources may ask `questions_per_s`, more than usually, so that their paths are found before.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from daemons.routing import dr, shortest
 from daemons.routing.proxy import parting, route, search, shortest_first
 from daemons.routing.tables import tabulate
 from experiments import figures, style
-from experiments.connected import Pair, lengths, routings, some_pairs
+from experiments.connected import Pair, asking, lengths, routings, some_pairs
 from experiments.graph import METHODS, policy
 from experiments.spec import Experiment, Result, Run, Table, Value
 from topologies import build
@@ -51,9 +52,9 @@ def measure(run: Run) -> Result:
     from testbed.fidelity import Fidelity
     from testbed.net import Net
 
-    topology = build(run.text("topology"))
+    topology, routing = build(run.text("topology")), asking(run.text("routing"), run.integer("questions_per_s"))
     packed = run.integer("processes") or None
-    with Net(topology, routing=run.text("routing"), packed=packed) as net, Fidelity(net) as fidelity:
+    with Net(topology, routing=routing, packed=packed) as net, Fidelity(net) as fidelity:
         row = pings(net, run)
     report = fidelity.report
     return Result(
@@ -68,7 +69,7 @@ def pings(net: Net, run: Run) -> dict[str, Value]:
     from experiments import reach
     from testbed.paths import trace
 
-    topology, routing, generator = net.topology, run.text("routing"), np.random.default_rng(run.seed)
+    topology, routing, generator = net.topology, net.routing, np.random.default_rng(run.seed)
     pairs = some_pairs(topology.servers, MOST_TRACED, generator)
     settled = reach.wait_for_paths(net, pairs, lengths(topology, routing, pairs))
     hops = {(one.src, one.dst): len(one.nodes) - 1 for one in trace(net, pairs) if not one.reason}
@@ -204,7 +205,7 @@ def check(run: Run) -> None:
     if not topology.server_centric:
         raise ValueError(f"proxy_latency: topology must be dcell, beta-dcell or ficonn, got {topology.spec}")
     schemes.views(topology, run.text("routing"))
-    for key, least in (("pairs", 1), ("pings", 2), ("processes", 0)):
+    for key, least in (("pairs", 1), ("pings", 2), ("questions_per_s", 0), ("processes", 0)):
         if run.integer(key) < least:
             raise ValueError(f"proxy_latency: {key} must be at least {least}, got {run.integer(key)}")
 
@@ -281,6 +282,7 @@ EXPERIMENT = Experiment(
         "routing": routings(),
         "pairs": [30],
         "pings": [20],
+        "questions_per_s": [20],
         "processes": [2],
     },
     seeds=1,

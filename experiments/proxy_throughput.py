@@ -8,7 +8,8 @@ goodput of all flows together, and that of the slowest, stand
     max-min fair rates      over the paths that packets really took, traced while the flows ran
 
 all of them payload, in the share that it has of a full packet.  Rates are scaled down from the paper's 1 Gbit/s; TCP's
-timers are not.  Acknowledgements, which go the other way and take 2 to 4 %, are in no prediction.
+timers are not.  PR's sources may ask `questions_per_s`, more than usually.  Acknowledgements, which go the other way and
+take 2 to 4 %, are in no prediction.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from daemons import schemes
 from experiments import figures, style
-from experiments.connected import Pair, dfr_of, lengths, routings
+from experiments.connected import Pair, asking, dfr_of, lengths, routings
 from experiments.fluid import fair_rates
 from experiments.graph import METHODS, graph, policy
 from experiments.pairs import Pairs, pair
@@ -53,7 +54,8 @@ def measure(run: Run) -> Result:
     pairs = listed(chosen)
     link = LinkSpec(rate_bps=rate_bps, queue_packets=run.integer("queue_packets"))
     packed = run.integer("processes") or None
-    made = Net(build(run.text("topology")), link=link, routing=run.text("routing"), packed=packed)
+    routing = asking(run.text("routing"), run.integer("questions_per_s"))
+    made = Net(build(run.text("topology")), link=link, routing=routing, packed=packed)
     with made as net, Fidelity(net) as fidelity:
         goodputs, paths = flow(net, run, pairs)
     report = fidelity.report
@@ -93,7 +95,7 @@ def flow(net: Net, run: Run, pairs: Sequence[Pair]) -> tuple[list[float], list[t
     from testbed.paths import trace
 
     apart = list(dict.fromkeys(pairs))
-    reach.wait_for_paths(net, apart, lengths(net.topology, run.text("routing"), apart))
+    reach.wait_for_paths(net, apart, lengths(net.topology, net.routing, apart))
     paths: dict[Pair, tuple[int, ...]] = {}
 
     def look() -> None:
@@ -177,7 +179,7 @@ def check(run: Run) -> None:
     flows = traffic(run, run.text("traffic")).total
     if flows > MOST_FLOWS:
         raise ValueError(f"proxy_throughput: at most {MOST_FLOWS} flows, {run.text('traffic')} is {flows}")
-    for key, least in (("seconds", 1), ("processes", 0)):
+    for key, least in (("seconds", 1), ("questions_per_s", 0), ("processes", 0)):
         if run.integer(key) < least:
             raise ValueError(f"proxy_throughput: {key} must be at least {least}, got {run.integer(key)}")
     LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
@@ -251,6 +253,7 @@ EXPERIMENT = Experiment(
         "queue_packets": [50],
         "congestion_control": ["cubic"],
         "seconds": [5],
+        "questions_per_s": [20],
         "processes": [2],
     },
     seeds=1,

@@ -7,12 +7,13 @@ from daemons.routing import proxy
 from daemons.routing.dfr import Dfr
 from daemons.routing.tables import tabulate
 from experiments import connected
-from experiments.connected import both_ways, lengths
+from experiments.connected import asking, both_ways, lengths
 from experiments.graph import graph
 from experiments.pairs import pairs
 from experiments.routes import lost_pairs
 from topologies import build
 from topologies.failures import fail_links, fail_nodes, random_links
+from topologies.spec import parse
 
 
 def damaged(spec, seed, fraction=0.15):
@@ -77,6 +78,13 @@ def test_parameters_of_the_daemons_scheme_count():
     every = all_pairs(topology)
     assert lengths(topology, "pr-gpe:level=2", every) == lengths(topology, "dr", every)
     assert len(lengths(topology, "pr-gpe", every)) > len(lengths(topology, "dr", every))
+
+
+def test_only_schemes_that_ask_get_a_budget_and_what_is_given_stays():
+    assert asking("dr", 50) == "dr"
+    assert asking("pr-gpi:hold_ms=700", 0) == "pr-gpi:hold_ms=700"
+    name, given = parse(asking("pr-gpi:urgent_per_s=7", 50))
+    assert (name, given["urgent_per_s"], given["probes_per_s"]) == ("pr-gpi", "7", "50")
 
 
 def test_the_pairs_of_a_dead_server_are_lost():

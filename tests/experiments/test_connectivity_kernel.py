@@ -24,6 +24,7 @@ def test_the_faults_are_those_of_the_graph_engine(failed):
     ("given", "says"),
     [
         ({"failed": "switches"}, "connectivity_kernel: no failed 'switches'"),
+        ({"questions_per_s": "-1"}, "connectivity_kernel: questions_per_s must be at least 0, got -1"),
         ({"failed_fraction": "1.5"}, "connectivity_kernel: failed_fraction must lie in"),
         ({"topology": "fattree:k=4", "routing": "bfs"}, "connectivity_kernel: topology must be dcell"),
         ({"topology": "fattree:k=4", "routing": "ecmp"}, "connectivity_kernel: topology must be dcell"),
