@@ -8,8 +8,8 @@ goodput of all flows together, and that of the slowest, stand
     max-min fair rates      over the paths that packets really took, traced while the flows ran
 
 all of them payload, in the share that it has of a full packet.  Rates are scaled down from the paper's 1 Gbit/s; TCP's
-timers are not.  PR's sources may ask `questions_per_s`, more than usually.  Acknowledgements, which go the other way and
-take 2 to 4 %, are in no prediction.
+timers are not.  PR's sources may ask `questions_per_s`, more than usually.  Acknowledgements, which take 2 to 4 % of
+the other direction, are in no prediction.
 """
 
 from __future__ import annotations
