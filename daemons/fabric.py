@@ -144,8 +144,7 @@ class Fabric:
         scheme, options = schemes.scheme(spec)
         self._steers = scheme.steers
         self._flows = scheme.flows
-        # Packets leave their source with other addresses.
-        self._readdressed = scheme.steers or scheme.readdresses or scheme.flows
+        self._readdressed = scheme.readdressed
         self._notice_s = (options["dead"] + 1) * options["hello_ms"] / 1000
         self._wire = wire or Wire()
         self._random = random

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from topologies.graph import Topology
 
 Routes = tuple[tuple[Prefix, tuple[Hop, ...]], ...]
+UNSHAPED_KBPS = 10**6  # what a link is taken to carry that is not shaped
 GOLDEN_FRACTION = 0.6180339887498949  # its multiples modulo 1 are spread evenly however many are taken
 
 
@@ -89,6 +90,11 @@ class Scheme:
     balancing: str = ""
     check: Callable[[Topology, Mapping[str, int]], None] | None = None
 
+    @property
+    def readdressed(self) -> bool:
+        """Whether packets leave their source with addresses that are not a server's own."""
+        return self.steers or self.readdresses or self.flows
+
     def options(self, given: Mapping[str, str]) -> dict[str, int]:
         """`given`, text, as integers, defaults filled in; ValueError if any is unknown or out of range."""
         for key in given:
@@ -120,12 +126,15 @@ def routers(topology: Topology) -> range:
     return range(topology.servers) if topology.server_centric else range(topology.servers, topology.nodes)
 
 
-def views(topology: Topology, spec: str) -> dict[int, View]:
+def views(topology: Topology, spec: str, *, link_kbps: int = UNSHAPED_KBPS) -> dict[int, View]:
     """What every router of `topology`, as it is wired, needs to know to route by the scheme `spec`.
 
+    link_kbps: what its links carry, in kbit/s.
     ValueError, in one line, if the scheme is not for such a network.
     """
     chosen, options = scheme(spec)
+    if options.get("capacity_kbps") == 0:
+        options["capacity_kbps"] = link_kbps
     if chosen.server_centric not in (None, topology.server_centric):
         is_a, take = ("server-centric network", "dr") if topology.server_centric else ("switch fabric", "ecmp")
         runs_on = "server-centric networks" if chosen.server_centric else "switch fabrics"
@@ -340,7 +349,12 @@ DFR_PARAMETERS = {
     "nearest": Parameter(meaning="1: reroute over the nearest proxy link; 0: over any", least=0, most=1, default=1),
 }
 TAR_PARAMETERS = {
-    "capacity_kbps": Parameter(meaning="what a link carries, in kbit/s", least=1, most=10**9, default=10**6),
+    "capacity_kbps": Parameter(
+        meaning="what a link carries, in kbit/s, 0: what links are shaped to, 1 Gbit/s if they are not",
+        least=0,
+        most=10**9,
+        default=0,
+    ),
     "step_percent": Parameter(
         meaning="differences in available bandwidth that count, in % of that", least=1, most=100, default=5
     ),

@@ -84,8 +84,9 @@ class Network:
             how = how._replace(balancing="")  # the kernel's routes do, and the program would not see held packets
         if how.balancing and topology.server_centric:
             raise ValueError(f"scheme {scheme} is for switch fabrics; {topology.spec} is none, take dr")
-        views = schemes.views(topology, how.daemons) if how.daemons else {}
-        if how.daemons and schemes.scheme(how.daemons)[0].steers:
+        link_kbps = link.rate_bps // 1000 if link else schemes.UNSHAPED_KBPS
+        views = schemes.views(topology, how.daemons, link_kbps=link_kbps) if how.daemons else {}
+        if how.daemons and schemes.scheme(how.daemons)[0].readdressed:
             from testbed import doctor
 
             doctor.require("steering", f"scheme {scheme}")

@@ -286,8 +286,7 @@ def rehearse(directory: Path, daemons: site.Daemons) -> None:
     rehearsed.
     """
     first = next(iter(daemons.views.values()))
-    scheme = SCHEMES[first.scheme]
-    if scheme.steers or scheme.readdresses or scheme.flows:
+    if SCHEMES[first.scheme].readdressed:
         return
     (directory / "log").mkdir(parents=True)
     nodes = [first.node, *(first.ports[0][1][:2] if first.ports else ())]

@@ -224,6 +224,11 @@ def test_an_answer_that_comes_late_changes_nothing():
     assert answer(6, (2, 0, 3))
 
 
+def test_links_carry_what_they_are_shaped_to_unless_something_else_is_said():
+    for spec, given, meant in [("tar", {}, 10**6), ("tar", {"link_kbps": 5}, 5), ("tar:capacity_kbps=7", {}, 7)]:
+        assert {view.options["capacity_kbps"] for view in views(FICONN, spec, **given).values()} == {meant}
+
+
 def test_tar_is_for_ficonn():
     with pytest.raises(ValueError, match="scheme tar needs a ficonn, whose servers have two ports, not dcell:n=4,k=1"):
         views(build("dcell:n=4,k=1"), "tar")
