@@ -119,6 +119,16 @@ def bridge(topology, path):
     return near, topology.link(f"{topology.naming.name(near)}-{topology.naming.name(far)}")
 
 
+def test_a_source_leaves_its_own_dead_link_also_where_it_never_asked():
+    fabric = converged(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
+    use(fabric, [(0, 5)], 1.0)
+    assert fabric.walk(0, 5).path == (0, 4, 5)
+    fabric.protocol(0)._probes._passed.clear()  # as if no question had left yet
+    fabric.fail(DCELL.link("h0-h4"))
+    fabric.run_for(0.02)
+    assert not fabric.walk(0, 5).lost
+
+
 def test_a_refused_packet_makes_the_source_choose_anew():
     fabric = converged(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
     use(fabric, [(0, 19)], 1.0)
