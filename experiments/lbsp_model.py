@@ -219,14 +219,31 @@ def simulate(on: Conditions, load_fraction: float, *, slots: int, patterns: int,
     """`slots` slots for each of `patterns` random permutations, from an empty fabric each time; means of Seen's sums
     are over all of them."""
     d = on.d
-    hosts, edges = 2 * d**3, 2 * d * d
     seen = Seen(np.zeros(3, np.int64), np.zeros(2), np.zeros(2, np.int64))
     run = compiled(many_slots)
     for _ in range(patterns):
-        to = np.zeros(hosts, np.int64)
-        for src, dst in permutation(rng, hosts):
-            to[src] = dst
-        begins = np.arange(edges) * d + rng.integers(d, size=(slots, edges))
-        begins[rng.random((slots, edges)) >= load_fraction] = -1
+        to, begins = traffic(d, load_fraction, slots, rng)
         run(on, empty(d, d * d * slots), to, begins, seen)
     return seen
+
+
+def traffic(d: int, load_fraction: float, slots: int, rng: Generator) -> tuple[Ints, Ints]:
+    """One pattern: for each host its destination, and for each slot and edge switch the host that begins a burst."""
+    edges = 2 * d * d
+    to = np.zeros(edges * d, np.int64)
+    for src, dst in permutation(rng, edges * d):
+        to[src] = dst
+    begins = np.arange(edges) * d + rng.integers(d, size=(slots, edges))
+    begins[rng.random((slots, edges)) >= load_fraction] = -1
+    return to, begins
+
+
+def paced(d: int, to: Ints, begins: Ints) -> Ints:
+    """The same as packets: for each slot and host where it sends one, -1 for none."""
+    left = np.zeros(len(to), np.int64)
+    sent = np.full((len(begins), len(to)), -1)
+    for slot, row in enumerate(begins):
+        left[row[row >= 0]] += d
+        sent[slot, left > 0] = to[left > 0]
+        left[left > 0] -= 1
+    return sent

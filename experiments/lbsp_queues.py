@@ -2,10 +2,15 @@
 
 LBSP, section 5.2, figure 9, as lbsp_model.py reads it; with the states of section 5.1 and without, which the paper does
 not show.  A link group's queue is the mean of its ports'.
+
+On the kernel the same packets are sent, slot by slot, through real queues under LBSP's daemons and data plane, one
+pattern a run; queues are averaged over all the time that the slots take, exactly.  How far apart two link groups are
+from moment to moment is not seen there, only how far apart their averages are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import mean
 from typing import TYPE_CHECKING
 
@@ -13,18 +18,27 @@ import numpy as np
 
 from daemons.routing.lbsp import Shape
 from experiments import style
-from experiments.lbsp_model import Conditions, simulate
-from experiments.spec import Experiment, Result, Run, Table
+from experiments.lbsp_model import Conditions, paced, simulate, traffic
+from experiments.spec import Experiment, Result, Run, Table, Value
 from topologies import build
+from topologies.graph import Topology
+from topologies.link import LinkSpec, Mbps
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from testbed.occupancy import Occupancy
+
+KERNEL_RATE_MBPS = 1  # at which one process can send for 128 hosts
+KERNEL_PROCESSES, KERNEL_HELLO_MS = 2, 100  # of the daemons: nothing fails here
 HOPS = {"edge": "first hop (edge)", "aggregation": "second hop (aggregation)", "core": "third hop (core)"}
 
 
 def measure(run: Run) -> Result:
     """Mean queue of each hop, mean distance between link groups' queues, and how often a switch changes its state."""
+    if run.engine == "kernel":
+        return on_kernel(run)
     d = shape(run).d
     slots, patterns = run.integer("slots"), run.integer("patterns")
     on = Conditions(
@@ -49,6 +63,52 @@ def measure(run: Run) -> Result:
     )
 
 
+def on_kernel(run: Run) -> Result:
+    """Mean queue of each hop of a network, and how far the link groups' means lie apart."""
+    from experiments.ttc_kernel import worse
+    from testbed import slots
+    from testbed.degrade import one_at_a_time
+    from testbed.fidelity import Fidelity
+    from testbed.network import Network
+    from testbed.occupancy import Occupancies
+
+    topology, d = build(run.text("topology")), shape(run).d
+    rate_bps = KERNEL_RATE_MBPS * Mbps
+    rng = np.random.default_rng(run.seed)
+    to, begins = traffic(d, float(run.parameters["load_fraction"]), run.integer("slots"), rng)
+    sent = paced(d, to, begins)
+    scheme = f"lbsp:states={run.integer('states')},hello_ms={KERNEL_HELLO_MS}"
+    link = LinkSpec(rate_bps=rate_bps, queue_packets=1000)
+    network = Network.create(topology, link, scheme=scheme, packed=KERNEL_PROCESSES)
+    try:
+        one_at_a_time(network)
+        with Fidelity(network) as fidelity, Occupancies(network) as queues:
+            seen: list[Mapping[tuple[int, int], Occupancy]] = []
+            told = slots.run(network, sent.tolist(), rate_bps=rate_bps, at_end=lambda: seen.append(queues.read()))
+    finally:
+        network.down()
+    late_fraction = told.late_slots / len(sent)
+    return Result(
+        figures=by_hop(topology, d, seen[0]) | {"late_slots_fraction": late_fraction},
+        fidelity=worse(fidelity.report.verdict, late_fraction),
+        circumstances={"fidelity_report": fidelity.report.as_dict(), "scheme": scheme, "rate_bps": rate_bps},
+    )
+
+
+def by_hop(topology: Topology, d: int, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
+    """The mean queues of figure 9's hops: up at edge and aggregation switches, down at core switches."""
+    found: dict[str, Value] = {}
+    for level, (hop, of_apart) in enumerate((("edge", True), ("aggregation", True), ("core", False)), 1):
+        rows = topology.links[topology.level == min(level, 2)].tolist()
+        ends = [(row[2], row[3]) if hop == "core" else (row[0], row[1]) for row in rows]
+        means = np.array([table[end].mean_packets for end in sorted(ends)])
+        found[f"{hop}_queue_packets"] = float(means.mean())
+        if of_apart:
+            groups = means.reshape(-1, d // 2, 2).mean(axis=1)
+            found[f"{hop}_means_apart_packets"] = float(abs(groups[:, 0] - groups[:, 1]).mean())
+    return found
+
+
 def shape(run: Run) -> Shape:
     """The fat-tree of `run`; ValueError if LBSP cannot part its paths."""
     topology = build(run.text("topology"))
@@ -65,6 +125,8 @@ def check(run: Run) -> None:
         raise ValueError(f"lbsp_queues: load_fraction must lie between 0 and 1, got {run.parameters['load_fraction']}")
     if run.text("arrivals") not in ("paced", "at-once"):
         raise ValueError(f"lbsp_queues: arrivals are paced or at-once, not {run.text('arrivals')}")
+    if run.engine == "kernel" and run.text("arrivals") != "paced":
+        raise ValueError("lbsp_queues: hosts on the kernel send one packet a slot, so arrivals are paced")
     if run.integer("states") not in (0, 1):
         raise ValueError(f"lbsp_queues: states must be 0 or 1, got {run.integer('states')}")
 
@@ -81,23 +143,36 @@ def plot(table: Table, figure: Figure) -> None:
                     key = f"{hop}_{what}_packets"
                     values: dict[float, list[float]] = {}
                     for row in table:
-                        if row["arrivals"] == kind and row["states"] == states and key in row:
+                        model = row["engine"] == "graph" and row["arrivals"] == kind and row["states"] == states
+                        if model and row.get(key) is not None:
                             values.setdefault(float(str(row["load_fraction"])), []).append(float(str(row[key])))
                     if values:
                         loads = sorted(values)
                         name = f"{label}, {'with' if states else 'without'} states"
                         y = [mean(values[load]) for load in loads]
                         axes.plot(loads, y, "o" + dash, color=colour, label=name, markersize=3.5)
+            if what == "queue" and kind == "paced":
+                marks(axes, table)
             title = "mean queue" if what == "queue" else "distance between link groups"
             axes.set(xlabel="load (fraction)", ylabel=f"{title} (packets)", yscale="log", title=f"arrivals {kind}")
     panels[0, 0].legend(fontsize=6.5)
+
+
+def marks(axes: Axes, table: Table) -> None:
+    """What was measured on the kernel: filled with states, hollow without."""
+    for (hop, _), colour in zip(HOPS.items(), style.SEVERAL, strict=False):
+        for row in table:
+            if row["engine"] == "kernel":
+                x, y = (float(str(row[key])) for key in ("load_fraction", f"{hop}_queue_packets"))
+                fill = colour if row["states"] else "none"
+                axes.plot([x], [y], "s", markeredgecolor=colour, markerfacecolor=fill, markersize=6)
 
 
 EXPERIMENT = Experiment(
     name="lbsp_queues",
     question="How long do LBSP's queues grow, and how far apart are its link groups, with and without their states?",
     source="LBSP, section 5.2, figure 9",
-    engines=("graph",),
+    engines=("graph", "kernel"),
     sweep={
         "topology": ["fattree:k=8"],
         "load_fraction": [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],

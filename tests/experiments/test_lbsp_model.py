@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.lbsp_model import Conditions, Seen, empty, many_slots, one_slot, simulate
+from experiments.lbsp_model import Conditions, Seen, empty, many_slots, one_slot, paced, simulate, traffic
 
 PAPER = Conditions(4, 1, 0, 5, 150, 20, 200)
 SMALL = PAPER._replace(d=2, edge_packets=2, above_packets=3)
@@ -69,6 +69,20 @@ def test_machine_code_and_plain_python_agree():
     for one, other in zip(plain, machine, strict=True):
         assert one.tolist() == pytest.approx(other.tolist())
     assert plain.changes.sum() > 0
+
+
+def test_bursts_are_paced_one_packet_a_slot():
+    to, begins = traffic(4, 0.5, 50, np.random.default_rng(2))
+    sent = paced(4, to, begins)
+    assert {host: int(dst) for row in sent for host, dst in enumerate(row) if dst >= 0}.items() <= dict(
+        enumerate(to.tolist())
+    ).items()
+    began = np.bincount(begins[begins >= 0], minlength=HOSTS)
+    assert ((sent >= 0).sum(axis=0) <= 4 * began).all()
+    assert (sent[:3] >= 0).sum() > 0
+    early = begins.copy()
+    early[5:] = -1
+    assert ((paced(4, to, early) >= 0).sum(axis=0) == 4 * np.bincount(early[early >= 0], minlength=HOSTS)).all()
 
 
 def test_states_bring_the_link_groups_together():
