@@ -70,6 +70,7 @@ PANELS = {
 def plot(table: Table, figure: Figure) -> None:
     """Latency (figure 6) and queues (figure 5) over load, for each scheme."""
     looks = style.lines(str(row["scheme"]) for row in table)
+    figure.set_size_inches(8.4, 7.2)
     for axes, (key, label) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
         for spec, (look, dash) in looks.items():
             values: dict[float, list[float]] = {}
@@ -80,7 +81,7 @@ def plot(table: Table, figure: Figure) -> None:
             y = [mean(values[load]) for load in loads]
             axes.plot(loads, y, look.marker + dash, color=look.colour, label=look.label, markersize=3.5)
         axes.set(xlabel="load (fraction)", ylabel=label, yscale="log")
-    figure.axes[0].legend()
+    figure.axes[0].legend(fontsize=7)
 
 
 EXPERIMENT = Experiment(
