@@ -8,7 +8,8 @@ Three hops are enough.  What an edge switch must know of a link is needed only i
 of the link's upper end comes by that way: from the far aggregation switch, over core and aggregation switch.
 
 A switch that begins sets no routes before its neighbours are all up, or have had the time to be: routes that a
-predecessor left forward meanwhile.  A link that has never been up is reported lost only from then on.
+predecessor left forward meanwhile.  A link that has never been up it leaves out from then on, but tells others only
+some time later: where a whole network begins, switch after switch, there would be more to tell than to hear.
 
 Section 5.1.  The carrier tells which state a switch's own queues call for.  An edge switch takes it; an aggregation
 switch tells those that choose alike, two hops away through the edge switches of its pod, and takes what they agree on.
@@ -39,6 +40,7 @@ class Lbsp:
 
     hosts: of an edge switch, its own, and the port of each.
     begin_s: how long neighbours may take to come up at first.
+    patience_s: how long before others are told that one has not.
     hold_s: from news to new routes, so that what comes together is dealt with together.
     """
 
@@ -51,6 +53,7 @@ class Lbsp:
         incarnation: int,
         lifetime_ms: int = 3000,
         begin_s: float = 0.150,
+        patience_s: float = 1.0,
         hold_s: float = 0.001,
         gap_s: float = 0.030,
     ) -> None:
@@ -75,8 +78,10 @@ class Lbsp:
             lifetime_ms=lifetime_ms, gap_s=gap_s,
         )  # fmt: skip
         self._want = self._state = 0
-        self._begin_s, self._hold_s = begin_s, hold_s
+        self._begin_s, self._patience_s, self._hold_s = begin_s, max(begin_s, patience_s), hold_s
         self._begins_s = inf  # when routes are set first
+        self._tells_s = inf  # when others are told of links that have never been up
+        self._ever: set[int] = set()  # ports whose neighbour has been
         self._due_s = inf  # when routes are to be worked out
         self._begun = False
         self._routes: dict[Prefix, tuple[Hop, ...]] = {}
@@ -85,11 +90,11 @@ class Lbsp:
 
     @property
     def deadline(self) -> float:
-        waits = (self._failures.deadline, self._crowding.deadline, self._due_s, self._begins_s)
+        waits = (self._failures.deadline, self._crowding.deadline, self._due_s, self._begins_s, self._tells_s)
         return min(self._neighbourhood.deadline, *waits)
 
     def start(self, now: float) -> Sequence[Action]:
-        self._begins_s = now + self._begin_s
+        self._begins_s, self._tells_s = now + self._begin_s, now + self._patience_s
         return [*self._set_hosts(self._hosts), *self._follow(self._neighbourhood.start(now), now)]
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
@@ -121,6 +126,10 @@ class Lbsp:
                 actions += self._changed(now)
         if now >= self._begins_s:
             actions += self._begin(now)
+        if now >= self._tells_s:
+            self._tells_s = inf
+            self._ever.update(self._at)
+            actions += self._changed(now)
         if now >= self._due_s:
             actions += self._work_out()
         return actions
@@ -189,6 +198,7 @@ class Lbsp:
             (self._up.add if event.up else self._up.discard)(event.hop.port)
             if event.up:
                 came.append(event.hop.port)
+                self._ever.add(event.hop.port)
         told = [
             send for port in came for notices in (self._failures, self._crowding) for send in notices.tell(port, now)
         ]
@@ -212,7 +222,7 @@ class Lbsp:
 
     def _own_failures(self) -> Iterable[Failure]:
         for port, link in sorted(self._links.items()):
-            if port not in self._up or self._is_degraded(port):
+            if (port not in self._up and port in self._ever) or self._is_degraded(port):
                 affected = self._shape.affected(link, self._place)
                 yield Failure(self._shape.kind(link), affected, self._at[port], degraded=port in self._up)
 

@@ -321,6 +321,7 @@ def _lbsp(view: View, incarnation: int) -> RoutingProtocol:
         view.candidates,
         incarnation=incarnation,
         lifetime_ms=options["lifetime_ms"],
+        patience_s=options["patience_ms"] / 1000,
         begin_s=(options["dead"] + 2) * options["hello_ms"] / 1000,
         gap_s=options["hello_ms"] / 1000,
     )
@@ -396,6 +397,12 @@ LBSP_PARAMETERS = {
     "groups": Parameter(meaning="link groups of a switch, a power of two", least=2, most=64, default=2),
     "hash": Parameter(meaning="1: a flow's hash chooses the link group (section 3.4)", least=0, most=1, default=0),
     "states": Parameter(meaning="1: crowded link groups give packets away (section 5)", least=0, most=1, default=0),
+    "patience_ms": Parameter(
+        meaning="how long links may take to come up at first before others are told, in ms",
+        least=0,
+        most=60_000,
+        default=1000,
+    ),
     "rate_kbps": Parameter(
         meaning="rate of the links: those found slower count as degraded, in kbit/s; 0: nobody looks",
         least=0,

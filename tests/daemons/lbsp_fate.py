@@ -7,7 +7,7 @@ from daemons.fabric import Fabric, Wire
 from daemons.routing.shortest import distances
 from daemons.schemes import routers
 
-SPEC = "lbsp:lifetime_ms=300"
+SPEC = "lbsp:lifetime_ms=300,patience_ms=150"
 MOST_DEAD_LINKS, MOST_DEAD_SWITCHES = 12, 3
 
 

@@ -124,8 +124,17 @@ def test_a_switch_that_starts_sets_no_routes_before_its_neighbours_had_time_to_a
     assert not ports(fabric, node("e0.0"))
     assert known(fabric, "e3.0") == []
     fabric.run_until(0.200)
-    assert ports(fabric, node("e0.0"))
+    assert ports(fabric, node("e0.0")) == expected(FOUR, node("e0.0"), "e0.0-a0.0")
+    assert known(fabric, "e3.0") == []
+    fabric.run_until(1.010)
     assert known(fabric, "e3.0") == ["e0.0-a0.0"]
+
+
+def test_a_network_that_begins_switch_after_switch_is_not_flooded():
+    fabric = Fabric(EIGHT, "lbsp", start_spread_s=0.6)
+    fabric.run_until_converged(within_s=2.0, every_s=0.05)
+    hellos = sum(fabric.status(at)["hellos_sent"] for at in routers(EIGHT))
+    assert fabric.counters["messages"] == hellos
 
 
 def test_a_lost_message_is_made_good_within_a_few_hellos():
