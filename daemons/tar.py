@@ -305,16 +305,22 @@ class TarRouting:
                 actions += self._set(flow, State(path, at, probe.token, hop, self._virtual(path, at, hop), inf), now)
             else:
                 verdict = wire.BROKEN
-        if verdict == wire.BROKEN and state and state.token == probe.token:
+        ended = verdict == wire.BROKEN and state is not None and state.token == probe.token
+        if ended:
             actions += self._forget(flow)
         if at == 0:
-            return actions + self._told(flow, probe, verdict, now)
+            return actions + self._told(probe, verdict, ended, now)
         return actions + self._back(probe, verdict, path)
 
-    def _told(self, flow: Flow, probe: FlowProbe, verdict: int, now: float) -> list[Action]:
-        """An answer has come to the source."""
-        own = self._own.get(flow)
-        if own is None or own.token != probe.token:
+    def _told(self, probe: FlowProbe, verdict: int, ended: bool, now: float) -> list[Action]:
+        """An answer has come to the source; `ended`: of the question by which the flow's packets have gone."""
+        flow, own = probe.flow, self._own.get(probe.flow)
+        if own is None:
+            return []
+        if own.token != probe.token:
+            if ended:  # a later question may have got lost on the same path
+                own.asking = False
+                self._plan(flow, own, now)
             return []
         if verdict == wire.CONNECTED:
             self._counters["answers"] += 1

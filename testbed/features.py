@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed import bpf, fib, netlink, netns, nft, steer, tc
+from testbed import bpf, fib, flowtable, netlink, netns, nft, readdress, steer, tc
 from testbed.netlink import Message
 from testbed.plan import IFF_UP, IFINFO, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, LOOPBACK
 from topologies.address import SERVER_BLOCK
@@ -201,7 +201,8 @@ def nftables(scratch: Scratch) -> str:
 
 def steering(scratch: Scratch) -> str:
     with closing(nft.Tables()) as tables, closing(steer.listen(steer.LOG_GROUP)):
-        tables.change(steer.rules(SERVER_BLOCK))
+        for rules in (steer.rules(SERVER_BLOCK), readdress.rules(SERVER_BLOCK, 64), flowtable.rules(SERVER_BLOCK)):
+            tables.change(rules)
     return ""
 
 

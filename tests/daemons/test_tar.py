@@ -211,6 +211,16 @@ def test_what_is_no_answer_or_no_question_is_counted_and_dropped():
     assert machine.in_use(nowhere, 0.1) == NOTHING
 
 
+def test_a_question_that_was_lost_with_its_path_is_not_waited_for():
+    fabric = running("refresh_ms=100,probe_ms=5000,idle_s=100")
+    use(fabric, [(1, 40)], 0.2)
+    path = fabric.walk(1, 40).path
+    near, far = next((a, b) for a, b in pairwise(path) if a // 4 != b // 4 and a != 1)
+    fabric.fail(FICONN.link_between(near, far), silent=True)
+    use(fabric, [(1, 40)], 1.0)
+    assert fabric.walk(1, 40).path in found([FICONN.link_between(near, far)], 1, 40)
+
+
 def test_an_answer_that_comes_late_changes_nothing():
     machine, flow = running().protocol(0), Flow(ADDRESS(2), ADDRESS(1), 17, 0)
 
