@@ -173,7 +173,7 @@ def test_a_destination_without_a_whole_group_is_told():
     assert ("e3.0", "10.1.0.0/24: a whole link group again") in notes
 
 
-@pytest.mark.parametrize(("topology", "rounds"), [(FOUR, 20), (EIGHT, 1)])
+@pytest.mark.parametrize(("topology", "rounds"), [(FOUR, 12), (EIGHT, 1)])
 def test_after_whatever_happened_all_that_are_connected_reach_each_other(topology, rounds):
     fate = Fate(topology, seed=1)
     for _ in range(rounds):
@@ -230,6 +230,21 @@ def test_aggregation_switches_that_choose_alike_change_state_together():
     assert hear(2, 2, 3) == [SetState(2)]
     assert [action for action in machine.crowded(0, 0.3) if isinstance(action, SetState)] == []
     assert machine.status()["state"] == 2
+
+
+def test_states_cross_the_edge_switches_of_a_pod_and_go_no_further():
+    fabric = converged(EIGHT)
+    at = node("a0.0", EIGHT)
+
+    def crowded(state):
+        fabric._act(at, fabric._machines[at], fabric.protocol(at).crowded(state, fabric.now))
+        fabric.run_for(0.001)
+        return {EIGHT.naming.name(one) for one in routers(EIGHT) if fabric._machines[one].state == state}
+
+    assert crowded(1) == {"a0.0", "a0.2"}
+    fabric.run_for(7.0)
+    assert {fabric._machines[node(name, EIGHT)].state for name in ("a0.0", "a0.2")} == {1}
+    assert len(crowded(0)) == 80
 
 
 def test_an_edge_switch_takes_the_state_that_its_queues_call_for_and_passes_on_those_of_others():

@@ -167,7 +167,7 @@ def test_a_failed_link_of_an_edge_switch_reroutes_three_per_cent_of_all_pairs():
     assert moved / EIGHT.servers**2 == pytest.approx(0.0303, abs=1e-4)
 
 
-@pytest.mark.parametrize(("shape", "pairs"), [(FOUR, None), (EIGHT, 12), (SIXTEEN, 1), (SIXTEEN_OF_FOUR, 2)])
+@pytest.mark.parametrize(("shape", "pairs"), [(FOUR, None), (EIGHT, 4), (SIXTEEN, 1), (SIXTEEN_OF_FOUR, 1)])
 def test_after_any_single_failure_every_pair_has_a_whole_path_group(shape, pairs):
     draw = random.Random(1)
     for link in shape.links() if shape.d < 8 else draw.sample(shape.links(), 40):
@@ -201,7 +201,7 @@ def check_symmetric(tables, src, dst):
         assert len({path[hop].up % shape.groups for path in paths}) == 1
 
 
-@pytest.mark.parametrize(("shape", "rounds", "pairs"), [(FOUR, 300, 8), (EIGHT, 150, 8), (SIXTEEN, 10, 4)])
+@pytest.mark.parametrize(("shape", "rounds", "pairs"), [(FOUR, 200, 8), (EIGHT, 50, 8), (SIXTEEN, 5, 4)])
 def test_whoever_is_still_connected_is_reached_and_nothing_goes_round(shape, rounds, pairs):
     draw = random.Random(2)
     links = shape.links()
