@@ -5,7 +5,8 @@ goodput of all flows together, and that of the slowest, stand
 
     the paper's figures     F flows, rate b, B flows on the fullest link: RAT = F b / B, UAT = F b / (mean flows of a
                             link), from the graph engine's loads for the same pairs
-    max-min fair rates      over the paths that packets really took, traced while the flows ran
+    max-min fair rates      over the paths that packets really took, traced while the flows ran, or right after where
+                            full queues lost the probes
 
 all of them payload, in the share that it has of a full packet.  Rates are scaled down from the paper's 1 Gbit/s; TCP's
 timers are not.  PR's sources may ask `questions_per_s`, more than usually.  Acknowledgements, which take 2 to 4 % of
@@ -88,7 +89,8 @@ def payload(rate_bps: float) -> float:
 
 
 def flow(net: Net, run: Run, pairs: Sequence[Pair]) -> tuple[list[float], list[tuple[int, ...]]]:
-    """The goodput of each pair's endless flow in bit/s, and the path of each, traced meanwhile."""
+    """The goodput of each pair's endless flow in bit/s, and the path of each, traced meanwhile; no paths if one of them
+    could not be traced."""
     from experiments import reach
     from experiments.workloads import endless
     from testbed import flows
@@ -99,7 +101,8 @@ def flow(net: Net, run: Run, pairs: Sequence[Pair]) -> tuple[list[float], list[t
     paths: dict[Pair, tuple[int, ...]] = {}
 
     def look() -> None:
-        paths.update({(one.src, one.dst): one.nodes for one in trace(net, apart) if not one.reason})
+        left = [pair for pair in apart if pair not in paths]
+        paths.update({(one.src, one.dst): one.nodes for one in trace(net, left) if not one.reason})
 
     looking = threading.Thread(target=look)  # beside the flows, which go on in the thread that calls
     table = flows.run(
@@ -111,8 +114,9 @@ def flow(net: Net, run: Run, pairs: Sequence[Pair]) -> tuple[list[float], list[t
         at_warm_up=looking.start,
     )
     looking.join()
+    look()  # for those whose probes were lost in full queues
     goodputs = [8 * one.received_bytes / table.measured_s for one in table.results]
-    return goodputs, [paths[one] for one in pairs if one in paths]
+    return goodputs, [paths[one] for one in pairs] if len(paths) == len(apart) else []
 
 
 def on_paths(topology: str, paths: Sequence[tuple[int, ...]], payload_bps: float) -> dict[str, Value]:
@@ -132,7 +136,6 @@ def on_paths(topology: str, paths: Sequence[tuple[int, ...]], payload_bps: float
         "mean_hops": float(np.mean([len(path) - 1 for path in paths])),
         "fair_bps": float(rates.sum()),
         "slowest_fair_bps": float(rates.min()),
-        "traced_flows": len(paths),
     }
 
 

@@ -79,7 +79,7 @@ def test_tcp_gets_what_its_paths_can_carry():
     found = result.figures
     assert result.fidelity in ("PASS", "WARN", "FAIL")
     assert found["flows"] == len(found["goodputs_bps"]) == 11
-    assert found["traced_flows"] == 11
+    assert 1 < found["mean_hops"] <= 3
     assert 0 < found["goodput_bps"] < 1.25 * found["fair_bps"]
     assert found["goodput_bps"] == pytest.approx(np.sum(found["goodputs_bps"]), rel=1e-3)
     assert found["slowest_flow_bps"] == pytest.approx(min(found["goodputs_bps"]), rel=0.01)
