@@ -40,7 +40,7 @@ def test_any_text_is_read_or_refused_in_one_line(text):
     assert len((refusal(read) or "fine").splitlines()) == 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.sampled_from(sorted(FAMILY_MODULES)), st.data())
 def test_any_numbers_make_a_network_or_are_refused_in_one_line(name, data):
     keys = data.draw(st.sets(st.sampled_from(list(family(name).parameters))))
