@@ -60,10 +60,11 @@ def plot(table: Table, figure: Figure) -> None:
             row = line.rows[0]
             links, width = np.array(row["links_by_flows"]), int(str(row["bin_flows"]))
             bottleneck = int(str(row["bottleneck_flows"]))
-            x = np.arange(len(links)) * width
+            edges = np.arange(len(links) + 1) * width
             label = f"{line.look.label}, fullest {bottleneck}"
-            axes.step(x, links / links.sum(), line.dash, where="post", color=line.look.colour, label=label)
-            axes.plot(bottleneck, 0, line.look.marker, color=line.look.colour, clip_on=False, zorder=4)
+            dash, colour = line.dash, line.look.colour
+            axes.stairs(links / links.sum(), edges, linestyle=dash, linewidth=1.6, color=colour, label=label)
+            axes.plot(bottleneck, 0, line.look.marker, color=colour, clip_on=False, zorder=4)
         axes.set(title=title(network), ylabel="directed links (fraction)", ylim=(0, None), xlim=(0, None))
         axes.legend()
     axes.set_xlabel("flows on a directed link")

@@ -43,14 +43,18 @@ def plot(table: Table, figure: Figure) -> None:
     """A histogram for each network: the fraction of pairs over hops, for each scheme and fraction of failed links."""
     networks = in_order(table)
     figure.set_size_inches(6.4, 2.9 * len(networks))
-    for axes, network in zip(figure.subplots(len(networks), 1, squeeze=False)[:, 0], networks, strict=True):
-        for line in series([row for row in table if row["topology"] == network], "failed_fraction"):
+    columns = figure.subplots(len(networks), 1, squeeze=False, sharex=True)[:, 0]
+    for axes, network in zip(columns, networks, strict=True):
+        rows = [row for row in table if row["topology"] == network]
+        for line in series(rows, "failed_fraction"):
             by_hops: list[float] = line.rows[0]["pairs_by_hops_fraction"]  # type: ignore[assignment]
-            axes.step(
-                range(len(by_hops)), by_hops, line.dash, where="mid", color=line.look.colour, label=line.look.label
-            )
+            failed = f", {100 * float(str(line.rows[0]['failed_fraction'])):g} % failed"
+            edges = [hops - 0.5 for hops in range(len(by_hops) + 1)]
+            look, label = line.look, line.look.label.partition(" ")[0] + failed
+            axes.stairs(by_hops, edges, color=look.colour, linestyle=line.dash, linewidth=1.6, label=label)
         axes.set(title=title(network), ylabel="pairs (fraction)", xlim=(0, None), ylim=(0, None))
-        axes.legend()
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.legend(loc="upper left")
     axes.set_xlabel(style.axis("longest_hops", "hop-length"))
 
 
