@@ -16,6 +16,7 @@ from experiments.graph import graph
 from experiments.recursive import check, in_order, kind, least_level, mean_and_error, routed, series, title, traffic
 from experiments.spec import Experiment, Result, Row, Run, Table
 from topologies.link import Gbps
+from topologies.spec import parse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,9 +70,15 @@ def plot(table: Table, figure: Figure) -> None:
         rows = [row for row in table if row["traffic"] == kinds[column]]
         for axes, key, name in zip(axes_of_kind, ("uat_bps", "rat_bps"), ("UAT", "RAT"), strict=True):
             gains(axes, rows, key)
-            axes.set(title=f"{name}, {kinds[column]}", ylabel=f"{name} over that of DR")
-    figure.axes[0].legend()
-    figure.suptitle(PAPER, fontsize=8.5)
+            axes.set(title=f"{name}, {in_words(kinds[column])}", ylabel=f"{name} over that of DR")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), ncols=3, loc="outside upper right")
+    figure.suptitle(PAPER, fontsize=8.5, x=0.01, ha="left")
+
+
+def in_words(traffic: str) -> str:
+    """uniform:flows=10000000 as uniform, flows 10,000,000."""
+    name, given = parse(traffic)
+    return ", ".join([name, *(f"{key} {int(value):,}" for key, value in given.items())])
 
 
 def gains(axes: Axes, rows: Table, key: str) -> None:
