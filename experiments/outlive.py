@@ -50,10 +50,10 @@ def outlive(
     figures: dict[str, Value] = {}
     passed = True
     net = Net(topology, link=link, routing=routing)
+    with step(f"{routing} instead") as told:
+        net.start()
+        told.says(f"up in {duration(sum(net.stages.values()))}")
     try:
-        with step(f"{routing} instead") as told:
-            net.start()
-            told.says(f"up in {duration(sum(net.stages.values()))}")
         with Fidelity(net) as fidelity:
             for dead, silent in deaths.items():
                 found, well = survive(net, dead, silent)
