@@ -119,11 +119,10 @@ class Lbsp:
 
     def tick(self, now: float) -> Sequence[Action]:
         actions = self._follow(self._neighbourhood.tick(now), now)
-        for notices in (self._failures, self._crowding):
-            forgotten, sends = notices.tick(now)
-            actions += sends
-            if forgotten:
-                actions += self._changed(now)
+        forgotten, sends = self._failures.tick(now)
+        actions += [*sends, *(self._changed(now) if forgotten else ())]
+        forgotten, sends = self._crowding.tick(now)
+        actions += [*sends, *(self._agree() if forgotten else ())]
         if now >= self._begins_s:
             actions += self._begin(now)
         if now >= self._tells_s:

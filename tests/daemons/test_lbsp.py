@@ -230,6 +230,8 @@ def test_aggregation_switches_that_choose_alike_change_state_together():
     assert hear(2, 2, 3) == [SetState(2)]
     assert [action for action in machine.crowded(0, 0.3) if isinstance(action, SetState)] == []
     assert machine.status()["state"] == 2
+    assert [action for action in machine.tick(1.09) if isinstance(action, SetState)] == []
+    assert SetState(0) in machine.tick(1.2)  # nobody has heard of a0.2 for as long as it may be believed
 
 
 def test_states_cross_the_edge_switches_of_a_pod_and_go_no_further():
