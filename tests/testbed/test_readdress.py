@@ -113,6 +113,25 @@ def test_full_packets_and_longer_ones_and_tcp_and_udp_get_around(rerouted):
             client.recv(10)
 
 
+def test_a_packet_that_is_rerouted_again_and_again_is_refused(rerouted):
+    """Where it reaches its proxy its address is changed, and once more, as that one has no way out for it either."""
+    topology = rerouted.topology
+    rerouted.fail("h7-h17")
+    dead = [topology.link("h3-h16"), topology.link("h7-h17")]
+    down = dead_channels(fail_links(topology, dead), topology.naming.network)
+    path, arrives = route(topology, Dfr(b=0), down, 0, 19)
+    assert (path, arrives) == ([0, 4, 0, 4], False)
+    address = dotted(topology.naming.address(19))
+    # With one hop more than it may make: who let it go on would have it die of that.
+    command = f"ip netns exec {rerouted.plan.namespace(0)} ping -c 1 -W 2 -t {len(path)} {address}"
+
+    def says():
+        return subprocess.run(command.split(), capture_output=True, text=True, check=False).stdout
+
+    last = dotted(topology.naming.address(path[-1]))
+    wait_until("a refusal", lambda: f"From {last} icmp_seq=1 Destination Host Unreachable" in says(), timeout_s=10)
+
+
 def test_its_own_addresses_are_left_alone(rerouted):
     for address in ("127.0.0.1", dotted(rerouted.topology.naming.address(0))):
         command = f"ip netns exec {rerouted.plan.namespace(0)} ping -c 1 -W 2 {address}"
