@@ -103,7 +103,7 @@ class TarRouting:
         self._routes = LiveRoutes(neighbourhood, [*direct, *onward])
         self._alive: frozenset[Hop] = frozenset()
         self._gate: tuple[Hop, ...] | None = None
-        self._first_token = incarnation >> 24 & 0x7FFFFFFF
+        self._token = incarnation >> 24 & 0x7FFFFFFF  # of the last question, whichever flow it was about
         self._capacity_kbps, self._step_kbps = capacity_kbps, max(1, capacity_kbps * step_percent // 100)
         self._refresh_s, self._probe_s, self._timeout_s = refresh_ms / 1000, probe_ms / 1000, timeout_ms / 1000
         self._idle_s = idle_s
@@ -182,7 +182,7 @@ class TarRouting:
             return NOTHING
         if destination == self.node or self._number(flow.source) != self.node or len(self._own) >= MOST_FLOWS:
             return NOTHING
-        own = self._own[flow] = Own(destination, self._first_token, now)
+        own = self._own[flow] = Own(destination, self._token, now)
         return self._turn(flow, own, now)
 
     def refused(self, destination: int, now: float) -> Sequence[Action]:
@@ -235,8 +235,8 @@ class TarRouting:
         if own.used_s + self._idle_s < now:
             del self._own[flow]
             return []
-        own.token += 1
-        own.asking, own.asked_s = True, now
+        self._token += 1
+        own.token, own.asking, own.asked_s = self._token, True, now
         self._plan(flow, own, now + self._probe_s)
         self._counters["probes_sent"] += 1
         marks = [0] * (self._network.k + 1)

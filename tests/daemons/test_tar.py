@@ -192,6 +192,15 @@ def test_states_are_forgotten_when_nobody_uses_them():
     assert fabric.status(1)["flows"] == []
 
 
+def test_a_flow_that_comes_back_before_its_states_are_forgotten_is_answered_at_once():
+    fabric = running("idle_s=1,refresh_ms=200,timeout_ms=60000")
+    use(fabric, [(1, 40)], 0.2)
+    fabric.run_for(2.0)
+    assert fabric.status(1)["flows"] == []
+    use(fabric, [(1, 40)], 0.1)
+    assert the_flow(fabric, 1, 40)["path"]
+
+
 def test_what_is_no_answer_or_no_question_is_counted_and_dropped():
     machine = protocol(views(FICONN, "tar")[0], 1)
     machine.start(0.0)
