@@ -153,9 +153,9 @@ def plot(table: Table, figure: Figure) -> None:
                         axes.plot(loads, y, "o" + dash, color=colour, label=name, markersize=3.5)
             if what == "queue" and kind == "paced":
                 marks(axes, table)
-            title = "mean queue" if what == "queue" else "distance between link groups"
+            title = "mean queue" if what == "queue" else "groups apart"
             axes.set(xlabel="load (fraction)", ylabel=f"{title} (packets)", yscale="log", title=f"arrivals {kind}")
-    panels[0, 0].legend(fontsize=6.5)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=7)
 
 
 def marks(axes: Axes, table: Table) -> None:

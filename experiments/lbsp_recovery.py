@@ -190,7 +190,7 @@ def plot(table: Table, figure: Figure) -> None:
             )
         axes.set_xticks(range(len(FAILURES)), FAILURES)
         axes.set(ylabel="until the last was rerouted (ms)", title=network, ylim=(0, None))
-        axes.legend(fontsize=7)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7)
 
 
 EXPERIMENT = Experiment(

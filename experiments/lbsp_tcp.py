@@ -200,7 +200,7 @@ def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p9
     order = {kind: at for at, kind in enumerate(DAMAGE)}
     values.sort(key=lambda one: order.get(str(one), 0) if isinstance(one, str) else float(str(one)))
     looks = style.lines(sorted({str(row["scheme"]) for row in table}, key=str))
-    figure.set_size_inches(8.4, 3.2 * len(variants))
+    figure.set_size_inches(7.6, 2.6 * len(variants))
     for axes, variant in zip(figure.subplots(len(variants), 1, squeeze=False).flat, variants, strict=True):
         width = 0.8 / len(looks)
         for at, (scheme, (look, dash)) in enumerate(looks.items()):
@@ -211,8 +211,8 @@ def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p9
             for place, runs in zip(x, chosen, strict=True):
                 axes.plot([place] * len(runs), runs, ".", color=style.INK, markersize=3)
         axes.set_xticks(range(len(values)), [str(one) for one in values])
-        axes.set(ylabel=style.axis(key, "99.9th percentile"), yscale="log", title=f"TCP: {variant}", xlabel=across)
-    figure.axes[0].legend(fontsize=7, ncols=3)
+        axes.set(ylabel=style.axis(key, "99.9th percentile"), ylim=(0, None), title=f"TCP: {variant}", xlabel=across)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7)
 
 
 def picked(table: Table, scheme: str, variant: str, across: str, value: Value) -> list[Row]:
