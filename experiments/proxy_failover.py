@@ -44,6 +44,14 @@ TICKS = {NONE_MS: "none", 10: "10", 30: "30", 100: "100", 300: "300", 1000: "100
 HEAL_S = 1.5  # of pings after the failure has been mended: longer than PR takes to look at a path again
 
 
+COLUMNS = (  # that a run has if the failure concerns somebody
+    *("watched_pairs", "outage_ms", "outage_p99_ms", "outages_ms", "recovered", "recovered_fraction"),
+    *("predicted_fraction", "as_predicted", "lost_by_mending_packets"),
+    *("before_hops", "after_hops", "shortest_hops", "path_stretch"),
+    *("tcp_concerned", "tcp_before_bps", "tcp_through_bps", "tcp_stall_ms", "tcp_error"),
+)
+
+
 @dataclass(frozen=True)
 class Hit:
     """A failure, the pairs that are watched, of how many, and over how many hops each went before."""
@@ -65,18 +73,22 @@ def measure(run: Run) -> Result:
     packed = run.integer("processes") or None
     with Net(topology, link=link, routing=routing, packed=packed) as net, Fidelity(net) as fidelity:
         hit = choose(net, run, generator)
-        survivors = predicted(hit, routing)
-        row = pings(net, run, hit, survivors) | stream(net, run, hit, survivors)
+        row: dict[str, Value] = {"failed": None, "affected_pairs": 0, **dict.fromkeys(COLUMNS)}
+        if hit:
+            survivors = predicted(hit, routing)
+            row |= {"failed": hit.failure.name, "affected_pairs": hit.affected, "watched_pairs": len(hit.pairs)}
+            row |= pings(net, run, hit, survivors) | stream(net, run, hit, survivors)
     report = fidelity.report
     return Result(
-        figures={"failed": hit.failure.name, "affected_pairs": hit.affected, "watched_pairs": len(hit.pairs), **row},
+        figures=row,
         fidelity=report.verdict,
         circumstances={"fidelity_report": report.as_dict()},
     )
 
 
-def choose(net: Net, run: Run, generator: np.random.Generator) -> Hit:
-    """The first failure of the kind asked for that concerns somebody; RuntimeError if none does."""
+def choose(net: Net, run: Run, generator: np.random.Generator) -> Hit | None:
+    """The first failure of the kind asked for that concerns somebody; None if none does, such as that of a rack in a
+    network with k = 1, where paths lead through no third."""
     from experiments import reach
     from testbed.paths import trace
 
@@ -98,7 +110,7 @@ def choose(net: Net, run: Run, generator: np.random.Generator) -> Hit:
             drawn = generator.permutation(len(passing))[: run.integer("pairs")].tolist()
             pairs = [sorted(passing)[i] for i in drawn]
             return Hit(failure, pairs, len(passing), [len(paths[pair]) - 1 for pair in pairs])
-    raise RuntimeError(f"no path between two servers of {topology.spec} leads through any {run.text('failure')}")
+    return None
 
 
 def predicted(hit: Hit, routing: str) -> set[Pair] | None:
@@ -143,11 +155,12 @@ def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str
 
 def outage_s(outage: Outage, failed_s: float, mended_s: float) -> float:
     """For how long a pair was cut off between the failure and its mending."""
-    return sum(
-        max(0.0, min(gap.end_s or mended_s, mended_s) - max(gap.begin_s, failed_s))
+    within = (
+        (max(gap.begin_s, failed_s), min(gap.end_s or mended_s, mended_s))
         for gap in outage.gaps
         if gap.begin_s < mended_s
     )
+    return sum((max(0.0, end - begin) for begin, end in within), 0.0)
 
 
 def cut_off_at(outage: Outage, at_s: float) -> bool:
@@ -228,6 +241,7 @@ def check(run: Run) -> None:
 
 def plot(table: Table, figure: Figure) -> None:
     """Outages of all pairs, TCP's goodput through the failure, and the paths after it: a place for each kind."""
+    table = [row for row in table if row["affected_pairs"]]
     kinds = [kind for kind in KINDS if any(row["failure"] == kind for row in table)]
     looks = style.lines(style.in_order(str(row["routing"]) for row in table))
     figure.set_size_inches(9.0, 8.5)
@@ -297,7 +311,7 @@ EXPERIMENT = Experiment(
     source="CCRDN, sections 5.4 and 7.2 (faults), on the kernel",
     engines=("kernel",),
     sweep={
-        "topology": ["dcell:n=4,k=1"],
+        "topology": ["ficonn:n=4,k=2"],
         "routing": routings(),
         "failure": list(KINDS),
         "pairs": [20],

@@ -3,7 +3,7 @@ import pytest
 
 from experiments import figures
 from experiments.failure import KINDS
-from experiments.proxy_failover import EXPERIMENT, Hit, cut_off_at, outage_s, stretch
+from experiments.proxy_failover import COLUMNS, EXPERIMENT, Hit, cut_off_at, outage_s, stretch
 from testbed.outage import Gap, Outage
 from topologies import build
 
@@ -54,8 +54,9 @@ def test_what_cannot_be_is_refused(given, says):
 
 
 def row(routing, failure, fidelity="PASS", **others):
+    """What a figure needs of a run."""
     known = {"outages_ms": [0.0, 80.0, 1500.0], "recovered": [True, True, False], "tcp_before_bps": 2e7}
-    known |= {"tcp_through_bps": 1e7, "path_stretch": 1.3, "engine": "kernel"}
+    known |= {"tcp_through_bps": 1e7, "path_stretch": 1.3, "engine": "kernel", "affected_pairs": 3}
     return {"routing": routing, "failure": failure, "fidelity": fidelity, **known, **others}
 
 
@@ -64,6 +65,7 @@ def test_failures_are_drawn_also_where_nobody_recovered(tmp_path):
         row("dr", "link", path_stretch=None, tcp_through_bps=None),
         row("pr-gpi", "link"),
         row("pr-gpi", "rack", "FAIL"),
+        row("dr", "rack", **dict.fromkeys(COLUMNS), affected_pairs=0),
     ]
     about = {"commit": None, "dirty": False}
     figures.plot(EXPERIMENT, [(one, about) for one in rows], tmp_path / "a.svg")
@@ -104,3 +106,12 @@ def test_who_is_in_a_dead_rack_is_not_watched_and_the_others_recover():
     assert found["failed"].startswith("w")
     assert found["recovered_fraction"] == 1
     assert found["as_predicted"]
+
+
+@pytest.mark.kernel
+def test_a_failure_that_concerns_nobody_is_told_as_such():
+    given = {"topology": "dcell:n=3,k=1", "routing": "dr", "failure": "rack"}
+    (run,) = EXPERIMENT.runs(given, seeds=1)
+    result = EXPERIMENT.measure(run)
+    assert result.figures == {"failed": None, "affected_pairs": 0, **dict.fromkeys(COLUMNS)}
+    assert result.fidelity in ("PASS", "WARN", "FAIL")
