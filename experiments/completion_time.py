@@ -160,6 +160,7 @@ def plot(table: Table, figure: Figure) -> None:
             )
         axes.set_xticks(range(len(networks)), [title(network) for network in networks])
         axes.set(title=workload, ylabel=style.axis("completion_s", "completion time"))
+        axes.yaxis.set_major_formatter("{x:,.0f}")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), ncols=4, loc="outside upper right")
     figure.suptitle(PAPER, fontsize=8.5, x=0.01, ha="left")
 
