@@ -4,7 +4,7 @@ What is forwarded by a flow's state bears 64 + i in place of 10, where the route
 the packet is for; what is not, 64.  Rules of nf_tables see to that before a route is looked up:
 
     output       10.x.y.z becomes 64.x.y.z; then the first octet is what the map `flows` has for the flow, if anything
-    prerouting   the first octet becomes 64, whatever it was; then as above
+    prerouting   the first octet becomes what the map has for the flow, else 64, whatever it was
     input        64.x.y.z becomes 10.x.y.z, and errors are about packets for 10.x.y.z
 
 A flow is the addresses, the protocol and, of TCP and UDP, the ports; a fragment that has no ports goes as though
@@ -45,7 +45,7 @@ from testbed.steer import (
 from topologies.address import SERVER_BLOCK
 
 TABLE, FLOWS, SEEN = "weft", "flows", "seen"
-FLOW_WORDS = "ip saddr . ip daddr . ip protocol . @th,0,32"
+FLOW_WORDS = "ip saddr . ip daddr & 0.255.255.255 | 64.0.0.0 . ip protocol . @th,0,32"
 PORTS_BYTES = 4
 SHOWN_BYTES = IP_HEADER_BYTES + PORTS_BYTES
 WITH_PORTS = (socket.IPPROTO_TCP, socket.IPPROTO_UDP)
@@ -61,7 +61,10 @@ def rules(address: int) -> list[Message]:
     begins = [destination, nft.mask(FIRST_OCTET_MASK, 0)]
     direct = ([nft.mask(via.LABEL, DIRECT << 24), readdress], f"ip daddr set ip daddr & 0.255.255.255 | {DIRECT}.0.0.0")
     onward = [
-        ([*key, nft.look_up(FLOWS), first_octet], f"{words} @nh,128,8 set {FLOW_WORDS} map @{FLOWS}")
+        (
+            [*key, nft.look_up(FLOWS), first_octet, nft.accept()],
+            f"{words} @nh,128,8 set {FLOW_WORDS} map @{FLOWS} accept",
+        )
         for key, words in keys()
     ]
     log = f"log group {LOG_GROUP} snaplen {SHOWN_BYTES}"
@@ -82,22 +85,14 @@ def rules(address: int) -> list[Message]:
         *shown,
         *onward,
     ]
+    elsewhere = [destination, *STEERED_ONES.only, *begins, nft.compare(nft.UNEQUAL, struct.pack(">I", DIRECT << 24))]
     pre: list[Rule] = [
+        *onward,
         (FROM_ITSELF, "iif lo accept"),
         (
-            [
-                destination,
-                nft.mask(0xC0000000, 0),
-                nft.compare(nft.UNEQUAL, struct.pack(">I", DIRECT << 24)),
-                nft.accept(),
-            ],
-            "ip daddr != 64.0.0.0/2 accept",
+            [*elsewhere, destination, *direct[0]],
+            f"ip daddr {STEERED_ONES.words} ip daddr != {DIRECT}.0.0.0/8 {direct[1]}",
         ),
-        (
-            [*begins, nft.compare(nft.UNEQUAL, struct.pack(">I", DIRECT << 24)), destination, *direct[0]],
-            f"ip daddr != {DIRECT}.0.0.0/8 {direct[1]}",
-        ),
-        *onward,
     ]
     return [
         *nft.table(TABLE),
@@ -116,18 +111,18 @@ def rules(address: int) -> list[Message]:
 
 def keys() -> list[Rule]:
     """Ways to put the packet's flow into the register, each going on only with the packets that it is for."""
-    addresses, protocol, ports = nft.WORDS[0], nft.WORDS[2], nft.WORDS[3]
-    # One after the other in the header and in the register.
-    ends = nft.load(nft.NETWORK_HEADER, IP_SOURCE, 8, addresses)
-    which = nft.load(nft.NETWORK_HEADER, IP_PROTOCOL, 1)
+    addresses, destination, protocol, ports = nft.WORDS
+    which = nft.load(nft.NETWORK_HEADER, IP_PROTOCOL, 1, protocol)
+    ends = [
+        nft.load(nft.NETWORK_HEADER, IP_SOURCE, 8, addresses),  # both, one after the other
+        nft.mask(via.LABEL, DIRECT << 24, register=destination),
+    ]
     found: list[Rule] = []
     for number in WITH_PORTS:
-        of = [which, nft.compare(nft.EQUAL, bytes([number]))]
-        key = [nft.load(nft.NETWORK_HEADER, IP_PROTOCOL, 1, protocol), nft.load(nft.TRANSPORT_HEADER, 0, 4, ports)]
-        found.append(([*of, ends, *key], f"ip protocol {number}"))
-    of = [which, *(nft.compare(nft.UNEQUAL, bytes([number])) for number in WITH_PORTS)]
-    key = [nft.load(nft.NETWORK_HEADER, IP_PROTOCOL, 1, protocol), nft.constant(bytes(4), ports)]
-    found.append(([*of, ends, *key], "ip protocol != { 6, 17 }"))
+        of = nft.compare(nft.EQUAL, bytes([number]), protocol)
+        found.append(([which, of, *ends, nft.load(nft.TRANSPORT_HEADER, 0, 4, ports)], f"ip protocol {number}"))
+    without = [nft.compare(nft.UNEQUAL, bytes([number]), protocol) for number in WITH_PORTS]
+    found.append(([which, *without, *ends, nft.constant(bytes(4), ports)], "ip protocol != { 6, 17 }"))
     return found
 
 

@@ -16,7 +16,7 @@ from topologies.address import Prefix
 
 NETLINK_NETFILTER, NF_TABLES = 12, 10
 BATCH_BEGIN, BATCH_END = 0x10, 0x11
-NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, DELSETELEM = 0, 2, 3, 6, 9, 12, 14
+NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, DELRULE, NEWSET, NEWSETELEM, DELSETELEM = 0, 2, 3, 6, 8, 9, 12, 14
 NFPROTO_IPV4 = 2
 NLA_F_NESTED = 0x8000
 PRE_ROUTING, LOCAL_IN, LOCAL_OUT = 0, 1, 3
@@ -33,7 +33,7 @@ EQUAL, UNEQUAL = 0, 1
 FLOW = 7 << 18 | 7 << 12 | 12 << 6 | 19
 FLOW_WORDS, FLOW_KEY_BYTES = "ipv4_addr . ipv4_addr . inet_proto . mark", 16
 ELEMENT_ENDS = 1  # an element that ends the interval which another began
-ACCEPT = 1
+ACCEPT, JUMP = 1, -3
 GENMSG = struct.Struct(">BBH")  # family, version, resource
 
 
@@ -152,6 +152,18 @@ def flow(in_table: str, name: str, key: bytes, octet: int | None) -> Message:
     return _message(NEWSETELEM, netlink.NLM_F_CREATE, body, command)
 
 
+def flush(in_table: str, in_chain: str) -> Message:
+    """The change that takes every rule out of a chain."""
+    body = netlink.text(1, in_table) + netlink.text(2, in_chain)
+    return _message(DELRULE, 0, body, f"flush chain ip {in_table} {in_chain}")
+
+
+def called_chain(in_table: str, name: str) -> Message:
+    """A new chain that sees what rules send there."""
+    body = netlink.text(1, in_table) + netlink.text(3, name)
+    return _message(NEWCHAIN, netlink.CREATE, body, f"add chain ip {in_table} {name}")
+
+
 def rule(in_table: str, in_chain: str, expressions: Sequence[bytes], command: str) -> Message:
     """A rule at the end of a chain; `command` says what it does."""
     body = netlink.text(1, in_table) + netlink.text(2, in_chain) + _nested(4, *expressions)
@@ -185,15 +197,15 @@ def input_device() -> bytes:
     return _expression("meta", _u32(2, 4), _u32(1, REGISTER))
 
 
-def compare(how: int, data: bytes) -> bytes:
+def compare(how: int, data: bytes, register: int = REGISTER) -> bytes:
     """Go on with the rule only if the register is EQUAL, or UNEQUAL, to `data`."""
-    return _expression("cmp", _u32(1, REGISTER), _u32(2, how), _nested(3, netlink.attribute(1, data)))
+    return _expression("cmp", _u32(1, register), _u32(2, how), _nested(3, netlink.attribute(1, data)))
 
 
-def mask(keep: int, flip: int, size: int = 4) -> bytes:
+def mask(keep: int, flip: int, size: int = 4, register: int = REGISTER) -> bytes:
     """Keep some bits of the register, then flip some."""
     data = [_nested(kind, netlink.attribute(1, value.to_bytes(size, "big"))) for kind, value in ((4, keep), (5, flip))]
-    return _expression("bitwise", _u32(1, REGISTER), _u32(2, REGISTER), _u32(3, size), *data)
+    return _expression("bitwise", _u32(1, register), _u32(2, register), _u32(3, size), *data)
 
 
 def constant(data: bytes, register: int = REGISTER) -> bytes:
@@ -204,6 +216,11 @@ def constant(data: bytes, register: int = REGISTER) -> bytes:
 def accept() -> bytes:
     """The chain is done."""
     return _expression("immediate", _u32(1, VERDICT), _nested(2, _nested(2, _u32(1, ACCEPT))))
+
+
+def jump(to: str) -> bytes:
+    """Go through the chain `to`, and then on from here unless something there has ended it."""
+    return _expression("immediate", _u32(1, VERDICT), _nested(2, _nested(2, _u32(1, JUMP), netlink.text(2, to))))
 
 
 def look_up(name: str) -> bytes:

@@ -4,7 +4,8 @@ Servers forward such addresses by their routes like any others.  Rules of nf_tab
 a route is looked up and on one after:
 
     output       10.x.y.z becomes 64.x.y.z; then what the map `octets` has for its prefix, if anything
-    prerouting   the first octet becomes what the map has for the prefix; then once more
+    prerouting   the first octet becomes what the map has for the prefix; then once more; but what bears 64 passes at
+                 once while the map has nothing for that
     input        whatever bears an address of this server was for 10.x.y.z, and errors are about packets for 10.x.y.z
 
 The map is changed in one transaction: no packet sees half of it.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from daemons.protocol import Readdress
@@ -28,7 +29,7 @@ from testbed.netlink import Message
 from testbed.steer import IP_CHECKSUM, IP_DESTINATION, TO_ITSELF, Carried, Rule, local_route, taken_in
 from topologies.address import SERVER_BLOCK, Prefix
 
-TABLE, OCTETS = "weft", "octets"
+TABLE, OCTETS, SHORT_CUT = "weft", "octets", "pass"
 FIRST_TWO_BITS = 0xC0000000
 SYSCTLS = Path("/proc/sys/net/ipv4")
 
@@ -61,11 +62,22 @@ def rules(address: int, direct: int) -> list[Message]:
         nft.prefix_map(TABLE, OCTETS, 1),
         nft.chain(TABLE, "out", "route", nft.LOCAL_OUT),
         nft.chain(TABLE, "pre", "filter", nft.PRE_ROUTING),
+        nft.called_chain(TABLE, SHORT_CUT),
+        nft.rule(TABLE, "pre", [nft.jump(SHORT_CUT)], f"jump {SHORT_CUT}"),
         nft.chain(TABLE, "in", "filter", nft.LOCAL_IN),
         *(nft.rule(TABLE, "out", expressions, command) for expressions, command in out),
         *(nft.rule(TABLE, "pre", expressions, command) for expressions, command in (change, change)),
         *(nft.rule(TABLE, "in", expressions, command) for expressions, command in taken_in(address, CARRYING)),
     ]
+
+
+def passing(direct: int, octets: Mapping[Prefix, int]) -> list[Message]:
+    """The changes that let packets with the first octet `direct` pass at once if `octets` has nothing for them."""
+    changes = [nft.flush(TABLE, SHORT_CUT)]
+    if not any(prefix.network >> 24 == direct for prefix in octets):
+        first = [nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 1), nft.compare(nft.EQUAL, bytes([direct]))]
+        changes.append(nft.rule(TABLE, SHORT_CUT, [*first, nft.accept()], f"ip daddr {direct}.0.0.0/8 accept"))
+    return changes
 
 
 class Readdressing:
@@ -78,12 +90,13 @@ class Readdressing:
         ttl: how many hops packets of our own may make, unless they say otherwise themselves.
         """
         self._octets: dict[Prefix, int] = {}
+        self._direct = octets[0]
         routes.request([local_route(header.readdressed(address, octet)) for octet in octets])
         (SYSCTLS / "ip_default_ttl").write_text(f"{ttl}")
         # A packet that is rerouted may pass its source again, where Linux takes it for a forged one unless told.
         (SYSCTLS / "conf/all/accept_local").write_text("1")
         self._tables = nft.Tables()
-        self._tables.change(rules(address, octets[0]))
+        self._tables.change([*rules(address, octets[0]), *passing(octets[0], {})])
 
     def sockets(self) -> list[socket.socket]:
         """All that it has open."""
@@ -102,5 +115,5 @@ class Readdressing:
             else:
                 octets[change.prefix] = change.first_octet
         if octets != self._octets:
-            self._tables.change(nft.prefixes(TABLE, OCTETS, octets))
+            self._tables.change([*nft.prefixes(TABLE, OCTETS, octets), *passing(self._direct, octets)])
             self._octets = octets
