@@ -5,7 +5,8 @@ failure message: its type and the destinations affected (LBSP, section 3.3.1), f
 hears and what it sees itself a switch works out its table (routing/lbsp.py), and sets the routes that change.
 
 Three hops are enough.  What an edge switch must know of a link is needed only if the way to it works, and the message
-of the link's upper end comes by that way: from the far aggregation switch, over core and aggregation switch.
+of the link's upper end comes by that way: from the far aggregation switch, over core and aggregation switch.  So
+messages go up, then down, and from an edge switch once more up, to the aggregation switches that must choose alike.
 
 A switch that begins sets no routes before its neighbours are all up, or have had the time to be: routes that a
 predecessor left forward meanwhile.  A link that has never been up it leaves out from then on, but tells others only
@@ -67,15 +68,15 @@ class Lbsp:
         self._up: set[int] = set()  # ports whose neighbour is
         self._degraded: set[int] = set()
         first = shape.down_ports(self._place.tier)
-        down, up = [port for port in self._at if port < first], [port for port in self._at if port >= first]
+        self._down = [port for port in self._at if port < first]
+        self._above = [port for port in self._at if port >= first]
         self._failures = Notices(
-            node, self._at, incarnation=incarnation, says_at=self._at, passes_on_at=self._at, scope=FAILURE_SCOPE,
+            node, self._at, incarnation=incarnation, says_at=self._at, onward=self._onward, scope=FAILURE_SCOPE,
             empty=_says_nothing, lifetime_ms=lifetime_ms, gap_s=gap_s,
         )  # fmt: skip
         self._crowding = Notices(
-            node, self._at, incarnation=incarnation, says_at=down if self._place.tier == AGGREGATION else (),
-            passes_on_at=up if self._place.tier == EDGE else (), scope=CROWDING_SCOPE, empty=_says_nothing,
-            lifetime_ms=lifetime_ms, gap_s=gap_s,
+            node, self._at, incarnation=incarnation, says_at=self._down if self._place.tier == AGGREGATION else (),
+            onward=self._onward, scope=CROWDING_SCOPE, empty=_says_nothing, lifetime_ms=lifetime_ms, gap_s=gap_s,
         )  # fmt: skip
         self._want = self._state = 0
         self._begin_s, self._patience_s, self._hold_s = begin_s, max(begin_s, patience_s), hold_s
@@ -242,6 +243,14 @@ class Lbsp:
         is_news, sends = self._failures.hear(notice, port, now)
         return [*sends, *self._changed(now)] if is_news else sends
 
+    def _onward(self, notice: Notice, port: int) -> Sequence[int]:
+        """Where what came in at `port` is passed on: to whom it may matter."""
+        if self._place.tier == CORE:
+            return self._down
+        if self._place.tier == AGGREGATION:
+            return self._down if port in self._above else ()
+        return self._above
+
     def _makes_sense(self, notice: Notice) -> bool:
         """Whether the origin is a switch, and types and ranges are those of links that it has."""
         shape, origin, body = self._shape, notice.origin, notice.body
@@ -257,7 +266,7 @@ class Lbsp:
         """The links that have failed (False) or are degraded (True), as far as is known; of its own, what it sees."""
         shape = self._shape
         found: dict[Link, bool] = {}
-        for origin, (notice, _) in self._failures.held.items():
+        for origin, (notice, *_) in self._failures.held.items():
             body = notice.body
             for each in body.failures if isinstance(body, Failures) else ():
                 link = shape.link(origin, each.neighbour)
@@ -304,7 +313,7 @@ class Lbsp:
     def _agree(self) -> list[Action]:
         """Take the state that this switch and those that choose alike call for together."""
         wants = [self._want]
-        for origin, (notice, _) in self._crowding.held.items():
+        for origin, (notice, *_) in self._crowding.held.items():
             if self._alike(self._shape.place(origin)) and isinstance(notice.body, Crowding):
                 wants.append(notice.body.state)
         state = lbsp.agreed(wants)

@@ -1,8 +1,8 @@
 """Notices flooded within a few hops: each origin's last word reaches everybody that near, and is believed for a time.
 
 An origin says its notice under a sequence number that begins at its incarnation.  Whoever hears a newer one keeps it
-and passes it on at every port but the one it came in by, with one hop less to go.  The same notice that comes again
-with more hops left, by a shorter way that was slower, is passed on again: else its scope would end too early.
+and passes it on where its protocol says, but never where it came from, with one hop less to go.  The same notice that
+comes again with more hops left, by a shorter way that was slower, is passed on again: else its scope would end early.
 
 Nothing is acknowledged.  What has changed is said `repeats` times, a gap apart and each time under a new number, so
 that a lost packet anywhere is made good by the next one; what is not empty is said again every third of its lifetime,
@@ -21,17 +21,19 @@ from daemons.protocol import Send
 
 
 class Held(NamedTuple):
-    """What an origin said last, and until when it is believed."""
+    """What an origin said last, until when it is believed, and the port at which it came in."""
 
     notice: Notice
     expires_s: float
+    port: int
 
 
 class Notices:
     """The notices of one kind that `node` says, hears and passes on.
 
     neighbours: by port, who is there.
-    says_at, passes_on_at: the ports at which its own leave, and those at which others' do.
+    says_at: the ports at which its own leave.
+    onward: (notice, port) -> the ports at which one that came in there is passed on.
     scope: how many hops a notice of its own travels.
     empty: whether a body says nothing, and need not be refreshed.
     """
@@ -43,7 +45,7 @@ class Notices:
         *,
         incarnation: int,
         says_at: Collection[int],
-        passes_on_at: Collection[int],
+        onward: Callable[[Notice, int], Collection[int]],
         scope: int,
         empty: Callable[[Body], bool],
         lifetime_ms: int,
@@ -54,7 +56,7 @@ class Notices:
         self.held: dict[int, Held] = {}
         self._node, self._neighbours = node, dict(neighbours)
         self._sequence = incarnation
-        self._says_at, self._passes_on_at, self._scope = tuple(says_at), tuple(passes_on_at), scope
+        self._says_at, self._onward, self._scope = tuple(says_at), onward, scope
         self._empty = empty
         self._lifetime_ms = lifetime_ms
         self._repeats, self._gap_s = repeats, gap_s
@@ -79,9 +81,9 @@ class Notices:
         held = self.held.get(notice.origin)
         if held and (notice.sequence, notice.hops) <= (held.notice.sequence, held.notice.hops):
             return False, []
-        self.held[notice.origin] = Held(notice, now + notice.lifetime_ms / 1000)
+        self.held[notice.origin] = Held(notice, now + notice.lifetime_ms / 1000, port)
         self._find_deadline()
-        ports = [other for other in self._passes_on_at if other != port and notice.hops]
+        ports = [other for other in self._onward(notice, port) if other != port] if notice.hops else []
         is_news = held is None or held.notice.body != notice.body
         return is_news, [self._send(notice, other, notice.hops - 1) for other in ports]
 
@@ -90,11 +92,11 @@ class Notices:
         sends = []
         if self._body is not None and not self._empty(self._body) and port in self._says_at:
             sends.append(self._send(self._own(), port, self._scope - 1))
-        if port in self._passes_on_at:
-            for notice, expires_s in self.held.values():
-                left_ms = int((expires_s - now) * 1000)
-                if notice.hops and left_ms > 0 and notice.origin != self._neighbours[port]:
-                    sends.append(self._send(replace(notice, lifetime_ms=left_ms), port, notice.hops - 1))
+        for notice, expires_s, came in self.held.values():
+            left_ms = int((expires_s - now) * 1000)
+            back = port == came or notice.origin == self._neighbours[port]
+            if notice.hops and left_ms > 0 and not back and port in self._onward(notice, came):
+                sends.append(self._send(replace(notice, lifetime_ms=left_ms), port, notice.hops - 1))
         return sends
 
     def tick(self, now: float) -> tuple[bool, list[Send]]:

@@ -121,7 +121,7 @@ class Shape:
 
     def down_ports(self, tier: int) -> int:
         """How many ports of a switch lead down; its uplinks follow them."""
-        return self.hosts if tier == EDGE else self.d
+        return {EDGE: self.hosts, AGGREGATION: self.d, CORE: self.pods}[tier]
 
     def link(self, node: int, neighbour: int) -> Link:
         """The link between two switches; ValueError if there is none."""

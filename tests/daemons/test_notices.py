@@ -18,7 +18,8 @@ def empty(body):
 def node(number=1, neighbours=(2, 3, 4), *, scope=3, **more):
     """Its neighbour at port i is neighbours[i]."""
     at = dict(enumerate(neighbours))
-    more = {"says_at": at, "passes_on_at": at, "lifetime_ms": 3000, "incarnation": 100} | more
+    onward = {"onward": lambda notice, port: list(at)}
+    more = {"says_at": at, **onward, "lifetime_ms": 3000, "incarnation": 100} | more
     return Notices(number, at, scope=scope, empty=empty, **more)
 
 
@@ -128,7 +129,7 @@ def test_a_node_goes_on_from_its_predecessors_numbers():
 
 
 def test_ports_may_be_told_apart():
-    at = node(says_at=[0], passes_on_at=[2])
+    at = node(says_at=[0], onward=lambda notice, port: [2] if port == 0 else [])
     assert list(said(at.say(Crowding(1), 0.0))) == [0]
     assert list(said(at.hear(heard(body=Crowding(2)), 0, 0.0)[1])) == [2]
     assert [one.origin for one in said(at.tell(2, 0.0)).values()] == [9]
