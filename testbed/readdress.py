@@ -10,9 +10,9 @@ a route is looked up and on one after:
 
 The map is changed in one transaction: no packet sees half of it.
 
-Why so: as steer.py measured, an address costs a packet no byte and a server in between no more than its route, and ping
-and traceroute show every hop; and a packet that is rerouted need leave the kernel neither for the daemon nor for a
-program of ours.
+Why so: an address costs a packet no byte, ping and traceroute show every hop, and a packet that is rerouted need leave
+the kernel neither for the daemon nor for a program of ours.  A hop takes 1.15 times the processor time of plain
+forwarding (730 ns), and 1.3 to 1.7 times at a server that reroutes packets which bear 64.
 """
 
 from __future__ import annotations
