@@ -12,7 +12,7 @@ one of them runs through it, alone.  Rates are scaled down from the papers' 1 Gb
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from statistics import mean, median
@@ -240,12 +240,33 @@ def check(run: Run) -> None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Outages of all pairs, TCP's goodput through the failure, and the paths after it: a place for each kind."""
+    """Outages of all pairs, TCP's goodput through the failure, and the paths after it: a column for each network, a
+    place for each kind of failure."""
     table = [row for row in table if row["affected_pairs"]]
-    kinds = [kind for kind in KINDS if any(row["failure"] == kind for row in table)]
+    networks = list(dict.fromkeys(str(row["topology"]) for row in table))
     looks = style.lines(style.in_order(str(row["routing"]) for row in table))
-    figure.set_size_inches(9.0, 8.5)
-    above, middle, below = figure.subplots(3, 1, height_ratios=[2, 1, 1], sharex=True)
+    figure.set_size_inches(max(9.0, 7.0 * len(networks)), 8.5)
+    columns = figure.subplots(3, len(networks), height_ratios=[2, 1, 1], sharex="col", sharey="row", squeeze=False).T
+    for column, network in zip(columns, networks, strict=True):
+        draw(column, [row for row in table if row["topology"] == network], looks)
+        column[0].set_title(f"{network}: pairs whose packets went through what died")
+    above, middle, below = columns[0]
+    above.set(yscale="log", ylabel="outage of a pair (ms)")
+    above.set_yticks(list(TICKS), list(TICKS.values()), minor=False)
+    above.minorticks_off()
+    middle.set(ylabel="TCP meanwhile\n(fraction of before)", ylim=(0, None))
+    below.set(ylabel="path after / before\n(hops, recovered pairs)")
+    for look, _ in looks.values():
+        above.plot([], [], look.marker, color=look.colour, label=look.label)
+    above.plot([], [], "_", color=style.INK, markersize=12, label="median")
+    above.plot([], [], "x", color="#777777", label="cut off until mended")
+    above.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.06))
+
+
+def draw(column: Sequence[Axes], table: Table, looks: Mapping[str, tuple[style.Look, str]]) -> None:
+    """The three panels of one network."""
+    above, middle, below = column
+    kinds = [kind for kind in KINDS if any(row["failure"] == kind for row in table)]
     width = 0.8 / len(looks)
     for place, (spec, (look, _)) in enumerate(looks.items()):
         for x, kind in enumerate(kinds):
@@ -255,21 +276,12 @@ def plot(table: Table, figure: Figure) -> None:
             bar(middle, at, width, [through(row) for row in rows], look)
             stretched = [row for row in rows if row["path_stretch"] is not None]
             hollow = [figures.failed_fidelity(row) for row in stretched]
-            figures.marks(
-                below, [at] * len(stretched), [float(str(r["path_stretch"])) for r in stretched], look, hollow
-            )
-        above.plot([], [], look.marker, color=look.colour, label=look.label)
-    above.plot([], [], "_", color=style.INK, markersize=12, label="median")
-    above.plot([], [], "x", color="#777777", label="cut off until mended")
-    above.set(yscale="log", ylabel="outage of a pair (ms)", title="Pairs whose packets went through what died")
-    above.set_yticks(list(TICKS), list(TICKS.values()), minor=False)
-    above.minorticks_off()
-    above.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.06))
-    middle.set(ylabel="TCP meanwhile\n(fraction of before)", ylim=(0, None))
-    below.set(ylabel="path after / before\n(hops, recovered pairs)")
+            y = [float(str(row["path_stretch"])) for row in stretched]
+            figures.marks(below, [at] * len(y), y, look, hollow)
     below.axhline(1, color="#888888", linewidth=0.8)
     below.set_xticks(range(len(kinds)), kinds)
-    for axes in (above, middle, below):
+    below.set_xlim(-0.5, len(kinds) - 0.5)
+    for axes in column:
         axes.grid(axis="x", visible=False)
         for x in range(1, len(kinds)):
             axes.axvline(x - 0.5, color=style.FAINT, linewidth=0.8)

@@ -56,7 +56,13 @@ def test_what_cannot_be_is_refused(given, says):
 def row(routing, failure, fidelity="PASS", **others):
     """What a figure needs of a run."""
     known = {"outages_ms": [0.0, 80.0, 1500.0], "recovered": [True, True, False], "tcp_before_bps": 2e7}
-    known |= {"tcp_through_bps": 1e7, "path_stretch": 1.3, "engine": "kernel", "affected_pairs": 3}
+    known |= {
+        "tcp_through_bps": 1e7,
+        "path_stretch": 1.3,
+        "engine": "kernel",
+        "affected_pairs": 3,
+        "topology": "dcell:n=4,k=1",
+    }
     return {"routing": routing, "failure": failure, "fidelity": fidelity, **known, **others}
 
 
@@ -64,6 +70,7 @@ def test_failures_are_drawn_also_where_nobody_recovered(tmp_path):
     rows = [
         row("dr", "link", path_stretch=None, tcp_through_bps=None),
         row("pr-gpi", "link"),
+        row("pr-gpi", "link", topology="ficonn:n=4,k=2"),
         row("pr-gpi", "rack", "FAIL"),
         row("dr", "rack", **dict.fromkeys(COLUMNS), affected_pairs=0),
     ]
