@@ -80,7 +80,8 @@ class DfrRouting(Flooding):
         routes, octets = self._decide()
         actions: list[Action] = []
         for prefix, hops in routes.items():
-            if self._routes.get(prefix) != hops:
+            # What was never set stays as a daemon before this one left it, until something is known.
+            if self._routes.get(prefix, ()) != hops:
                 actions.append(SetRoute(prefix, hops))
         changed = [prefix for prefix in {**self._octets, **octets} if self._octets.get(prefix) != octets.get(prefix)]
         actions += [Readdress(prefix, octets.get(prefix)) for prefix in changed]

@@ -215,9 +215,9 @@ class TarRouting:
         died, self._alive = self._alive - alive, alive
         done = list(actions)
         gate = tuple(sorted(alive))[:1]
-        if gate != self._gate:
-            self._gate = gate
+        if gate != (self._gate or ()):  # what was never set stays as a daemon before this one left it
             done.append(SetRoute(GATE, gate))
+        self._gate = gate
         for flow, state in [(flow, state) for flow, state in self._states.items() if state.hop in died]:
             attempt = self._own[flow].attempt if flow in self._own else 0
             broken = FlowProbe(self.node, self.node, flow, state.token, attempt, wire.BROKEN, (), state.path)

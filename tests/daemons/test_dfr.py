@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from daemons.fabric import Fabric, Wire
-from daemons.protocol import NOTHING, Readdress, SetRoute
+from daemons.protocol import NOTHING, SetRoute
 from daemons.routing import dfr
 from daemons.routing.dfr import Dfr
 from daemons.routing.scope import dead_channels
@@ -114,16 +114,24 @@ def test_a_failure_is_gone_around_a_few_ms_after_it_was_announced():
         assert fabric.walk(0, 19).lost == ""
 
 
-def test_routes_are_set_before_they_are_needed_and_only_when_they_change():
-    view = views(build("dcell:n=4,k=1"), "dfr:b=0")[0]
-    machine = protocol(view, 1)
-    first = [*machine.start(0.0), *machine.tick(machine.deadline)]
-    assert [action for action in first if isinstance(action, SetRoute)]
-    assert [action.first_octet for action in first if isinstance(action, Readdress)]
-    assert machine.receive(b"\x77\x01", 0, 0.01) == NOTHING
+def test_nothing_is_set_twice_and_garbage_is_counted():
+    fabric = Fabric(build("dcell:n=4,k=1"), "dfr:b=0")
+    fabric.run_until_converged()
+    changed_s = fabric.changed_s
+    fabric.run_for(1.0)
+    assert fabric.changed_s == changed_s
+    machine = fabric.protocol(0)
+    assert machine.receive(b"\x77\x01", 0, fabric.now) == NOTHING
     assert machine.status()["garbage"] == 1
-    again = [action for _ in range(20) for action in machine.tick(machine.deadline)]
-    assert not [action for action in again if isinstance(action, (SetRoute, Readdress))]
+
+
+@pytest.mark.parametrize("scheme", ["dfr", "dfr:b=0", "tar"])
+def test_a_daemon_that_starts_leaves_routes_alone_until_it_knows_better(scheme):
+    machine = protocol(views(build("ficonn:n=4,k=1"), scheme)[0], 1)
+    actions = [*machine.start(0.0)]
+    while machine.deadline < 0.025:
+        actions += machine.tick(machine.deadline)
+    assert not [action for action in actions if isinstance(action, SetRoute)]
 
 
 @pytest.mark.parametrize(
