@@ -226,8 +226,13 @@ def plot(table: Table, figure: Figure) -> None:
         hop_us = median(row["hop_us"] - row["routing_us"] for row in here)
         axes.plot([0, longest], [0, longest * hop_us], ":", color="#777777", label="model without routing")
         axes.set_xticks(range(longest + 1))
-        top = max(float(np.percentile(row["rtts_us"], 98)) / 2 for row in here)
-        axes.set(xlabel="hops", ylabel="half a round trip of a full frame (µs)", ylim=(0, 1.3 * top), title=network)
+        top = max(float(np.percentile(row["rtts_us"], 90)) / 2 for row in here)
+        axes.set(
+            xlabel="hops",
+            ylabel="half a round trip of a full frame (µs)",
+            ylim=(0, 1.6 * max(top, longest * hop_us)),
+            title=network,
+        )
     panels[0].legend(title="mark: median, bar: 10 to 90 %, line: fit", title_fontsize=7.5, fontsize=7.5)
     parts_of_a_hop(bars, table, looks)
 
