@@ -357,13 +357,17 @@ TAR_PARAMETERS = {
         default=0,
     ),
     "step_percent": Parameter(
-        meaning="differences in available bandwidth that count, in % of that", least=1, most=100, default=5
+        meaning="available bandwidth that a bypass must gain, in % of that", least=1, most=100, default=5
     ),
     "refresh_ms": Parameter(meaning="time between probes of a flow in use, in ms", least=10, most=60_000, default=1000),
-    "probe_ms": Parameter(meaning="how long an answer may take, in ms", least=1, most=10_000, default=200),
-    "timeout_ms": Parameter(
-        meaning="how long servers keep a flow that is not probed again, in ms", least=20, most=600_000, default=3500
+    "refreshes": Parameter(
+        meaning="such times that servers keep a flow that is not probed again", least=2, most=100, default=3
     ),
+    "refreshes_per_s": Parameter(
+        meaning="flows that a server probes again at most, per s", least=1, most=10_000, default=10
+    ),
+    "probes_per_s": Parameter(meaning="probes that a server sends at most, per s", least=1, most=100_000, default=100),
+    "probe_ms": Parameter(meaning="how long an answer may take, in ms", least=1, most=10_000, default=200),
     "idle_s": Parameter(meaning="how long an unused flow is remembered, in s", least=1, most=3600, default=10),
 }
 PR_PARAMETERS = {

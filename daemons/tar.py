@@ -1,20 +1,22 @@
 """TAR, traffic-aware routing on FiConn (daemons/routing/tar.py), as a daemon.
 
 Packets of which nothing is known go by DR.  For each flow of its own a source sends a probe, at once and again every
-`refresh_ms`; each server on its way decides where it goes, by what its own two ports have sent of late and by the flows
-that it has booked.  The destination answers along the path that was found, and each server there, the last one first,
-lets the flow's packets follow it, until `timeout_ms` have passed without another such answer:
+`refresh_ms`, or as often as `refreshes_per_s` for all its flows allow; each server on its way decides where it goes, by
+what its own two ports have sent of late and by the flows that it has booked.  The destination answers along the path
+that was found, and each server there, the last one first, lets the flow's packets follow it, until `refreshes` such
+times have passed without another answer:
 
     probe     source -> ... -> destination     decides
     answer    source <- ... <- destination     sets the flow's state; a server that has it leads to none that has not
 
 so that packets which change from one path to another never go in circles.  Where the probe can go no further, or a hop
 of the path dies later, the server there says so, back to the source, which asks again: every failed attempt draws other
-third copies, and after ATTEMPTS of them it rests for `refresh_ms`.
+third copies, and after ATTEMPTS of them it rests until it would ask anyway.  Where no answer comes at all the servers
+are likely to have too much to do: the source waits, twice as long each time; and it asks `probes_per_s` at most.
 
 Ours: a path that passes a server twice is cut short there, for a flow's state is one next hop.  A flow is taken to have
-an equal share of what its link carries, and its own share does not stand in its way.  Bandwidths are compared in steps
-of `step_percent` of the capacity, lest hellos and one packet more or less decide.
+an equal share of what its link carries, and its own share does not stand in its way.  What a
+bypass gains must be more than `step_percent` of the capacity, lest hellos and one packet more or less decide.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ ATTEMPTS = 8
 MOST_HOPS = 64
 MOST_FLOWS = 4096  # of our own; others go by DR
 MOST_STATES = 65_536
+MOST_DOUBLINGS = 5  # of the time until a question that was not answered is asked again
 AGAIN_S = 0.050  # refusals of a flow are heard that often
 GATE = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear another address
 FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
@@ -89,8 +92,10 @@ class TarRouting:
         capacity_kbps: int,
         step_percent: int,
         refresh_ms: int,
+        refreshes: int,
+        refreshes_per_s: int,
+        probes_per_s: int,
         probe_ms: int,
-        timeout_ms: int,
         idle_s: int,
     ) -> None:
         self.node = neighbourhood.node
@@ -105,17 +110,20 @@ class TarRouting:
         self._gate: tuple[Hop, ...] | None = None
         self._token = incarnation >> 24 & 0x7FFFFFFF  # of the last question, whichever flow it was about
         self._capacity_kbps, self._step_kbps = capacity_kbps, max(1, capacity_kbps * step_percent // 100)
-        self._refresh_s, self._probe_s, self._timeout_s = refresh_ms / 1000, probe_ms / 1000, timeout_ms / 1000
+        self._refresh_s, self._refreshes, self._refresh_gap_s = refresh_ms / 1000, refreshes, 1 / refreshes_per_s
+        self._probe_s, self._gap_s, self._ask_s = probe_ms / 1000, 1 / probes_per_s, -inf
         self._idle_s = idle_s
         self._loads: Mapping[int, int] = {}
         self._own: dict[Flow, Own] = {}
         self._states: dict[Flow, State] = {}
-        self._due: list[tuple[float, Flow]] = []  # of our own flows, and of states; old thoughts among them
+        self._due: list[tuple[float, Flow]] = []  # when our own flows are, old thoughts among them
+        self._expiring: list[tuple[float, Flow]] = []  # likewise states
         self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
 
     @property
     def deadline(self) -> float:
-        return min(self._routes.deadline, self._due[0][0] if self._due else inf)
+        ask_s = max(self._due[0][0], self._ask_s) if self._due else inf
+        return min(self._routes.deadline, ask_s, self._expiring[0][0] if self._expiring else inf)
 
     def start(self, now: float) -> Sequence[Action]:
         return self._follow(self._routes.start(now), now)
@@ -143,12 +151,13 @@ class TarRouting:
         actions: list[Action] = []
         if now >= self._routes.deadline:
             actions += self._follow(self._routes.tick(now), now)
-        while self._due and self._due[0][0] <= now:
-            due_s, flow = heappop(self._due)
-            own, state = self._own.get(flow), self._states.get(flow)
-            if state and state.expires_s <= now:
+        while self._expiring and self._expiring[0][0] <= now:
+            _, flow = heappop(self._expiring)
+            if (state := self._states.get(flow)) and state.expires_s <= now:
                 actions += self._forget(flow)
-            if own and own.due_s == due_s:
+        while self._due and max(self._due[0][0], self._ask_s) <= now:
+            due_s, flow = heappop(self._due)
+            if (own := self._own.get(flow)) and own.due_s == due_s:
                 actions += self._turn(flow, own, now)
         return actions
 
@@ -183,14 +192,14 @@ class TarRouting:
         if destination == self.node or self._number(flow.source) != self.node or len(self._own) >= MOST_FLOWS:
             return NOTHING
         own = self._own[flow] = Own(destination, self._token, now)
-        return self._turn(flow, own, now)
+        self._plan(flow, own, now)
+        return NOTHING
 
     def refused(self, destination: int, now: float) -> Sequence[Action]:
-        actions: list[Action] = []
-        for flow, own in list(self._own.items()):
-            if flow.destination == destination and not own.asking and own.asked_s + AGAIN_S < now:
-                actions += self._turn(flow, own, now)
-        return actions
+        for flow, own in self._own.items():
+            if flow.destination == destination and own.path and not own.asking and own.asked_s + AGAIN_S < now:
+                self._plan(flow, own, now)
+        return NOTHING
 
     def measured(self, loads: Mapping[int, int]) -> None:
         self._loads = loads
@@ -220,7 +229,7 @@ class TarRouting:
         self._gate = gate
         for flow, state in [(flow, state) for flow, state in self._states.items() if state.hop in died]:
             attempt = self._own[flow].attempt if flow in self._own else 0
-            broken = FlowProbe(self.node, self.node, flow, state.token, attempt, wire.BROKEN, (), state.path)
+            broken = FlowProbe(self.node, self.node, flow, state.token, attempt, 0, wire.BROKEN, (), state.path)
             done += self._answered(broken, now)
         return done
 
@@ -230,30 +239,36 @@ class TarRouting:
         """One of our own flows is due: ask, or give up the question that has no answer."""
         if own.asking:
             self._counters["timeouts"] += 1
-            self._failed(flow, own, now)
+            self._failed(flow, own, now, self._probe_s * 2 ** min(own.failures, MOST_DOUBLINGS))
             return []
         if own.used_s + self._idle_s < now:
             del self._own[flow]
             return []
         self._token += 1
         own.token, own.asking, own.asked_s = self._token, True, now
+        self._ask_s = now + self._gap_s
         self._plan(flow, own, now + self._probe_s)
         self._counters["probes_sent"] += 1
         marks = [0] * (self._network.k + 1)
         tar.start(marks)
-        question = (flow, own.token, own.attempt, wire.ASKING, tuple(marks), (self.node,))
+        lifetime_ms = int(self._interval_s() * self._refreshes * 1000)
+        question = (flow, own.token, own.attempt, lifetime_ms, wire.ASKING, tuple(marks), (self.node,))
         return self._onward(FlowProbe(self.node, self.node, *question), own.destination, now)
 
     def _plan(self, flow: Flow, own: Own, due_s: float) -> None:
         own.due_s = due_s
         heappush(self._due, (due_s, flow))
 
-    def _failed(self, flow: Flow, own: Own, now: float) -> None:
-        """Draw anew and ask again, now or, after many failures, later."""
+    def _interval_s(self) -> float:
+        """Time between questions about a flow."""
+        return max(self._refresh_s, len(self._own) * self._refresh_gap_s)
+
+    def _failed(self, flow: Flow, own: Own, now: float, wait_s: float = 0.0) -> None:
+        """Draw anew and ask again after `wait_s` or, after many failures, later."""
         own.asking = False
         own.attempt = (own.attempt + 1) % ATTEMPTS
         own.failures += 1
-        self._plan(flow, own, now if own.failures % ATTEMPTS else now + self._refresh_s)
+        self._plan(flow, own, now + (wait_s if own.failures % ATTEMPTS else max(wait_s, self._interval_s())))
 
     def _asked(self, probe: FlowProbe, now: float) -> list[Action]:
         """A probe came by."""
@@ -302,7 +317,8 @@ class TarRouting:
             if hop is None or (state and state.token > probe.token):
                 return []
             if hop in self._alive and (state or len(self._states) < MOST_STATES):
-                actions += self._set(flow, State(path, at, probe.token, hop, self._virtual(path, at, hop), inf), now)
+                expires_s = now + probe.lifetime_ms / 1000
+                actions += self._set(flow, State(path, at, probe.token, hop, self._virtual(path, at, hop), expires_s))
             else:
                 verdict = wire.BROKEN
         ended = verdict == wire.BROKEN and state is not None and state.token == probe.token
@@ -326,7 +342,7 @@ class TarRouting:
             self._counters["answers"] += 1
             own.asking, own.failures = False, 0
             spread = 0.75 + 0.25 * (tar.number(*flow) % 256) / 256
-            self._plan(flow, own, now + self._refresh_s * spread)
+            self._plan(flow, own, now + self._interval_s() * spread)
             if probe.visited != own.path:
                 own.path = probe.visited
                 hops = " ".join(f"h{node}" for node in own.path)
@@ -341,12 +357,11 @@ class TarRouting:
 
     # -- states
 
-    def _set(self, flow: Flow, state: State, now: float) -> list[Action]:
+    def _set(self, flow: Flow, state: State) -> list[Action]:
         """Let the packets of `flow` go as `state` says."""
         before = self._states.get(flow)
-        state.expires_s = now + self._timeout_s
         self._states[flow] = state
-        heappush(self._due, (state.expires_s, flow))
+        heappush(self._expiring, (state.expires_s, flow))
         changed = before is None or before.hop != state.hop
         return [SetFlow(flow, self._octets[state.hop.node])] if changed else []
 
@@ -359,7 +374,8 @@ class TarRouting:
         return tar.is_virtual(came_in, hop.port)
 
     def _available(self, flow: Flow) -> tuple[int, int]:
-        """What is left for `flow` of the level-0 link and of the other one, in steps; 0 of one that is dead."""
+        """What is left for `flow` of the level-0 link, less what a bypass must gain, and of the other one, in kbit/s; 0
+        of one that is dead."""
         by_port = [0, 0]
         virtual = 0
         for state in self._states.values():
@@ -375,5 +391,5 @@ class TarRouting:
                 load_link -= share_link
                 load -= share_link * own.virtual
         alive = {hop.port for hop in self._alive}
-        left = [1 + max(0, self._capacity_kbps - each) // self._step_kbps for each in (load, load_link)]
+        left = [max(1, self._capacity_kbps - each) for each in (load + self._step_kbps, load_link)]
         return (left[0] if 0 in alive else 0, left[1] if 1 in alive else 0)

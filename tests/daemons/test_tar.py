@@ -116,7 +116,7 @@ def test_after_random_failures_lost_messages_and_restarts_no_flow_stays_lost_or_
 def loaded(pair, filling=0):
     """A network in which `pair` is in use, also by so many other flows, its path, and the first server there that
     leaves its switch."""
-    fabric = running("refresh_ms=200,idle_s=100")
+    fabric = running("refresh_ms=200,refreshes_per_s=1000,probes_per_s=1000,idle_s=100")
     src, dst = pair
     for port in range(filling):
         flow = Flow(ADDRESS(src), ADDRESS(dst), 17, port)
@@ -184,7 +184,7 @@ def test_small_differences_do_not_count():
 
 
 def test_states_are_forgotten_when_nobody_uses_them():
-    fabric = running("idle_s=1,refresh_ms=200,timeout_ms=500")
+    fabric = running("idle_s=1,refresh_ms=200")
     use(fabric, [ITS_OWN], 0.2)
     assert sum(fabric.status(server)["states"] for server in range(48)) > 0
     fabric.run_for(3.0)
@@ -193,7 +193,7 @@ def test_states_are_forgotten_when_nobody_uses_them():
 
 
 def test_a_flow_that_comes_back_before_its_states_are_forgotten_is_answered_at_once():
-    fabric = running("idle_s=1,refresh_ms=200,timeout_ms=60000")
+    fabric = running("idle_s=1,refresh_ms=200,refreshes=100")
     use(fabric, [(1, 40)], 0.2)
     fabric.run_for(2.0)
     assert fabric.status(1)["flows"] == []
@@ -212,10 +212,10 @@ def test_what_is_no_answer_or_no_question_is_counted_and_dropped():
         (wire.CONNECTED, (), (1, 0, 47)),
         (wire.CONNECTED, (), (1, 0, 1)),
     ]:
-        probe = tar_wire.FlowProbe(1, 0, flow, 1, 0, verdict, marks, visited)
+        probe = tar_wire.FlowProbe(1, 0, flow, 1, 0, 1000, verdict, marks, visited)
         assert machine.receive(tar_wire.encode(probe), 0, 0.1) == NOTHING
     nowhere = Flow(ADDRESS(1), 10 << 24 | 0xFFFFFF, 17, 0)
-    probe = tar_wire.FlowProbe(1, 0, nowhere, 1, 0, wire.ASKING, (0, 0, 0), (1,))
+    probe = tar_wire.FlowProbe(1, 0, nowhere, 1, 0, 1000, wire.ASKING, (0, 0, 0), (1,))
     assert machine.receive(tar_wire.encode(probe), 0, 0.1) == NOTHING
     assert machine.status()["garbage"] == 6
     assert machine.in_use(nowhere, 0.1) == NOTHING
@@ -235,7 +235,7 @@ def test_an_answer_that_comes_late_changes_nothing():
     machine, flow = running().protocol(0), Flow(ADDRESS(2), ADDRESS(1), 17, 0)
 
     def answer(token, path):
-        probe = tar_wire.FlowProbe(1, 0, flow, token, 0, wire.CONNECTED, (), path)
+        probe = tar_wire.FlowProbe(1, 0, flow, token, 0, 1000, wire.CONNECTED, (), path)
         return [action for action in machine.receive(tar_wire.encode(probe), 0, 0.4) if isinstance(action, SetFlow)]
 
     assert answer(5, (2, 0, 1))

@@ -17,6 +17,7 @@ PROBES = st.builds(
     flow=st.builds(Flow, WORD, WORD, st.integers(0, 255), WORD),
     token=WORD,
     attempt=WORD,
+    lifetime_ms=WORD,
     verdict=st.sampled_from([wire.ASKING, wire.CONNECTED, wire.BROKEN]),
     marks=st.lists(st.integers(-2, 2**31 - 1), max_size=5).map(tuple),
     visited=st.lists(NODE, min_size=1, max_size=64).map(tuple),
@@ -47,6 +48,6 @@ def test_a_probe_cut_short_is_garbage(probe, less):
 
 
 def test_a_probe_that_visited_nobody_is_garbage():
-    payload = tar_wire.encode(FlowProbe(1, 2, Flow(1, 2, 3, 4), 5, 6, wire.ASKING, (0,), ()))
+    payload = tar_wire.encode(FlowProbe(1, 2, Flow(1, 2, 3, 4), 5, 6, 7, wire.ASKING, (0,), ()))
     with pytest.raises(wire.Garbage):
         tar_wire.decode(payload)
