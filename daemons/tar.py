@@ -32,6 +32,7 @@ from daemons.hello import Neighbourhood
 from daemons.live_routes import LiveRoutes
 from daemons.protocol import NOTHING, Action, Adjacencies, Flow, Hop, Note, Send, SetFlow, SetRoute
 from daemons.routing import dr, header, tar, via
+from daemons.tar_states import State, States
 from daemons.tar_wire import FlowProbe
 from topologies.address import SERVER_BLOCK, Prefix
 from topologies.ccrdn import Ccrdn
@@ -44,18 +45,6 @@ MOST_DOUBLINGS = 5  # of the time until a question that was not answered is aske
 AGAIN_S = 0.050  # refusals of a flow are heard that often
 GATE = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear another address
 FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
-
-
-@dataclass(slots=True)
-class State:
-    """A flow at one server: its path, this server's place on it, and the token of the probe that found it."""
-
-    path: tuple[int, ...]
-    at: int
-    token: int
-    hop: Hop
-    virtual: bool
-    expires_s: float
 
 
 @dataclass(slots=True)
@@ -109,21 +98,18 @@ class TarRouting:
         self._alive: frozenset[Hop] = frozenset()
         self._gate: tuple[Hop, ...] | None = None
         self._token = incarnation >> 24 & 0x7FFFFFFF  # of the last question, whichever flow it was about
-        self._capacity_kbps, self._step_kbps = capacity_kbps, max(1, capacity_kbps * step_percent // 100)
+        self._states = States(capacity_kbps=capacity_kbps, gain_kbps=capacity_kbps * step_percent // 100)
         self._refresh_s, self._refreshes, self._refresh_gap_s = refresh_ms / 1000, refreshes, 1 / refreshes_per_s
         self._probe_s, self._gap_s, self._ask_s = probe_ms / 1000, 1 / probes_per_s, -inf
         self._idle_s = idle_s
-        self._loads: Mapping[int, int] = {}
         self._own: dict[Flow, Own] = {}
-        self._states: dict[Flow, State] = {}
         self._due: list[tuple[float, Flow]] = []  # when our own flows are, old thoughts among them
-        self._expiring: list[tuple[float, Flow]] = []  # likewise states
         self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
 
     @property
     def deadline(self) -> float:
         ask_s = max(self._due[0][0], self._ask_s) if self._due else inf
-        return min(self._routes.deadline, ask_s, self._expiring[0][0] if self._expiring else inf)
+        return min(self._routes.deadline, ask_s, self._states.deadline)
 
     def start(self, now: float) -> Sequence[Action]:
         return self._follow(self._routes.start(now), now)
@@ -151,10 +137,8 @@ class TarRouting:
         actions: list[Action] = []
         if now >= self._routes.deadline:
             actions += self._follow(self._routes.tick(now), now)
-        while self._expiring and self._expiring[0][0] <= now:
-            _, flow = heappop(self._expiring)
-            if (state := self._states.get(flow)) and state.expires_s <= now:
-                actions += self._forget(flow)
+        for flow in self._states.expired(now):
+            actions += self._forget(flow)
         while self._due and max(self._due[0][0], self._ask_s) <= now:
             due_s, flow = heappop(self._due)
             if (own := self._own.get(flow)) and own.due_s == due_s:
@@ -202,7 +186,7 @@ class TarRouting:
         return NOTHING
 
     def measured(self, loads: Mapping[int, int]) -> None:
-        self._loads = loads
+        self._states.loads = loads
 
     def _number(self, address: int) -> int:
         """The server that has `address`; ValueError if nobody has."""
@@ -227,7 +211,7 @@ class TarRouting:
         if gate != (self._gate or ()):  # what was never set stays as a daemon before this one left it
             done.append(SetRoute(GATE, gate))
         self._gate = gate
-        for flow, state in [(flow, state) for flow, state in self._states.items() if state.hop in died]:
+        for flow, state in self._states.by(died):
             attempt = self._own[flow].attempt if flow in self._own else 0
             broken = FlowProbe(self.node, self.node, flow, state.token, attempt, 0, wire.BROKEN, (), state.path)
             done += self._answered(broken, now)
@@ -284,7 +268,7 @@ class TarRouting:
     def _onward(self, probe: FlowProbe, destination: int, now: float) -> list[Action]:
         """Decide where a probe that is here, and for whom, goes."""
         network, marks = self._network, list(probe.marks)
-        free, free_link = self._available(probe.flow)
+        free, free_link = self._states.available(probe.flow, {hop.port for hop in self._alive})
         draw = tar.drawn(self.node, tar.number(*probe.flow), probe.attempt)
         to = tar.next_hop(network.rule, network.t, self.node, destination, marks, free, free_link, draw)
         hop = None if to == tar.DROP else self._hop(to)
@@ -318,7 +302,9 @@ class TarRouting:
                 return []
             if hop in self._alive and (state or len(self._states) < MOST_STATES):
                 expires_s = now + probe.lifetime_ms / 1000
-                actions += self._set(flow, State(path, at, probe.token, hop, self._virtual(path, at, hop), expires_s))
+                new = State(path, at, probe.token, hop, self._virtual(path, at, hop), expires_s)
+                if self._states.put(flow, new):
+                    actions.append(SetFlow(flow, self._octets[hop.node]))
             else:
                 verdict = wire.BROKEN
         ended = verdict == wire.BROKEN and state is not None and state.token == probe.token
@@ -357,39 +343,10 @@ class TarRouting:
 
     # -- states
 
-    def _set(self, flow: Flow, state: State) -> list[Action]:
-        """Let the packets of `flow` go as `state` says."""
-        before = self._states.get(flow)
-        self._states[flow] = state
-        heappush(self._expiring, (state.expires_s, flow))
-        changed = before is None or before.hop != state.hop
-        return [SetFlow(flow, self._octets[state.hop.node])] if changed else []
-
     def _forget(self, flow: Flow) -> list[Action]:
-        del self._states[flow]
+        self._states.forget(flow)
         return [SetFlow(flow, None)]
 
     def _virtual(self, path: tuple[int, ...], at: int, hop: Hop) -> bool:
         came_in = self._hop(path[at - 1]).port if at else -1
         return tar.is_virtual(came_in, hop.port)
-
-    def _available(self, flow: Flow) -> tuple[int, int]:
-        """What is left for `flow` of the level-0 link, less what a bypass must gain, and of the other one, in kbit/s; 0
-        of one that is dead."""
-        by_port = [0, 0]
-        virtual = 0
-        for state in self._states.values():
-            by_port[state.hop.port] += 1
-            virtual += state.virtual
-        load, load_link = (self._loads.get(port, 0) for port in (0, 1))
-        share, share_link = load // max(1, by_port[0]), load_link // max(1, by_port[1])
-        load += share_link * virtual
-        if own := self._states.get(flow):
-            if own.hop.port == 0:
-                load -= share
-            else:
-                load_link -= share_link
-                load -= share_link * own.virtual
-        alive = {hop.port for hop in self._alive}
-        left = [max(1, self._capacity_kbps - each) for each in (load + self._step_kbps, load_link)]
-        return (left[0] if 0 in alive else 0, left[1] if 1 in alive else 0)
