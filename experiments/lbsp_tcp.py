@@ -27,7 +27,7 @@ from daemons.routing import balancing, lbsp
 from daemons.routing.balancing import Rule
 from daemons.routing.lbsp import Link, Shape
 from experiments import style
-from experiments.spec import Result, Row, Run, Table, Value
+from experiments.spec import Result, Run, Table, Value
 from topologies import build
 from topologies.failures import fail_links, fail_nodes
 from topologies.graph import Topology
@@ -194,8 +194,13 @@ def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
 
 
 def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p999_ms") -> None:
-    """For each TCP a panel: bars of `key` for each value of `across` and each scheme; marks are single runs."""
-    variants = [tcp for tcp in TCP if any(row["tcp"] == tcp for row in table)]
+    """For each TCP and size of flows a panel: bars of `key` for each value of `across` and each scheme.
+
+    Marks are single runs, hollow where fidelity failed, which bars leave out.
+    """
+    sizes = sorted({int(str(row["flow_bytes"])) for row in table})
+    pairs = {(row["tcp"], row["flow_bytes"]) for row in table}
+    variants = [(tcp, size) for size in sizes for tcp in TCP if (tcp, size) in pairs]
     values = list(dict.fromkeys(row[across] for row in table))
     order = {kind: at for at, kind in enumerate(DAMAGE)}
     values.sort(key=lambda one: order.get(str(one), 0) if isinstance(one, str) else float(str(one)))
@@ -204,16 +209,18 @@ def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p9
     for axes, variant in zip(figure.subplots(len(variants), 1, squeeze=False).flat, variants, strict=True):
         width = 0.8 / len(looks)
         for at, (scheme, (look, dash)) in enumerate(looks.items()):
-            chosen = [[float(str(row[key])) for row in picked(table, scheme, variant, across, one)] for one in values]
+            rows = [row for row in table if (row["scheme"], row["tcp"], row["flow_bytes"]) == (scheme, *variant)]
+            chosen = [[row for row in rows if row[across] == one] for one in values]
             x = np.arange(len(values)) + (at - (len(looks) - 1) / 2) * width
-            heights = [float(np.mean(one)) if one else 0.0 for one in chosen]
+            sound = [[float(str(row[key])) for row in one if row["fidelity"] != "FAIL"] for one in chosen]
+            heights = [float(np.mean(one)) if one else 0.0 for one in sound]
             axes.bar(x, heights, width, color=look.colour, label=look.label, alpha=0.85 if dash == "-" else 0.5)
             for place, runs in zip(x, chosen, strict=True):
-                axes.plot([place] * len(runs), runs, ".", color=style.INK, markersize=3)
+                for row in runs:
+                    fill = "none" if row["fidelity"] == "FAIL" else style.INK
+                    y = float(str(row[key]))
+                    axes.plot([place], [y], "o", markeredgecolor=style.INK, markerfacecolor=fill, markersize=2.5)
         axes.set_xticks(range(len(values)), [str(one) for one in values])
-        axes.set(ylabel=style.axis(key, "99.9th percentile"), ylim=(0, None), title=f"TCP: {variant}", xlabel=across)
+        axes.set(ylabel=style.axis(key, "99.9th percentile"), ylim=(0, None), xlabel=across)
+        axes.set_title(f"TCP: {variant[0]}, flows of {variant[1] / 1000:g} kB")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7)
-
-
-def picked(table: Table, scheme: str, variant: str, across: str, value: Value) -> list[Row]:
-    return [row for row in table if row["scheme"] == scheme and row["tcp"] == variant and row[across] == value]
