@@ -61,7 +61,7 @@ EXPERIMENT = Experiment(
         "queue_packets": [250],
         "flow_bytes": [2000000],
         "repeats": [2],
-        "patience_s": [6],
+        "patience_s": [15],
     },
     seeds=3,
     measure=measure,

@@ -189,7 +189,8 @@ def plot(table: Table, figure: Figure) -> None:
                 x, [float(str(row["outage_ms"])) for row in rows], look.marker, color=look.colour, label=look.label
             )
         axes.set_xticks(range(len(FAILURES)), FAILURES)
-        axes.set(ylabel="until the last was rerouted (ms)", title=network, ylim=(0, None))
+        axes.set(ylabel="until the last was rerouted (ms)", title=network, xlim=(-0.5, len(FAILURES) - 0.5))
+        axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7)
 
 
