@@ -110,9 +110,9 @@ def plot(table: Table, figure: Figure) -> None:
 
     Runs that failed fidelity count only where there are no others; the bar is hollow then.
     """
-    cells: dict[tuple[str, str, int], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    cells: dict[tuple[str, ...], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in table:
-        group = str(row["topology"]), str(row["traffic"]), int(str(row["min_rtt_window_s"]))
+        group = tuple(str(row[key]) for key in ("topology", "traffic", "rate_mbps", "transport", "min_rtt_window_s"))
         cells[group][str(row["scheme"])].append(row)
     looks = style.lines(str(row["scheme"]) for row in table)
     figure.set_size_inches(6.4, 0.6 + 3.2 * len(cells))
@@ -126,12 +126,11 @@ def plot(table: Table, figure: Figure) -> None:
                 bar(panel, y, [float(str(row[key])) for row in kept or rows[scheme]], face, look.colour)
         for panel in (goodput, late):
             panel.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
-            panel.invert_yaxis()
-        goodput.set(
-            xlabel="goodput (fraction of the ideal)",
-            title=f"{group[0]}, {group[1]}, RTT window {group[2]} s",
-            xlim=(0, 1),
-        )
+            panel.set_ylim(len(looks) - 0.5, -0.5)
+        topology, pattern, rate_mbps, transport, window_s = group
+        title = f"{topology}, {pattern}, {rate_mbps} Mbit/s, {transport}, RTT window {window_s} s"
+        goodput.set_title(title, fontsize=9, loc="left")
+        goodput.set(xlabel="goodput (fraction of the ideal)", xlim=(0, 1))
         late.set(xlabel="late packets (fraction)")
 
 
