@@ -126,13 +126,16 @@ def check(run: Run) -> None:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each kind of damage: the times of short flows and of long ones (CDF), and the slowdown by size."""
-    kinds = sorted({str(row["damage"]) for row in table}, key=["none", "failed", "degraded"].index)
+    """For each kind of damage and transport: times of short flows and of long ones (CDF), and the slowdown by size."""
+    kinds = sorted(
+        {(str(row["damage"]), str(row["transport"])) for row in table},
+        key=lambda kind: (kind[1], ["none", "failed", "degraded"].index(kind[0])),
+    )
     looks = style.lines(str(row["scheme"]) for row in table)
     figure.set_size_inches(9.6, 2.6 * len(kinds) + 0.4)
     for (short, long, by_size), kind in zip(figure.subplots(len(kinds), 3, squeeze=False), kinds, strict=True):
         for spec, (look, dash) in looks.items():
-            rows = [row for row in table if row["damage"] == kind and row["scheme"] == spec]
+            rows = [row for row in table if (row["damage"], row["transport"], row["scheme"]) == (*kind, spec)]
             if not rows:
                 continue
             size, ms, slowdown = (
@@ -145,7 +148,8 @@ def plot(table: Table, figure: Figure) -> None:
             centres = [float(np.median(size[place == i])) for i in range(len(edges) - 1)]
             means = [float(slowdown[place == i].mean()) for i in range(len(edges) - 1)]
             by_size.loglog(centres, means, look.marker + dash, color=look.colour, label=look.label, markersize=3.5)
-        short.set(xlabel="time of short flows (ms)", ylabel="fraction of flows", title=f"damage: {kind}", xscale="log")
+        short.set(xlabel="time of short flows (ms)", ylabel="fraction of flows", xscale="log")
+        short.set_title(f"damage: {kind[0]}, {kind[1]}")
         long.set(xlabel="time of long flows (ms)")
         by_size.set(xlabel="flow size (bytes)", ylabel="mean slowdown")
     figure.axes[2].legend(fontsize=6.5)
