@@ -400,6 +400,8 @@ class Daemon:
         self._reconcile_at, self.inherited = inf, 0
         try:
             changed = self.fib.reconcile()
+            if self.readdressing:
+                self.readdressing.set(())
         except netlink.NetlinkError as error:
             self._refused(error)
         else:

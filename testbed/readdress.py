@@ -89,7 +89,8 @@ class Readdressing:
         octets: all that the addresses of packets may begin with, first that of packets that leave their source.
         ttl: how many hops packets of our own may make, unless they say otherwise themselves.
         """
-        self._octets: dict[Prefix, int] = {}
+        self._octets: dict[Prefix, int] = {}  # as wanted
+        self._held: dict[Prefix, int] = {}  # as the kernel has them
         self._direct = octets[0]
         routes.request([local_route(header.readdressed(address, octet)) for octet in octets])
         (SYSCTLS / "ip_default_ttl").write_text(f"{ttl}")
@@ -107,13 +108,13 @@ class Readdressing:
         self._tables.close()
 
     def set(self, changes: Iterable[Readdress]) -> None:
-        """Make the changes, all at once; NetlinkError if the kernel refuses one, and then none is made."""
-        octets = dict(self._octets)
+        """Make the changes, and those that were refused before, all at once; NetlinkError if the kernel refuses one,
+        and then none is made."""
         for change in changes:
             if change.first_octet is None:
-                octets.pop(change.prefix, None)
+                self._octets.pop(change.prefix, None)
             else:
-                octets[change.prefix] = change.first_octet
-        if octets != self._octets:
-            self._tables.change([*nft.prefixes(TABLE, OCTETS, octets), *passing(self._direct, octets)])
-            self._octets = octets
+                self._octets[change.prefix] = change.first_octet
+        if self._octets != self._held:
+            self._tables.change([*nft.prefixes(TABLE, OCTETS, self._octets), *passing(self._direct, self._octets)])
+            self._held = dict(self._octets)
