@@ -357,7 +357,7 @@ class Fabric:
         if carrier is not None:
             a, port_a, b, port_b = self.topology.links[link].tolist()
             for end, port in ((a, port_a), (b, port_b)):
-                self._tell_carrier(end, port, carrier)
+                self._tell_carrier(end, port, link)
 
     def _rewire(self, node: int) -> None:
         """Who hears what `node` sends at each port, at which port of theirs, after how long."""
@@ -402,15 +402,17 @@ class Fabric:
         self._act(node, machine, machine.protocol.start(self.now))
         for port, _, _, link in self._ports[node]:
             if link in self._no_carrier:
-                self._tell_carrier(node, port, False)
+                self._tell_carrier(node, port, link)
 
-    def _tell_carrier(self, node: int, port: int, up: bool) -> None:
+    def _tell_carrier(self, node: int, port: int, link: int) -> None:
+        """Tell how the carrier of `link` is, which may have changed again while the daemon was stalled."""
         machine = self._machines.get(node)
         if machine is None or machine.protocol is None:
             return
         if machine.stalled_s > self.now:
-            self.at(machine.stalled_s, lambda: self._tell_carrier(node, port, up))
+            self.at(machine.stalled_s, lambda: self._tell_carrier(node, port, link))
             return
+        up = link not in self._no_carrier
         self._act(node, machine, machine.protocol.link_changed(port, up, self.now))
 
     def _deliver(self, listeners: Iterable[tuple[int, int, float]], sent: Send) -> None:

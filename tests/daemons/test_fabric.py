@@ -190,6 +190,18 @@ def test_one_daemon_that_does_not_run_blames_nobody_and_is_blamed():
     assert lost_pairs(fabric) == set()
 
 
+def test_one_daemon_that_does_not_run_twice_over_learns_how_the_carrier_is_in_the_end():
+    fabric = converged(DCELL)
+    link = DCELL.link("h3-h16")
+    fabric.stall(3, 0.010)
+    fabric.fail(link)
+    fabric.run_for(0.005)
+    fabric.stall(3, 0.030)
+    fabric.restore(link)
+    fabric.run_until_converged(1.0)
+    assert not lost_pairs(fabric)
+
+
 def test_the_same_seed_gives_the_same_run():
     def run():
         fabric = Fabric(DCELL, "bfs", wire=Wire(jitter_s=0.01, loss_fraction=0.1), random=random.Random(9))
