@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -58,6 +59,8 @@ def lacking(item: pytest.Item) -> str | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # whoever runs the tests in the background has set that
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if TELL in os.environ:
         config.pluginmanager.register(Inside(config))
 
