@@ -18,6 +18,12 @@ Commands = Any  # argparse does not export the class of what add_subparsers() re
 
 def add_commands(commands: Commands) -> None:
     """Add this file's commands to the parser."""
+    _add_up(commands)
+    _add_on_a_run(commands)
+    _add_others(commands)
+
+
+def _add_up(commands: Commands) -> None:
     up = _command(commands, "up", start, "bring a network up; Mininet's command line, or --detach")
     up.add_argument("topology", help="such as dcell:n=4,k=1; `weft list` has the families")
     up.add_argument("--routing", help="scheme, static or none; default: dr on server-centric networks, else ecmp")
@@ -28,6 +34,9 @@ def add_commands(commands: Commands) -> None:
     up.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
     up.add_argument("--dry-run", action="store_true", help="print the plan as commands and make nothing")
 
+
+def _add_on_a_run(commands: Commands) -> None:
+    """What is done to one run, and asked of it."""
     execute = _command(commands, "exec", run_in, "run a command on a node")
     execute.add_argument("node", help="name or label, such as h3 or s1.0.3")
     execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
@@ -56,17 +65,20 @@ def add_commands(commands: Commands) -> None:
     status.add_argument("--json", action="store_true")
     _of_run(status)
 
-    down = _command(commands, "down", stop, "take a run down")
-    down.add_argument("run", nargs="?", help="default: the only one")
-    ps = _command(commands, "ps", list_runs, "list runs")
-    ps.add_argument("--json", action="store_true")
-    _command(commands, "clean", clean_up, "remove what dead runs left, and nothing else")
-
     daemon = _command(commands, "daemon", serve, "run one node's routing daemon by hand")
     daemon.add_argument("scheme", nargs="?", help="default: the run's")
     daemon.add_argument("--node", required=True, help="name or label")
     daemon.add_argument("--stop", action="store_true", help="end the daemon that the node has; its routes stay")
     _of_run(daemon)
+
+    down = _command(commands, "down", stop, "take a run down")
+    down.add_argument("run", nargs="?", help="default: the only one")
+
+
+def _add_others(commands: Commands) -> None:
+    ps = _command(commands, "ps", list_runs, "list runs")
+    ps.add_argument("--json", action="store_true")
+    _command(commands, "clean", clean_up, "remove what dead runs left, and nothing else")
 
     doctor = _command(commands, "doctor", examine, "what this kernel can do")
     doctor.add_argument("--json", action="store_true")

@@ -21,8 +21,6 @@ def check_run(run: Run) -> None:
     check(run)
     if run.text("routing") == "bfs":
         raise ValueError("hop_histogram: bfs finds lengths from sampled sources only; take dr, pr-gpi, ...")
-    if run.integer("flows") < 1:
-        raise ValueError(f"hop_histogram: flows must be at least 1, got {run.integer('flows')}")
 
 
 def measure(run: Run) -> Result:

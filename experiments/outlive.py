@@ -50,9 +50,8 @@ def outlive(
     figures: dict[str, Value] = {}
     passed = True
     net = Net(topology, link=link, routing=routing)
-    with step(f"{routing} instead") as told:
+    with step(f"the same network with {routing} comes up"):
         net.start()
-        told.says(f"up in {duration(sum(net.stages.values()))}")
     try:
         with Fidelity(net) as fidelity:
             for dead, silent in deaths.items():

@@ -64,6 +64,8 @@ def check(run: Run) -> None:
         raise ValueError(
             f"{run.experiment}: tar is for ficonn, whose servers have two ports; got {run.text('topology')}"
         )
+    if "flows" in run.parameters and run.integer("flows") < 1:
+        raise ValueError(f"{run.experiment}: flows must be at least 1, got {run.integer('flows')}")
     if "apply" in run.parameters:
         least_level(run)
     if "failed" in run.parameters:

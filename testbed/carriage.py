@@ -45,6 +45,20 @@ def carriage(scheme: str) -> Carriage:
     return Carriage(False, unparse(FOLLOWER, daemons), chosen)
 
 
+def under_delay(scheme: str) -> Carriage:
+    """What carries out `scheme` where links hold packets back, which the data plane's program would miss: ECMP is left
+    to the kernel's own routes.
+
+    ValueError for every other scheme of the data plane.
+    """
+    how = carriage(scheme)
+    if how.balancing == "ecmp":
+        return how._replace(balancing="")
+    if how.balancing:
+        raise ValueError(f"scheme {scheme} and a delay exclude each other: what a delay holds back misses the program")
+    return how
+
+
 def _balancing(spec: str, given: Mapping[str, str]) -> str:
     """`spec` of the data plane with what a scheme of daemons was given for it."""
     if not spec:

@@ -23,6 +23,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any, cast
@@ -71,6 +72,41 @@ Source = tuple[socket.socket, Callable[[float], None], int]  # the last: as what
 AT_ONCE, ONCE_A_TICK, NEVER = select.EPOLLIN, select.EPOLLIN | select.EPOLLONESHOT, 0
 
 
+@dataclass(frozen=True)
+class Duties:
+    """What a node's scheme asks of its daemon.
+
+    hears: the ports at which the protocol speaks and listens.
+    interval_s: a tick that is later than this counts as late.
+    ways: of a SteeringProtocol, as daemons/routing/via.py counts them; 0 of any other.
+    flows: whether it is a FlowProtocol.
+    octets, ttl: what addresses may begin with, if they say what packets carry, and hops that these may make.
+    rate_bps: of a switch's links, to find those that are slower; 0: nobody looks.
+    """
+
+    hears: Collection[int]
+    interval_s: float
+    ways: int = 0
+    flows: bool = False
+    octets: Sequence[int] = ()
+    ttl: int = 0
+    rate_bps: int = 0
+
+    @classmethod
+    def of(cls, view: View) -> Duties:
+        """Those of the scheme of `view`, with its parameters."""
+        scheme, options, network = schemes.SCHEMES[view.scheme], view.options, view.network
+        return cls(
+            hears=dict(view.ports),
+            interval_s=options["hello_ms"] / 1000,
+            ways=via.ways(network) if network and scheme.steers else 0,
+            flows=scheme.flows,
+            octets=schemes.first_octets(network, options) if network and scheme.readdresses else (),
+            ttl=options.get("ttl", 0),
+            rate_bps=1000 * options.get("rate_kbps", 0),
+        )
+
+
 class Daemon:
     """The daemon of one node, served by this process (see loop.py).
 
@@ -82,28 +118,16 @@ class Daemon:
         directory: Path,
         site: Site,
         protocol: RoutingProtocol,
-        hears: Collection[int],
+        duties: Duties,
         cells: memoryview,
-        interval_s: float,
-        ways: int = 0,
-        octets: Sequence[int] = (),
-        ttl: int = 0,
-        flows: bool = False,
         groups: Groups | None = None,
         crowding: Crowding | None = None,
-        rate_bps: int = 0,
     ) -> None:
         """Open what the daemon needs in the node's namespace.
 
-        hears: the ports at which the protocol speaks and listens.
         cells: its row of the board.
-        interval_s: a tick that is later than this counts as late.
-        ways: of a SteeringProtocol, as daemons/routing/via.py counts them.
-        octets, ttl: what addresses may begin with, if they say what packets carry, and hops that these may make.
-        flows: whether it is a FlowProtocol.
         groups: of a switch with a data plane, its part of the maps.
         crowding: of a switch whose protocol is a CrowdProtocol, what tells how crowded it is.
-        rate_bps: of such a switch's links, to find those that are slower; 0: nobody looks.
         Raises ValueError if the node has a daemon already.
         """
         self.site = site
@@ -113,15 +137,15 @@ class Daemon:
         self.received = 0
         self._cells = cells
         cells[:] = memoryview(bytes(cells.nbytes)).cast("Q")
-        self._interval_s = interval_s
+        self._interval_s = duties.interval_s
         self._sent = self._losses = self._worst_late_us = 0
         self._converged = False
         self._dropped: Counter[str] = Counter()
         self._pending: list[SetRoute] = []
         self._steers: list[Steer | SetFlow] = []
         self._crowding = crowding
-        watched = {port: site.ports[port].ifindex for port in hears}
-        self._meter = Meter(watched, rate_bps) if rate_bps else None
+        watched = {port: site.ports[port].ifindex for port in duties.hears}
+        self._meter = Meter(watched, duties.rate_bps) if duties.rate_bps else None
         self._readdresses: list[Readdress] = []
         self._news = False
         self._reconcile_at = inf
@@ -131,21 +155,7 @@ class Daemon:
             self._lock = opened.enter_context(closing(Lock(directory, site.name)))
             self._log = opened.enter_context(closing(Log(directory, site.name)))
             with _inside(site):
-                self.links = {
-                    port: opened.enter_context(closing(Link(site.ports[port].dev, site.node))) for port in hears
-                }
-                self.link_events = opened.enter_context(closing(netlink.Socket(groups=LINK_GROUP)))
-                self._netlink = opened.enter_context(closing(netlink.Socket()))
-                self.steering: OwnPackets | None = None
-                if ways:
-                    self.steering = Steering(site.address, ways, self._netlink, self._port_of)
-                elif flows:
-                    self.steering = FlowTable(site.address, self._netlink, self._port_of)
-                if self.steering:
-                    opened.enter_context(closing(self.steering))
-                self.readdressing = Readdressing(site.address, octets, ttl, self._netlink) if octets else None
-                if self.readdressing:
-                    opened.enter_context(closing(self.readdressing))
+                self._open_inside(opened, duties)
             self.requests = opened.enter_context(closing(Requests(directory, site.name)))
             self.fib = SwitchFib(self._netlink, site, groups) if groups else fib.Fib(self._netlink, site)
             self.inherited = len(fib.routes(self._netlink))  # set by a daemon before this one
@@ -153,6 +163,26 @@ class Daemon:
             # The protocol takes ports to be up until it is told otherwise.
             self._news_at_first = [body for body in links if not IFF_LOWER_UP & IFINFO.unpack_from(body)[3]]
             self._opened = opened.pop_all()
+
+    def _open_inside(self, opened: ExitStack, duties: Duties) -> None:
+        """What has to be opened in the node's namespace."""
+        site = self.site
+        self.links = {
+            port: opened.enter_context(closing(Link(site.ports[port].dev, site.node))) for port in duties.hears
+        }
+        self.link_events = opened.enter_context(closing(netlink.Socket(groups=LINK_GROUP)))
+        self._netlink = opened.enter_context(closing(netlink.Socket()))
+        self.steering: OwnPackets | None = None
+        if duties.ways:
+            self.steering = Steering(site.address, duties.ways, self._netlink, self._port_of)
+        elif duties.flows:
+            self.steering = FlowTable(site.address, self._netlink, self._port_of)
+        if self.steering:
+            opened.enter_context(closing(self.steering))
+        self.readdressing: Readdressing | None = None
+        if duties.octets:
+            self.readdressing = Readdressing(site.address, duties.octets, duties.ttl, self._netlink)
+            opened.enter_context(closing(self.readdressing))
 
     @classmethod
     def of(
@@ -166,24 +196,8 @@ class Daemon:
     ) -> Daemon:
         """The daemon that routes by `view`; ValueError if the node has one already."""
         protocol = schemes.protocol(view, time.time_ns())
-        scheme = schemes.SCHEMES[view.scheme]
-        ways = via.ways(view.network) if view.network and scheme.steers else 0
         asks = crowding if view.options.get("states") else None
-        return cls(
-            directory,
-            site,
-            protocol,
-            dict(view.ports),
-            cells,
-            view.options["hello_ms"] / 1000,
-            ways=ways,
-            octets=schemes.first_octets(view.network, view.options) if view.network and scheme.readdresses else (),
-            ttl=view.options.get("ttl", 0),
-            flows=scheme.flows,
-            groups=groups,
-            crowding=asks,
-            rate_bps=1000 * view.options.get("rate_kbps", 0),
-        )
+        return cls(directory, site, protocol, Duties.of(view), cells, groups, asks)
 
     def descriptors(self) -> list[int]:
         """All that it has open."""

@@ -21,7 +21,7 @@ from daemons import schemes
 from testbed import clean, control, netlink, netns, run, tc
 from testbed.board import FILE as BOARD
 from testbed.board import Board, Row
-from testbed.carriage import carriage
+from testbed.carriage import Carriage, carriage, under_delay
 from testbed.dataplane import DataPlane, program_of
 from testbed.ethtool import Offloads
 from testbed.plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, SEED_SYSCTL, End, Plan, set_up
@@ -79,26 +79,12 @@ class Network:
         Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing is left behind then.
         """
         need_root()
-        how = carriage(scheme)
-        if link and link.delay_us and how.balancing == "ecmp":
-            how = how._replace(balancing="")  # the kernel's routes do, and the program would not see held packets
+        how = under_delay(scheme) if link and link.delay_us else carriage(scheme)
         if how.balancing and topology.server_centric:
             raise ValueError(f"scheme {scheme} is for switch fabrics; {topology.spec} is none, take dr")
         link_kbps = link.rate_bps // 1000 if link else schemes.UNSHAPED_KBPS
         views = schemes.views(topology, how.daemons, link_kbps=link_kbps) if how.daemons else {}
-        if how.daemons and schemes.scheme(how.daemons)[0].readdressed:
-            from testbed import doctor
-
-            doctor.require("steering", f"scheme {scheme}")
-        if link and link.delay_us:
-            if how.balancing:
-                raise ValueError(
-                    f"scheme {scheme} and a delay exclude each other: what a delay holds back misses the program"
-                )
-            from testbed import doctor
-
-            for feature in ("netem", "ifb"):
-                doctor.require(feature, f"a delay of {link.delay_us} us")
+        cls._require_features(link, scheme, how)
         kept = run.reserve(name)
         network = None
         try:
@@ -134,6 +120,17 @@ class Network:
         link = LinkSpec(**told["link"]) if told["link"] else None
         plan = Plan(found, build(told["topology"]), link, static=carriage(told["scheme"]).static)
         return cls(plan, [], None)
+
+    @staticmethod
+    def _require_features(link: LinkSpec | None, scheme: str, how: Carriage) -> None:
+        """ValueError unless this kernel can do what `scheme`, carried out like `how`, and `link` need."""
+        from testbed import doctor
+
+        if how.daemons and schemes.scheme(how.daemons)[0].readdressed:
+            doctor.require("steering", f"scheme {scheme}")
+        if link and link.delay_us:
+            for feature in ("netem", "ifb"):
+                doctor.require(feature, f"a delay of {link.delay_us} us")
 
     def _stages(self) -> list[tuple[str, Callable[[], None]]]:
         return [

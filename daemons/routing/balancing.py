@@ -60,11 +60,6 @@ class Scheme:
         """Whether it needs to know what waits in queues."""
         return self.rule in (Rule.DRILL, Rule.TTC, Rule.SHORTEST) or self.ecn_packets > 0 or self.states
 
-    @property
-    def per_packet(self) -> bool:
-        """Whether packets of one flow may overtake each other."""
-        return self.rule not in (Rule.KERNEL, Rule.D_MOD_K, Rule.FLOW_HASH)
-
 
 class Key(NamedTuple):
     """A parameter: what it means, its default, and the range of an integer or the words that it may be."""

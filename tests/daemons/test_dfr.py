@@ -13,6 +13,7 @@ from daemons.routing import dfr
 from daemons.routing.dfr import Dfr
 from daemons.routing.scope import dead_channels
 from daemons.schemes import protocol, views
+from tests.daemons.trouble import befall
 from topologies import build
 from topologies.failures import fail_links
 
@@ -69,16 +70,7 @@ def test_after_random_failures_and_lost_messages_packets_go_where_dfr_sends_them
     fabric.run_for(0.5)
     dead = set()
     for _ in range(10):
-        link = draw.randrange(len(topology.links))
-        if link in dead:
-            fabric.restore(link)
-            dead.discard(link)
-        else:
-            fabric.fail(link, silent=draw.random() < 0.5)
-            dead.add(link)
-        if draw.random() < 0.3:
-            fabric.restart(draw.randrange(topology.servers))
-        fabric.stall(draw.randrange(topology.servers), 0.05)
+        befall(fabric, draw, dead)
         fabric.run_for(draw.choice([0.001, 0.02, 0.1]))
         for _ in range(20):
             assert len(fabric.walk(*draw.sample(range(topology.servers), 2)).path) <= settings.ttl

@@ -14,6 +14,7 @@ from daemons.routing import dr, tar
 from daemons.routing.scope import dead_channels
 from daemons.schemes import protocol, views
 from daemons.tar import ATTEMPTS
+from tests.daemons.trouble import befall
 from topologies import build
 from topologies.failures import fail_links
 
@@ -95,16 +96,7 @@ def test_after_random_failures_lost_messages_and_restarts_no_flow_stays_lost_or_
     fabric = running("idle_s=100,refresh_ms=300", wire=Wire(loss_fraction=0.005, jitter_s=0.001), random=draw)
     pairs, dead = sample(40, seed), set()
     for _ in range(10):
-        link = draw.randrange(len(FICONN.links))
-        if link in dead:
-            fabric.restore(link)
-            dead.discard(link)
-        else:
-            fabric.fail(link, silent=draw.random() < 0.5)
-            dead.add(link)
-        if draw.random() < 0.3:
-            fabric.restart(draw.randrange(FICONN.servers))
-        fabric.stall(draw.randrange(FICONN.servers), 0.05)
+        befall(fabric, draw, dead)
         use(fabric, pairs, draw.choice([0.1, 0.2]))
     for _ in range(12):  # a hello may be lost three times in a row: look until a moment without that
         use(fabric, pairs, 1.0)
