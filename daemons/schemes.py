@@ -314,10 +314,9 @@ def _pr(method: int) -> Callable[[View, int], RoutingProtocol]:
 
 def _lbsp(view: View, incarnation: int) -> RoutingProtocol:
     options = view.options
-    _, d, hosts = view.radices
     return Lbsp(
         _neighbourhood(view, incarnation),
-        Shape(d, hosts, options["groups"]),
+        Shape.of(view.radices, options["groups"]),
         view.candidates,
         incarnation=incarnation,
         lifetime_ms=options["lifetime_ms"],
@@ -332,7 +331,7 @@ def _check_lbsp(topology: Topology, options: Mapping[str, int]) -> None:
     radices = topology.naming.layout.radices
     if topology.family != "fattree" or len(radices) != 3:
         raise ValueError(f"scheme lbsp needs a fat-tree of three tiers such as fattree:k=8, not {topology.spec}")
-    Shape(radices[1], radices[2], options["groups"])
+    Shape.of(radices, options["groups"])
 
 
 HELLO_PARAMETERS = {

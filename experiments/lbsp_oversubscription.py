@@ -1,8 +1,9 @@
 """How long do long flows take in an oversubscribed fat-tree with a failed link?
 
 LBSP, section 4, figure 7a: four flows from the pod with the failed link and one from another pod, all to one pod, at
-ratios that slower links between aggregation and core switches make.  The paper has k = 16, and so can you; by default
-k = 8 here, since this takes a quarter of the switches.
+ratios that slower links between aggregation and core switches make.  The paper has k = 16; by default k = 8 here, since
+this takes a quarter of the switches.  fattree:k=16,pods=5 is the part of k = 16 that the flows can see: the pods up to
+the last that has one, and all core switches.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ def traffic(run: Run) -> list[Flow]:
     from testbed.flows import Flow
 
     topology = build(run.text("topology"))
-    d, number = shape_of(topology).d, topology.naming.layout.number_of
-    sources = [(2, (d - 1 - at // 2) % d, at % 2) for at in range(4)] + [(4 % (2 * d), 0, 0)]
+    shape, number = shape_of(topology), topology.naming.layout.number_of
+    d = shape.d
+    sources = [(2, (d - 1 - at // 2) % d, at % 2) for at in range(4)] + [(4 % shape.pods, 0, 0)]
     sinks = [(1, at % d, at % 2 + at // d) for at in range(5)]
     begins = [at * run.integer("patience_s") for at in range(run.integer("repeats"))]
     return [

@@ -113,9 +113,9 @@ def shape(run: Run) -> Shape:
     """The fat-tree of `run`; ValueError if LBSP cannot part its paths."""
     topology = build(run.text("topology"))
     radices = topology.naming.layout.radices
-    if topology.family != "fattree" or len(radices) != 3 or radices[1] != radices[2]:
+    if topology.family != "fattree" or radices != (2 * radices[-1], radices[-1], radices[-1]):
         raise ValueError(f"lbsp_queues: topology must be a fattree:k=..., not {topology.spec}")
-    return Shape(radices[1], radices[2])
+    return Shape.of(radices)
 
 
 def check(run: Run) -> None:

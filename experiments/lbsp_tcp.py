@@ -58,7 +58,7 @@ def shape_of(topology: Topology) -> Shape:
     radices = topology.naming.layout.radices
     if topology.family != "fattree" or len(radices) != 3:
         raise ValueError(f"LBSP's experiments need a fat-tree of three tiers such as fattree:k=8, not {topology.spec}")
-    return Shape(radices[1], radices[2])
+    return Shape.of(radices)
 
 
 def damaged(topology: Topology) -> str:
@@ -70,7 +70,9 @@ def damaged(topology: Topology) -> str:
 def check(run: Run) -> None:
     """ValueError unless `run` names a scheme of the data plane, a fat-tree, a damage and a TCP that there are."""
     balancing.scheme(run.text("scheme"))
-    shape_of(build(run.text("topology")))
+    topology = build(run.text("topology"))
+    shape_of(topology)
+    topology.link(damaged(topology))
     for key, known in (("damage", DAMAGE), ("tcp", TCP)):
         if run.text(key) not in known:
             raise ValueError(unknown(key, run.text(key), known))

@@ -35,9 +35,9 @@ def fat_tree(run: Run) -> Shape:
     name, given = parse(run.text("topology"))
     if name != "fattree":
         raise ValueError(f"{run.experiment}: topology must be a fattree, got {run.text('topology')}")
-    n, d, hosts = shape(family(name).parameters_from(given))
-    if hosts != d or d < 2:
-        raise ValueError(f"{run.experiment}: a fattree without oversubscription, with k >= 4 or d >= 2")
+    n, d, pods, hosts = shape(family(name).parameters_from(given))
+    if hosts != d or d < 2 or pods != 2 * d:
+        raise ValueError(f"{run.experiment}: a whole fattree without oversubscription, with k >= 4 or d >= 2")
     return Shape(n, d)
 
 

@@ -23,7 +23,7 @@ Links are named by their lower end and its uplink; ports are numbered as in topo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -76,28 +76,34 @@ class Route(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """A k-ary fat-tree with d = k/2, `hosts` at each edge switch, and `groups` link groups at each switch.
+    """A k-ary fat-tree of so many pods (at most k), with d = k/2, `hosts` at each edge switch, and `groups` link groups
+    at each switch.
 
-    ValueError unless d is a power of two, and groups one that leaves a choice: from 2 to d.
+    ValueError unless there are two pods, d is a power of two, and groups one that leaves a choice: from 2 to d.
     """
 
+    pods: int
     d: int
     hosts: int
     groups: int = 2
 
+    @classmethod
+    def of(cls, radices: Sequence[int], groups: int = 2) -> Shape:
+        """The fat-tree whose hosts' labels have these radices."""
+        pods, d, hosts = radices
+        return cls(pods, d, hosts, groups)
+
     def __post_init__(self) -> None:
         if self.d < 2 or self.d & (self.d - 1):
             raise ValueError(f"LBSP needs a fat-tree whose k is a power of two from 4 on, got k = {2 * self.d}")
+        if self.pods < 2:
+            raise ValueError("LBSP needs a fat-tree of two pods or more")
         if self.groups < 2 or self.groups & (self.groups - 1) or self.groups > self.d:
             raise ValueError(f"LBSP: groups must be a power of two from 2 to k/2 = {self.d}, got {self.groups}")
 
     @property
-    def pods(self) -> int:
-        return 2 * self.d
-
-    @property
     def servers(self) -> int:
-        return 2 * self.d * self.d * self.hosts
+        return self.pods * self.d * self.hosts
 
     @cached_property
     def layout(self) -> Layout:
@@ -110,14 +116,15 @@ class Shape:
 
     def place(self, node: int) -> Place:
         """Which switch `node` is; ValueError if it is none."""
-        tier, rest = divmod(node - self.servers, 2 * self.d * self.d)
-        if node < self.servers or tier > 2 or (tier == 2 and rest >= self.d * self.d):
+        rest, in_tier = node - self.servers, self.pods * self.d
+        if not 0 <= rest < 2 * in_tier + self.d * self.d:
             raise ValueError(f"node {node} is no switch of a fat-tree with k = {2 * self.d}")
-        return Place(tier + 1, *divmod(rest, self.d))
+        below = min(rest // in_tier, 2)  # tiers
+        return Place(below + 1, *divmod(rest - below * in_tier, self.d))
 
     def node(self, place: Place) -> int:
         """The switch at `place`."""
-        return self.servers + (place.tier - 1) * 2 * self.d * self.d + place.pod * self.d + place.number
+        return self.servers + (place.tier - 1) * self.pods * self.d + place.pod * self.d + place.number
 
     def down_ports(self, tier: int) -> int:
         """How many ports of a switch lead down; its uplinks follow them."""

@@ -18,7 +18,7 @@ from topologies import build
 from topologies.address import Prefix
 
 FOUR, EIGHT = build("fattree:k=4"), build("fattree:k=8")
-SHAPE = Shape(2, 2)
+SHAPE = Shape(4, 2, 2)
 
 
 def converged(topology=FOUR, spec="lbsp", **more):
@@ -41,8 +41,7 @@ def failures_known(fabric):
 
 def expected(topology, at, *dead):
     """The routes that the pure function gives."""
-    _, d, hosts = topology.naming.layout.radices
-    shape = Shape(d, hosts)
+    shape = Shape.of(topology.naming.layout.radices)
     links = [shape.link(*topology.links[topology.link(name)][[0, 2]].tolist()) for name in dead]
     return {prefix: route.ports for prefix, route in lbsp.table(shape, shape.place(at), links).items()}
 
@@ -227,7 +226,7 @@ def port_to(name, other):
 
 def test_aggregation_switches_that_choose_alike_change_state_together():
     """Section 5.1; at k = 8 a0.0 and a0.2 do, and a0.1 and a0.3."""
-    shape = Shape(4, 4)
+    shape = Shape(8, 4, 4)
     at = EIGHT.naming.node("a0.0")
     view = views(EIGHT, "lbsp")[at]
     machine = Lbsp(Neighbourhood(at, dict(view.ports), incarnation=1), shape, (), incarnation=1)

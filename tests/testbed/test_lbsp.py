@@ -74,7 +74,7 @@ def test_each_destination_keeps_to_its_link_groups_in_turns(network: Callable[..
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_failed_link_is_left_for_its_range_only_and_taken_again(fabric: Network, silent: bool) -> None:
-    shape = Shape(2, 2)
+    shape = Shape(4, 2, 2)
     topology = fabric.topology
     failed = shape.link(*topology.links[topology.link("e3.1-a3.1")][[0, 2]].tolist())
     sound = held(fabric, "e0.0")

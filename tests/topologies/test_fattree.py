@@ -97,5 +97,24 @@ def test_oversubscription_multiplies_the_hosts_of_an_edge_switch():
     assert nx.is_isomorphic(core, graph(plain).subgraph(range(plain.servers, plain.nodes)))
 
 
+@pytest.mark.parametrize(("whole", "pods"), [("n=3,d=4", 3), ("n=2,d=3", 2), ("n=4,d=2", 3), ("n=3,d=2", 4)])
+def test_fewer_pods_are_the_first_of_the_whole(whole, pods):
+    """Every link of the whole that is not one of a pod left out, at the same ports of the same names."""
+
+    def named(topology):
+        name = topology.naming.label
+        return {(name(a), port, name(b), far) for a, port, b, far in topology.links.tolist()}
+
+    def pod(name):
+        return int(name[1:].partition(".")[0]) if name[0] != "c" else 0
+
+    few, all_of = build(f"fattree:{whole},pods={pods}"), build(f"fattree:{whole}")
+    few.check()
+    assert named(few) == {link for link in named(all_of) if pod(link[0]) < pods}
+    assert few.nodes == sum(pod(all_of.naming.label(node)) < pods for node in range(all_of.nodes))
+    with pytest.raises(ValueError, match="at most 6 pods, got 7"):
+        build("fattree:n=2,d=3,pods=7")
+
+
 def test_a_fat_tree_of_two_ports_a_switch_is_a_path():
     assert nx.is_isomorphic(graph(build("fattree:k=2")), nx.path_graph(7))

@@ -10,13 +10,13 @@ from daemons.routing.lbsp import AGGREGATION, CORE, EDGE, Link, Place, Shape
 from topologies import build
 from topologies.address import EVERYTHING, Prefix
 
-FOUR, EIGHT = Shape(2, 2), Shape(4, 4)
-SIXTEEN, SIXTEEN_OF_FOUR = Shape(8, 8), Shape(8, 8, 4)
-SHAPES = [FOUR, EIGHT, SIXTEEN, SIXTEEN_OF_FOUR, Shape(2, 8)]
+FOUR, EIGHT = Shape(4, 2, 2), Shape(8, 4, 4)
+SIXTEEN, SIXTEEN_OF_FOUR = Shape(16, 8, 8), Shape(16, 8, 8, 4)
+SHAPES = [FOUR, EIGHT, SIXTEEN, SIXTEEN_OF_FOUR, Shape(4, 2, 8), Shape(6, 4, 4)]
 
 
 def switches(shape):
-    return [shape.place(node) for node in range(shape.servers, shape.servers + 5 * shape.d * shape.d)]
+    return [shape.place(node) for node in range(shape.servers, shape.servers + 2 * shape.pods * shape.d + shape.d**2)]
 
 
 class Tables:
@@ -93,7 +93,7 @@ def every_pair(shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_switches_and_links_are_those_of_the_topology(shape):
-    topology = build(f"fattree:k={2 * shape.d}" + (f",oversubscription={shape.hosts // shape.d}"))
+    topology = build(f"fattree:k={2 * shape.d},pods={shape.pods},oversubscription={shape.hosts // shape.d}")
     assert topology.servers == shape.servers
     found = set()
     for a, port, b, far in topology.links[topology.level > 0].tolist():
@@ -295,7 +295,12 @@ def test_a_pair_agrees_on_what_one_wants_and_none_opposes():
 @pytest.mark.parametrize(("d", "groups"), [(1, 2), (3, 2), (6, 2), (4, 1), (4, 3), (4, 8)])
 def test_what_lbsp_cannot_part_is_refused(d, groups):
     with pytest.raises(ValueError, match="power of two"):
-        Shape(d, d, groups)
+        Shape(2 * d, d, d, groups)
+
+
+def test_one_pod_has_nothing_to_choose():
+    with pytest.raises(ValueError, match="two pods or more"):
+        Shape(1, 2, 2)
 
 
 def test_hosts_are_no_switches():
