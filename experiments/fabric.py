@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from daemons.routing import balancing
+from daemons.routing.balancing import Rule
+from experiments import lbsp_tcp
 from experiments.spec import Run, Value
 from testbed import flows, mptcp
 from testbed.dataplane import DataPlane
@@ -54,11 +56,13 @@ def damaged_link(topology: Topology) -> int:
 
 
 def check_scheme(run: Run) -> None:
-    """ValueError unless `run` names a load-balancing scheme and a switch fabric with more than one tier."""
-    balancing.scheme(run.text("scheme"))
+    """ValueError unless `run` names a load-balancing scheme and a fabric of switches in tiers that it suits."""
+    chosen = balancing.scheme(run.text("scheme"))
     topology = build(run.text("topology"))
     if topology.server_centric or not (topology.level == 1).any():
         raise ValueError(f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}")
+    if chosen.rule is Rule.LBSP:
+        lbsp_tcp.shape_of(topology)
 
 
 def check_transport(run: Run) -> None:
@@ -85,6 +89,8 @@ def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[Fabric
                 plane.follow(topology)
             elif damage == "degraded":
                 set_rate(network, name, round(link.rate_bps * DEGRADED_FRACTION))
+            if balancing.scheme(run.text("scheme")).rule is Rule.LBSP:
+                lbsp_tcp.set_tables(network, plane, [lbsp_tcp.of(topology, at)] if damage == "failed" else [], [])
             seeds = plane.set_scheme(run.text("scheme"), seed=run.seed)
             yield Fabric(network, plane, topology, seeds)
     finally:

@@ -8,15 +8,15 @@ rate, known to none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daemons.routing.shortest import distances
-from experiments import style
-from experiments.spec import Experiment, Result, Run, Table, Value
+from experiments import figures, style
+from experiments.spec import Experiment, Result, Row, Run, Table, Value
 from topologies.link import LinkSpec, Mbps
 from topologies.spec import unknown
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from topologies.graph import Topology
 
 Floats = NDArray[np.float64]
+Statistic = Callable[[Floats], float]
 
 SHORT_BYTES, LONG_BYTES = 100_000, 1_000_000  # below, from on: as in the papers on load balancing
 GRACE_S = 10.0  # after the last arrival, for flows to end
@@ -72,12 +73,15 @@ def traffic(run: Run, hosts: int, rate_bps: int) -> Iterator[Flow]:
 
 
 def times(topology: Topology, table: FlowTable, rate_bps: int) -> dict[str, Value]:
-    """The columns about the flows' times."""
+    """The columns about the flows' times; one that has not ended counts with the time that it has had."""
     from experiments.fabric import HEADER_BYTES, PAYLOAD_BYTES
     from experiments.workloads import ideal_s
 
     hops = {src: distances(topology.adjacency, src) for src in range(topology.servers)}
-    ended = [(one.flow, one.flow.size_bytes or 0, one.seconds) for one in table.results if one.seconds is not None]
+    taken = [
+        (one.flow, one.flow.size_bytes or 0, table.measured_s - one.began_s if one.seconds is None else one.seconds)
+        for one in table.results
+    ]
     alone = [
         ideal_s(
             size,
@@ -86,9 +90,9 @@ def times(topology: Topology, table: FlowTable, rate_bps: int) -> dict[str, Valu
             header_bytes=HEADER_BYTES,
             packet_bytes=PAYLOAD_BYTES,
         )
-        for flow, size, _ in ended
+        for flow, size, _ in taken
     ]
-    sizes_bytes, seconds = (np.array([row[column] for row in ended], dtype=float) for column in (1, 2))
+    sizes_bytes, seconds = (np.array([row[column] for row in taken], dtype=float) for column in (1, 2))
     slowdowns = seconds / np.array(alone)
     return {
         "flows": len(table.results),
@@ -125,39 +129,76 @@ def check(run: Run) -> None:
         raise ValueError(f"fabric_fct: load_fraction must lie between 0 and 1, got {run.parameters['load_fraction']}")
 
 
+PANELS: tuple[tuple[str, Statistic, Callable[[Floats], NDArray[np.bool_]]], ...] = (
+    ("mean time of short flows (ms)", np.mean, lambda size: size < SHORT_BYTES),
+    ("99th percentile of short flows (ms)", lambda ms: np.percentile(ms, 99), lambda size: size < SHORT_BYTES),
+    ("mean time of long flows (ms)", np.mean, lambda size: size >= LONG_BYTES),
+)
+MARKERS = {"none": "o", "failed": "X", "degraded": "^"}
+
+
 def plot(table: Table, figure: Figure) -> None:
-    """For each kind of damage and transport: times of short flows and of long ones (CDF), and the slowdown by size."""
-    kinds = sorted(
-        {(str(row["damage"]), str(row["transport"])) for row in table},
-        key=lambda kind: (kind[1], ["none", "failed", "degraded"].index(kind[0])),
-    )
-    looks = style.lines(str(row["scheme"]) for row in table)
-    figure.set_size_inches(9.6, 2.6 * len(kinds) + 0.4)
-    for (short, long, by_size), kind in zip(figure.subplots(len(kinds), 3, squeeze=False), kinds, strict=True):
-        for spec, (look, dash) in looks.items():
-            rows = [row for row in table if (row["damage"], row["transport"], row["scheme"]) == (*kind, spec)]
-            if not rows:
-                continue
-            size, ms, slowdown = (
-                np.concatenate([np.array(row[key]) for row in rows]) for key in ("sizes_bytes", "times_ms", "slowdowns")
-            )
-            cdf(short, ms[size < SHORT_BYTES], look, dash)
-            cdf(long, ms[size >= LONG_BYTES], look, dash)
-            edges = np.unique(np.quantile(size, np.linspace(0, 1, 9)))
-            place = np.clip(np.searchsorted(edges, size, side="right") - 1, 0, len(edges) - 2)
-            centres = [float(np.median(size[place == i])) for i in range(len(edges) - 1)]
-            means = [float(slowdown[place == i].mean()) for i in range(len(edges) - 1)]
-            by_size.loglog(centres, means, look.marker + dash, color=look.colour, label=look.label, markersize=3.5)
-        short.set(xlabel="time of short flows (ms)", ylabel="fraction of flows", xscale="log")
-        short.set_title(f"damage: {kind[0]}, {kind[1]}")
-        long.set(xlabel="time of long flows (ms)")
-        by_size.set(xlabel="flow size (bytes)", ylabel="mean slowdown")
-    figure.axes[2].legend(fontsize=6.5)
+    """For each network, traffic and transport: times of short and of long flows, a mark for each scheme and damage.
+
+    All flows of the runs of a mark count together, with 95 % intervals (see interval()).  Runs that failed fidelity
+    count only where there are no others; the mark is hollow then.
+    """
+    keys = ("topology", "sizes", "load_fraction", "rate_mbps", "transport")
+    groups = sorted({tuple(str(row[key]) for key in keys) for row in table}, key=lambda group: (group[4], *group))
+    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
+    figure.set_size_inches(9.6, (0.3 * len(looks) + 1.0) * len(groups) + 0.4)
+    for panels, group in zip(figure.subplots(len(groups), 3, squeeze=False, sharey=True), groups, strict=True):
+        rows = [row for row in table if tuple(str(row[key]) for key in keys) == group]
+        for axes, (label, statistic, chosen) in zip(panels, PANELS, strict=True):
+            for y, (scheme, (look, _)) in enumerate(looks.items()):
+                for at, (damage, marker) in enumerate(MARKERS.items()):
+                    of = [row for row in rows if (row["scheme"], row["damage"]) == (scheme, damage)]
+                    mark(axes, y + 0.24 * (at - 1), of, statistic, chosen, look._replace(marker=marker))
+            axes.set(xlabel=label, xscale="log")
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter(lambda x, _: f"{x:g}" if str(int(x))[0] in "25" else "")
+            axes.tick_params(axis="x", which="both", labelsize=7.5)
+        panels[0].set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
+        panels[0].set_ylim(len(looks) - 0.5, -0.5)
+        network, sizes, load, rate_mbps, transport = group
+        panels[0].set_title(f"{network}, {rate_mbps} Mbit/s, load {load}, {sizes}, {transport}", fontsize=9)
+    for damage, marker in MARKERS.items():
+        figure.axes[0].plot([], [], marker, color=style.INK, label=f"damage: {damage}")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=3, fontsize=7.5)
 
 
-def cdf(axes: Axes, values: Floats, look: style.Look, dash: str) -> None:
-    """The distribution of `values`."""
-    axes.plot(np.sort(values), np.arange(1, len(values) + 1) / max(1, len(values)), dash, color=look.colour)
+def mark(
+    axes: Axes,
+    y: float,
+    rows: Sequence[Row],
+    statistic: Statistic,
+    chosen: Callable[[Floats], NDArray[np.bool_]],
+    look: style.Look,
+) -> None:
+    """The `statistic` of the times of the `chosen` flows in `rows`, and its interval."""
+    kept = [row for row in rows if not figures.failed_fidelity(row)]
+    each = [np.array(row["times_ms"])[chosen(np.array(row["sizes_bytes"]))] for row in kept or rows]
+    each = [ms for ms in each if len(ms)]
+    if each:
+        centre, (low, high) = statistic(np.concatenate(each)), interval(each, statistic)
+        axes.errorbar(
+            [centre], [y], xerr=[[max(0.0, centre - low)], [max(0.0, high - centre)]], fmt=look.marker, capsize=0,
+            color=look.colour, markerfacecolor=look.colour if kept else style.PAPER, markersize=4.5, elinewidth=1.2,
+        )  # fmt: skip
+
+
+def interval(runs: Sequence[Floats], statistic: Statistic, *, resamples: int = 400) -> tuple[float, float]:
+    """A 95 % confidence interval of the `statistic` of all flows' times, by the bootstrap in two steps: runs are drawn,
+    and flows within each, since flows of one run meet the same queues."""
+    rng = np.random.default_rng(0)
+    drawn = [
+        statistic(
+            np.concatenate([rng.choice(runs[at], len(runs[at])) for at in rng.integers(len(runs), size=len(runs))])
+        )
+        for _ in range(resamples)
+    ]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return float(low), float(high)
 
 
 EXPERIMENT = Experiment(
@@ -167,19 +208,20 @@ EXPERIMENT = Experiment(
     engines=("kernel",),
     sweep={
         "topology": ["fattree:k=4"],
-        "scheme": ["ecmp", "letflow", "rps", "rr", "dmodk", "drill", "ttc", "jsq"],
+        "scheme": ["ecmp", "vlb", "letflow", "rps", "rr", "dmodk", "drill", "ttc", "jsq", "lbsp"],
         "damage": ["none", "failed", "degraded"],
-        "sizes": ["web-search:most_bytes=3000000"],
+        "sizes": ["web-search:most_bytes=1500000"],
         "load_fraction": [0.4],
-        "rate_mbps": [20],
+        "rate_mbps": [10],
         "queue_packets": [100],
         "congestion_control": ["cubic"],
         "transport": ["tcp"],
         "min_rtt_window_s": [300],
-        "seconds": [15],
+        "seconds": [8],
     },
     seeds=3,
     measure=measure,
+    version=2,
     plot=plot,
     check=check,
 )

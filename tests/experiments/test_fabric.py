@@ -7,8 +7,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from experiments import fabric, fabric_fct, fabric_gain, figures, ttc_kernel
-from experiments.spec import Experiment, Run
+from experiments import fabric, fabric_fct, fabric_gain, figures, style, ttc_kernel
+from experiments.spec import Experiment, Run, Value
 from experiments.store import row_of
 from experiments.ttc_models import Shape
 from testbed.flows import Flow, FlowResult, FlowTable
@@ -51,16 +51,39 @@ def test_what_a_clos_can_carry_is_bounded_by_its_uplinks() -> None:
     assert fabric_gain.ideal_flows(topology, [(0, 4), (1, 5), (2, 6), (3, 2)]) == 3
 
 
-def test_times_and_slowdowns_are_those_of_the_flows_that_ended() -> None:
+def test_a_flow_that_has_not_ended_counts_with_the_time_that_it_has_had() -> None:
     topology = build("clos:n=2,r=2,m=2")
     ended = FlowResult(Flow(0.0, 0, 3, 1448), 1.0, 1.0 + 8 * 4 * 1514 / 1e6, 1448, None, None)
     long = FlowResult(Flow(0.0, 0, 1, 1_448_000), 2.0, 2.0 + 2 * 8 * 1001 * 1514 / 1e6, 1_448_000, None, None)
     broken = FlowResult(Flow(0.0, 1, 2, 5000), 3.0, None, 100, None, "timed out")
     found = fabric_fct.times(topology, FlowTable((ended, long, broken), 9.0, 0.0, "reno", {}), 1_000_000)
     assert (found["flows"], found["unfinished"]) == (3, 1)
-    assert found["slowdowns"] == [1.0, 2.0]
-    assert found["short_mean_ms"] == pytest.approx(48.448)
+    assert found["slowdowns"][:2] == [1.0, 2.0]
+    assert found["times_ms"][2] == pytest.approx(6000)
+    assert found["short_mean_ms"] == pytest.approx((48.448 + 6000) / 2)
     assert found["long_mean_slowdown"] == pytest.approx(2.0)
+
+
+def test_the_interval_of_pooled_flows_knows_that_runs_differ() -> None:
+    rng = np.random.default_rng(1)
+    alike = [rng.normal(5, 1, 200) for _ in range(4)]
+    low, high = fabric_fct.interval(alike, np.mean)
+    assert low < 5 < high
+    assert high - low < 0.5
+    low, high = fabric_fct.interval([one + at for at, one in enumerate(alike)], np.mean)
+    assert high - low > 1
+
+
+def test_times_of_runs_that_failed_fidelity_count_only_where_there_are_no_others() -> None:
+    def row(scheme: str, fidelity: str, ms: float) -> dict[str, Value]:
+        run = {key: values[0] for key, values in fabric_fct.EXPERIMENT.sweep.items()}
+        of = {"sizes_bytes": [1000, 2_000_000], "times_ms": [ms, ms], "fidelity": fidelity}
+        return {**run, "scheme": scheme, **of}
+
+    with figures.new() as figure:
+        fabric_fct.plot([row("ttc", "WARN", 10), row("ttc", "FAIL", 90), row("ecmp", "FAIL", 30)], figure)
+        marks = [(line.get_xdata().tolist(), line.get_markerfacecolor()) for line in figure.axes[1].get_lines()]
+    assert marks == [([30.0], style.PAPER), ([10.0], style.SCHEMES["ttc"].colour)]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +96,7 @@ def test_times_and_slowdowns_are_those_of_the_flows_that_ended() -> None:
         (fabric_gain.EXPERIMENT, {"transport": "sctp"}, "transport must be tcp or mptcp:subflows=4, got sctp"),
         (fabric_fct.EXPERIMENT, {"damage": "fialed"}, "did you mean failed"),
         (fabric_fct.EXPERIMENT, {"load_fraction": "1.5"}, "between 0 and 1"),
+        (fabric_fct.EXPERIMENT, {"scheme": "lbsp", "topology": "clos:n=2,r=2,m=2"}, "fat-tree of three tiers"),
         (fabric_fct.EXPERIMENT, {"sizes": "web"}, "distribution of flow sizes"),
         (ttc_kernel.EXPERIMENT, {"traffic": "udp:load=100"}, "load must be at most 99"),
         (ttc_kernel.EXPERIMENT, {"traffic": "icmp"}, "traffic must be tcp or udp:load=PERCENT"),
