@@ -9,6 +9,8 @@ there.
 uml-init.sh is the first process inside.  The two meet in a temporary folder: it reads `mounts`, `modules` and
 `command` and leaves `booted` and `status`.  Output comes back over two consoles; a third carries what the kernel has
 to say.
+
+uml_xstate.c is preloaded into the kernel, without which it cannot run on processors with AMX.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ INSIDE = "WEFT_UML"  # set in the environment of everything that runs inside
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))  # empty inside but for what is mounted there
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent
+PRELOADED = HERE / "uml_xstate.so"
 
 # Runs the kernel, which leads a process group of helpers that outlive it if it is killed: the whole group ends with it,
 # and should we be killed, which closes our end of standard input, the group and the folder go too.
@@ -81,6 +84,8 @@ def run(
         core = cores[os.getpid() % len(cores)]
     if core not in cores:
         raise ValueError(f"core {core}: this process may use {', '.join(map(str, cores))}")
+    if not PRELOADED.exists():
+        raise FileNotFoundError(f"{PRELOADED.name} is not there: make setup")
     if not installed():
         raise FileNotFoundError(f"no {KERNEL} here: Debian has it in the package user-mode-linux, Ubuntu has none")
     folder = (cwd or Path.cwd()).resolve()
@@ -94,6 +99,7 @@ def run(
                 common = Path(name)
                 shutil.copy(HERE / "uml-init.sh", common / "init")
                 shutil.copy(HERE / "modules.txt", common / "modules")
+                shutil.copy(PRELOADED, common)
                 (common / "mounts").write_text(mounts)
                 (common / "command").write_text(command)
                 try:
@@ -141,7 +147,7 @@ def _boot(common: Path, memory_mb: int, core: int, deadline: float, sinks: Seque
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         pass_fds=[fd for _, fd in consoles],
-        env=os.environ | {"TMPDIR": _folder_for_memory(memory_mb)},
+        env=os.environ | {"TMPDIR": _folder_for_memory(memory_mb), "LD_PRELOAD": str(common / PRELOADED.name)},
         start_new_session=True,
     )
     assert process.stdout

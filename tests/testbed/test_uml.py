@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,34 @@ for word; do case $word in weft_uml=*) common=${{word#weft_uml=}} ;; esac; done
 : >"$common/booted"
 [ {status} = none ] || echo {status} >"$common/status"
 """
+
+
+# Takes the first 832 bytes of a child's extended state and puts them back, which no processor with more will have.
+RESTORE = """
+import ctypes, os, signal
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+libc.ptrace.restype = ctypes.c_long
+if not (child := os.fork()):
+    libc.ptrace(0, 0, None, None)  # PTRACE_TRACEME
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os._exit(7)
+os.waitpid(child, 0)
+state = ctypes.create_string_buffer(832)
+part = (ctypes.c_size_t * 2)(ctypes.addressof(state), len(state))
+for request in (0x4204, 0x4205):  # PTRACE_GETREGSET, PTRACE_SETREGSET
+    print(libc.ptrace(request, child, 0x202, ctypes.addressof(part)), end=" ")  # NT_X86_XSTATE
+libc.ptrace(7, child, None, None)  # PTRACE_CONT
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs x86_64, as User-Mode Linux does")
+@pytest.mark.parametrize(("preloaded", "printed"), [("", "0 -1 7"), (str(uml.PRELOADED), "0 0 7")])
+def test_what_is_preloaded_completes_a_state_that_the_kernel_would_refuse(preloaded, printed):
+    environment = {**os.environ, "LD_PRELOAD": preloaded}
+    done = subprocess.run([sys.executable, "-c", RESTORE], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == printed
 
 
 def fake_kernel(folder: Path, monkeypatch: pytest.MonkeyPatch, *, deaths: int, status: str) -> Path:
