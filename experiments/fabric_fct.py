@@ -8,8 +8,8 @@ rate, known to none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from topologies.spec import unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
     from testbed.flows import Flow, FlowTable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], float]
+Looks = Mapping[str, tuple[style.Look, str]]
 
 SHORT_BYTES, LONG_BYTES = 100_000, 1_000_000  # below, from on: as in the papers on load balancing
 GRACE_S = 10.0  # after the last arrival, for flows to end
@@ -138,33 +140,83 @@ MARKERS = {"none": "o", "failed": "X", "degraded": "^"}
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network, traffic and transport: times of short and of long flows, a mark for each scheme and damage.
+    """For each network, traffic and transport: times of short and of long flows, a mark for each scheme and damage;
+    then for each damage the distributions of these times, and the slowdown by size.
 
-    All flows of the runs of a mark count together, with 95 % intervals (see interval()).  Runs that failed fidelity
-    count only where there are no others; the mark is hollow then.
+    All flows of the runs of a mark or line count together.  Runs that failed fidelity count only where there are no
+    others; the mark is hollow then, and the line pale.
     """
     keys = ("topology", "sizes", "load_fraction", "rate_mbps", "transport")
     groups = sorted({tuple(str(row[key]) for key in keys) for row in table}, key=lambda group: (group[4], *group))
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    figure.set_size_inches(9.6, (0.3 * len(looks) + 1.0) * len(groups) + 0.4)
-    for panels, group in zip(figure.subplots(len(groups), 3, squeeze=False, sharey=True), groups, strict=True):
-        rows = [row for row in table if tuple(str(row[key]) for key in keys) == group]
-        for axes, (label, statistic, chosen) in zip(panels, PANELS, strict=True):
-            for y, (scheme, (look, _)) in enumerate(looks.items()):
-                for at, (damage, marker) in enumerate(MARKERS.items()):
-                    of = [row for row in rows if (row["scheme"], row["damage"]) == (scheme, damage)]
-                    mark(axes, y + 0.24 * (at - 1), of, statistic, chosen, look._replace(marker=marker))
-            axes.set(xlabel=label, xscale="log")
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.xaxis.set_minor_formatter(lambda x, _: f"{x:g}" if str(int(x))[0] in "25" else "")
-            axes.tick_params(axis="x", which="both", labelsize=7.5)
-        panels[0].set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
-        panels[0].set_ylim(len(looks) - 0.5, -0.5)
+    of = {group: [row for row in table if tuple(str(row[key]) for key in keys) == group] for group in groups}
+    damages = {group: [one for one in MARKERS if any(row["damage"] == one for row in of[group])] for group in groups}
+    heights = [height for group in groups for height in (0.3 * len(looks) + 1.0, *[2.6] * len(damages[group]))]
+    figure.set_size_inches(9.6, sum(heights) + 0.4)
+    lines = iter(figure.subplots(len(heights), 3, squeeze=False, height_ratios=heights))
+    for group in groups:
         network, sizes, load, rate_mbps, transport = group
-        panels[0].set_title(f"{network}, {rate_mbps} Mbit/s, load {load}, {sizes}, {transport}", fontsize=9)
+        draw_marks(next(lines), of[group], looks)
+        for damage in damages[group]:
+            panels = next(lines)
+            draw_distributions(panels, [row for row in of[group] if row["damage"] == damage], looks)
+            words = f"{network}, {rate_mbps} Mbit/s, load {load}, {sizes}, {transport}; damage: {damage}"
+            panels[0].set_title(words, fontsize=9, loc="left")
     for damage, marker in MARKERS.items():
         figure.axes[0].plot([], [], marker, color=style.INK, label=f"damage: {damage}")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=3, fontsize=7.5)
+
+
+def draw_marks(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> None:
+    """A line of PANELS."""
+    for axes, (label, statistic, chosen) in zip(panels, PANELS, strict=True):
+        for y, (scheme, (look, _)) in enumerate(looks.items()):
+            for at, (damage, marker) in enumerate(MARKERS.items()):
+                of = [row for row in rows if (row["scheme"], row["damage"]) == (scheme, damage)]
+                mark(axes, y + 0.24 * (at - 1), of, statistic, chosen, look._replace(marker=marker))
+        axes.set(xlabel=label, xscale="log")
+        plain_numbers(axes.xaxis)
+        axes.set_yticks(range(len(looks)), [look.label if axes is panels[0] else "" for look, _ in looks.values()])
+        axes.set_ylim(len(looks) - 0.5, -0.5)
+
+
+def draw_distributions(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> None:
+    """Times of short flows and of long ones as distributions, and the mean slowdown of eight classes of size."""
+    short, long, by_size = panels
+    for scheme, (look, dash) in looks.items():
+        of = [row for row in rows if row["scheme"] == scheme]
+        kept = [row for row in of if not figures.failed_fidelity(row)]
+        if not of:
+            continue
+        size, ms, slowdown = (
+            np.concatenate([np.array(row[key]) for row in kept or of])
+            for key in ("sizes_bytes", "times_ms", "slowdowns")
+        )
+        looked: Any = {"color": look.colour, "alpha": 1.0 if kept else 0.35, "label": look.label, "linewidth": 1.0}
+        for axes, chosen in ((short, size < SHORT_BYTES), (long, size >= LONG_BYTES)):
+            axes.plot(np.sort(ms[chosen]), np.arange(1, chosen.sum() + 1) / max(1, chosen.sum()), dash, **looked)
+        edges = np.unique(np.quantile(size, np.linspace(0, 1, 9)))
+        place = np.clip(np.searchsorted(edges, size, side="right") - 1, 0, len(edges) - 2)
+        classes = range(len(edges) - 1)
+        centres, means = (
+            [float(what(of_class[place == i])) for i in classes]
+            for what, of_class in ((np.median, size), (np.mean, slowdown))
+        )
+        by_size.loglog(centres, means, dash, **looked)
+    short.set(xlabel="time of short flows (ms)", ylabel="fraction of flows", xscale="log")
+    long.set(xlabel="time of long flows (ms)", xscale="log")
+    by_size.set(xlabel="flow size (bytes)", ylabel="mean slowdown")
+    by_size.legend(fontsize=6, ncols=2)
+    short.xaxis.set_major_formatter("{x:g}")  # three decades: no room for more
+    for axis in (long.xaxis, by_size.yaxis):
+        plain_numbers(axis)
+
+
+def plain_numbers(axis: Axis) -> None:
+    """1, 2, 5, 10, ... at a logarithmic axis."""
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[:1] in "25" else "")
+    axis.set_tick_params(which="both", labelsize=7.5)
 
 
 def mark(

@@ -77,12 +77,14 @@ def test_the_interval_of_pooled_flows_knows_that_runs_differ() -> None:
 def test_times_of_runs_that_failed_fidelity_count_only_where_there_are_no_others() -> None:
     def row(scheme: str, fidelity: str, ms: float) -> dict[str, Value]:
         run = {key: values[0] for key, values in fabric_fct.EXPERIMENT.sweep.items()}
-        of = {"sizes_bytes": [1000, 2_000_000], "times_ms": [ms, ms], "fidelity": fidelity}
+        of = {"sizes_bytes": [1000, 2_000_000], "times_ms": [ms, ms], "slowdowns": [ms, ms], "fidelity": fidelity}
         return {**run, "scheme": scheme, **of}
 
     with figures.new() as figure:
         fabric_fct.plot([row("ttc", "WARN", 10), row("ttc", "FAIL", 90), row("ecmp", "FAIL", 30)], figure)
         marks = [(line.get_xdata().tolist(), line.get_markerfacecolor()) for line in figure.axes[1].get_lines()]
+        lines = [(line.get_xdata().tolist(), line.get_alpha()) for line in figure.axes[3].get_lines()]
+    assert lines == [([30.0], 0.35), ([10.0], 1.0)]
     assert marks == [([30.0], style.PAPER), ([10.0], style.SCHEMES["ttc"].colour)]
 
 
