@@ -138,7 +138,7 @@ class DfrRouting(Flooding):
         down = bytearray([1]) * (self._size * ports)
         for server in reached:
             v = server - self._first
-            links = near if server == self._node else {node for _, node in self._database.entries[server].links}
+            links = near if server == self._node else self._database.entries[server].neighbours()
             cell = range(server - server % network.n, server - server % network.n + network.n)
             if any(mate in reached for mate in graph[server] if mate in cell):
                 down[v * ports] = 0

@@ -69,14 +69,15 @@ class Neighbour:
 class Port:
     """One port that carries hellos."""
 
-    __slots__ = ("body", "carrier", "due_s", "known", "neighbours", "number", "sent_s")
+    __slots__ = ("body", "carrier", "digest", "due_s", "known", "neighbours", "number", "sent_s")
 
     def __init__(self, number: int, nodes: Sequence[int]) -> None:
         self.number = number
         self.neighbours = {node: Neighbour(Hop(number, node)) for node in nodes}
         self.known: dict[bytes, Neighbour] = {}  # by the body of their last hello, those that are heard
         self.carrier = True
-        self.body: bytes | None = None  # what we say here, None if that has changed since
+        self.body: bytes | None = None  # what we say here, None if that has changed since, digests aside
+        self.digest = 0  # in it
         self.sent_s = -inf
         self.due_s = inf  # when a change has to be said that had to wait
 
@@ -188,12 +189,8 @@ class Neighbourhood:
         return events + self._speak(now, everywhere=regular)
 
     def set_digest(self, digest: int) -> None:
-        """Tell the neighbours this digest of the link-state database from the next regular hello on."""
-        if digest != self._digest:
-            self._digest = digest
-            for port in self._ports.values():
-                if port.body is not None:
-                    port.body = self._body(port)
+        """Tell the neighbours this digest of the link-state database from the next hello on."""
+        self._digest = digest
 
     def neighbours(self) -> list[Neighbour]:
         """All that the topology promises."""
@@ -255,6 +252,7 @@ class Neighbourhood:
 
     def _body(self, port: Port) -> bytes:
         heard = [(node, other.incarnation) for node, other in port.neighbours.items() if other.heard]
+        port.digest = self._digest
         return wire.hello_body(self.node, self._incarnation, self._interval_ms, self._digest, heard)
 
     def _speak(self, now: float, everywhere: bool = False) -> list[Event]:
@@ -269,6 +267,8 @@ class Neighbourhood:
                 port.body = self._body(port)
                 port.due_s = port.sent_s + self._gap_s
             if everywhere or port.due_s <= now:
+                if port.digest != self._digest:
+                    port.body = self._body(port)
                 if not sequence:
                     self._sequence += 1
                     sequence = wire.SEQUENCE.pack(self._sequence)

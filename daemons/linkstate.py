@@ -9,9 +9,9 @@ on within `gap_s` leaves in one message.  Whoever hears itself advertised with a
 is dropped; the time that is left travels with it.
 
 Nothing is acknowledged.  Instead each hello carries a digest of the sender's database.  When a neighbour comes up with
-another digest than ours, and when its digest has differed for `settle_s` (longer than a hello takes to tell a change
-that has arrived already), we send it a summary of what we have; it answers with what we lack or have only older.  As it
-sees the same difference, it does the same, and so both end with the newest of both.
+another digest than ours, and when its digest has differed and neither has changed for `settle_s` (longer than a hello
+takes to tell a change that has arrived already), we send it a summary of what we have; it answers with what we lack or
+have only older.  As it sees the same difference, it does the same, and so both end with the newest of both.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from daemons.protocol import Hop, Send
 
 BITS_64 = (1 << 64) - 1
 MOST_S = 0.1  # that backoff() grows to
+MOST_PATIENCE = 16  # times settle_s, with a neighbour whose database differs, while either changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,12 @@ class Entry:
     """What one origin said last; links as in wire.Advertisement."""
 
     sequence: int
-    links: tuple[tuple[int, int], ...]
+    links: bytes
     expires_s: float
+
+    def neighbours(self) -> set[int]:
+        """To whom it has live links."""
+        return {node for _, node in wire.unpack_links(self.links)}
 
 
 class Database:
@@ -78,6 +83,8 @@ class Database:
         self._sent_s = dict.fromkeys(self._ports, -inf)
         self._told: dict[Hop, int] = {}  # digests of the neighbours that are up
         self._differs_s: dict[Hop, float] = {}  # since when, or since our last summary, it has not been ours
+        self._changed_s: dict[Hop, float] = {}  # when it changed
+        self._own_changed_s = -inf
         self._counters = {"advertisements_heard": 0, "advertisements_new": 0, "summaries_sent": 0}
 
     def start(self, now: float) -> list[Send]:
@@ -90,7 +97,7 @@ class Database:
         self._stale = True
         self.changes += 1
         self._told.pop(hop, None)
-        self._differs_s.pop(hop, None)
+        self._agree(hop)
         if up and self._is_neighbour(*hop):
             self._told[hop] = digest
             if digest != self.digest:
@@ -101,17 +108,20 @@ class Database:
         """`hop` says hello with this digest."""
         if self._told.get(hop, digest) == digest:
             return []
-        self._told[hop] = digest
+        self._told[hop], self._changed_s[hop] = digest, now
         return self._turn(now)
 
     def receive(self, message: wire.LinkStates | wire.Summary, port: int, now: float) -> list[Send]:
-        """A neighbour's advertisements or summary; those of others are dropped."""
+        """A neighbour's advertisements or summary; those of others are dropped.
+
+        What is new is passed on by tick(), which is due at once: where many came together, one message has them all.
+        """
         if not self._is_neighbour(port, message.sender):
             return []
         if isinstance(message, wire.LinkStates):
             for each in message.advertisements:
                 self._learn(each, port, now)
-            return self._turn(now)
+            return []
         return self._answer(message, port, now) if message.target == self.node else []
 
     def tick(self, now: float) -> list[Send]:
@@ -120,7 +130,7 @@ class Database:
 
     def graph(self) -> dict[int, tuple[int, ...]]:
         """The live links as neighbours of each node: those that both ends advertise."""
-        said = {origin: {node for _, node in entry.links} for origin, entry in self.entries.items()}
+        said = {origin: entry.neighbours() for origin, entry in self.entries.items()}
         none: set[int] = set()
         return {
             origin: tuple(sorted(other for other in others if origin in said.get(other, none)))
@@ -147,11 +157,13 @@ class Database:
             if sequence > self._sequence or (held and sequence == held.sequence and heard.links != held.links):
                 self._sequence = sequence
                 self._stale = True
+                self.deadline = now
             return
         if held is None or sequence > held.sequence:
             self._counters["advertisements_new"] += 1
             self._keep(origin, Entry(sequence, heard.links, now + heard.lifetime_ms / 1000))
             self._pass_on(origin)
+            self.deadline = self._own_changed_s = now
         if self.entries[origin].sequence == sequence:  # everybody at that port has it
             self._pending[port].pop(origin, None)
 
@@ -197,7 +209,10 @@ class Database:
             self._sequence += 1
             self._wait_s = backoff(self._wait_s, now - self._originated_s, self._gap_s)
             self._stale, self._originated_s = False, now
-            self._keep(self.node, Entry(self._sequence, tuple(sorted(self._live)), now + self._lifetime_ms / 1000))
+            self._own_changed_s = now
+            self._keep(
+                self.node, Entry(self._sequence, wire.pack_links(sorted(self._live)), now + self._lifetime_ms / 1000)
+            )
             self._pass_on(self.node)
         if now >= self._purge_s:
             for origin in [origin for origin, entry in self.entries.items() if entry.expires_s <= now]:
@@ -219,17 +234,31 @@ class Database:
             self._originated_s + (self._wait_s if self._stale else self._refresh_s),
             self._purge_s,
             min((self._sent_s[port] + self._gap_s for port, pending in self._pending.items() if pending), default=inf),
-            min(self._differs_s.values(), default=inf) + self._settle_s,
+            min(map(self._summary_s, self._differs_s), default=inf),
         )
         return actions
+
+    def _agree(self, hop: Hop) -> None:
+        """Its digest is ours, or counts no more."""
+        self._differs_s.pop(hop, None)
+        self._changed_s.pop(hop, None)
+
+    def _summary_s(self, hop: Hop) -> float:
+        """When a neighbour that differs is sent a summary: when neither digest has changed for `settle_s`.  Those that
+        change tell of news on their way, and summaries of news would keep everybody from passing them on."""
+        since_s = self._differs_s[hop]
+        calm_s = max(since_s, self._own_changed_s, self._changed_s.get(hop, -inf)) + self._settle_s
+        return min(calm_s, since_s + MOST_PATIENCE * self._settle_s)
 
     def _reconcile(self, now: float) -> list[Send]:
         """A summary for each neighbour whose digest has differed too long."""
         actions = []
         for hop, digest in self._told.items():
             if digest == self.digest:
-                self._differs_s.pop(hop, None)
-            elif now >= self._differs_s.setdefault(hop, now) + self._settle_s:
+                self._agree(hop)
+                continue
+            self._differs_s.setdefault(hop, now)
+            if now >= self._summary_s(hop):
                 self._differs_s[hop] = now
                 self._counters["summaries_sent"] += 1
                 entries = sorted((origin, entry.sequence) for origin, entry in self.entries.items())

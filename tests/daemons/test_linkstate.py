@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemons import wire
-from daemons.linkstate import Database, backoff, mixed
+from daemons.linkstate import MOST_PATIENCE, Database, backoff, mixed
 from daemons.protocol import Hop, Send
 
 GAP_S, SETTLE_S = 0.002, 0.060
@@ -129,7 +129,7 @@ def test_what_changes_fast_is_advertised_once():
         web.do(0, web.nodes[0].neighbour_changed(Hop(5, node), True, 0, web.now))
     web.run_for(0.010)
     assert web.nodes[1].entries[0].sequence == sequence + 2
-    assert len(web.nodes[1].entries[0].links) == 51
+    assert len(web.nodes[1].entries[0].neighbours()) == 51
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -163,13 +163,13 @@ def test_partition_and_heal():
     web.do(0, web.nodes[0].neighbour_changed(Hop(7, 9), True, 0, web.now))
     web.run_for(0.100)
     assert web.nodes[0].graph() == {0: (1,), 1: (0,), 2: (3,), 3: (2,)}
-    assert len(web.nodes[3].entries[0].links) == 1
+    assert len(web.nodes[3].entries[0].neighbours()) == 1
     web.cut = set()
     web.join(1, 1)
     web.join(2, 0)
     web.run_for(0.010)
     assert web.agree()
-    assert len(web.nodes[3].entries[0].links) == 2
+    assert len(web.nodes[3].entries[0].neighbours()) == 2
 
 
 def test_one_that_starts_again_with_an_older_clock_jumps_past_itself():
@@ -205,7 +205,7 @@ def test_what_is_not_renewed_is_forgotten_by_all():
 
 def test_what_expires_is_not_brought_back_by_who_forgets_it_later():
     web = Web(LINE, lifetime_ms=300)
-    stale = wire.LinkStates(1, (wire.Advertisement(77, 5, 200, ((0, 1),)),))
+    stale = wire.LinkStates(1, (wire.Advertisement(77, 5, 200, wire.pack_links([(0, 1)])),))
     web.join_all()
     web.do(0, web.nodes[0].receive(stale, 0, 0.0))
     web.run_for(0.030)
@@ -223,7 +223,7 @@ def answers(database, summary):
 def test_a_summary_is_answered_by_its_target_with_what_it_lacks():
     database = Database(5, {0: (1, 2)}, incarnation=10)
     database.start(0.0)
-    some = tuple(wire.Advertisement(origin, 7, 9000, ()) for origin in (1, 3, 4, 8))
+    some = tuple(wire.Advertisement(origin, 7, 9000, b"") for origin in (1, 3, 4, 8))
     database.receive(wire.LinkStates(1, some), 0, 0.05)
     assert answers(database, wire.Summary(1, 5, 0, 9, ())) == [5, 1, 3, 4, 8]
     assert answers(database, wire.Summary(1, 5, 3, 5, ())) == [5, 3, 4]
@@ -246,6 +246,49 @@ def test_a_short_difference_is_a_hello_that_comes_late():
     assert len(database.tick(0.222)) == 1
 
 
+def hub():
+    """Node 0 of two neighbours that are up and agree with it."""
+    database = Database(0, {0: (1,), 1: (2,)}, incarnation=10)
+    database.start(0.0)
+    for port, node in ((0, 1), (1, 2)):
+        database.neighbour_changed(Hop(port, node), True, database.digest, 0.010 + 0.010 * port)
+    database.tick(0.100)
+    for port, node in ((0, 1), (1, 2)):
+        database.heard_digest(Hop(port, node), database.digest, 0.100)
+    return database
+
+
+def said_by_1(origin, sequence=7):
+    return wire.LinkStates(1, (wire.Advertisement(origin, sequence, 9000, wire.pack_links([(0, 1)])),))
+
+
+def test_news_that_come_together_are_passed_on_together():
+    database = hub()
+    for origin in range(5, 15):
+        assert database.receive(said_by_1(origin), 0, 0.200) == []
+    assert database.deadline == 0.200
+    (send,) = database.tick(0.200)
+    assert send.port == 1
+    assert [each.origin for each in wire.decode(send.payload).advertisements] == list(range(5, 15))
+
+
+def summaries(sends):
+    return [send for send in sends if isinstance(wire.decode(send.payload), wire.Summary)]
+
+
+def test_no_summaries_are_sent_while_news_come_but_not_for_ever():
+    """Else every node that is late asks all others for what is on its way anyway, and everybody is late."""
+    database = hub()
+    told, at_s = summaries(database.heard_digest(Hop(1, 2), 77, 0.200)), []
+    for step in range(1, 110):
+        now = 0.200 + 0.010 * step
+        database.receive(said_by_1(5, step), 0, now)
+        if any(send.port == 1 for send in summaries(database.tick(now))):
+            at_s.append(now)
+    assert not told
+    assert at_s == [pytest.approx(0.200 + MOST_PATIENCE * SETTLE_S, abs=0.011)]
+
+
 def test_a_change_of_our_own_counts_before_it_is_advertised():
     database = Database(0, {0: (1,)}, incarnation=10)
     database.start(0.0)
@@ -258,7 +301,7 @@ def test_a_change_of_our_own_counts_before_it_is_advertised():
 def test_only_the_scope_is_kept_and_only_neighbours_are_believed():
     database = Database(0, {0: (1,)}, incarnation=1, scope=range(4))
     database.start(0.0)
-    ads = (wire.Advertisement(2, 5, 1000, ()), wire.Advertisement(9, 5, 1000, ()))
+    ads = (wire.Advertisement(2, 5, 1000, b""), wire.Advertisement(9, 5, 1000, b""))
     for sender, port in ((7, 0), (1, 3)):
         assert database.receive(wire.LinkStates(sender, ads), port, 0.1) == []
     assert sorted(database.entries) == [0]
@@ -269,7 +312,7 @@ def test_only_the_scope_is_kept_and_only_neighbours_are_believed():
 def test_absurd_sequence_numbers_are_refused():
     database = Database(0, {0: (1,)}, incarnation=1)
     database.start(0.0)
-    absurd = tuple(wire.Advertisement(origin, (1 << 64) - 1, 1000, ()) for origin in (0, 2))
+    absurd = tuple(wire.Advertisement(origin, (1 << 64) - 1, 1000, b"") for origin in (0, 2))
     database.receive(wire.LinkStates(1, absurd), 0, 0.1)
     assert sorted(database.entries) == [0]
     assert database.entries[0].sequence < 1 << 63

@@ -7,7 +7,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daemons import wire
-from daemons.wire import Advertisement, Garbage, Hello, HopDied, LinkStates, Probe, Summary, decode, encode
+from daemons.wire import (
+    Advertisement,
+    Garbage,
+    Hello,
+    HopDied,
+    LinkStates,
+    Probe,
+    Summary,
+    decode,
+    encode,
+    pack_links,
+)
 
 U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
 
@@ -16,7 +27,9 @@ def tuples(*fields, most=5):
     return st.lists(st.tuples(*fields), max_size=most).map(tuple)
 
 
-ADVERTISEMENTS = st.builds(Advertisement, origin=U32, sequence=U64, lifetime_ms=U32, links=tuples(U16, U32))
+ADVERTISEMENTS = st.builds(
+    Advertisement, origin=U32, sequence=U64, lifetime_ms=U32, links=tuples(U16, U32).map(pack_links)
+)
 HELLOS = st.builds(
     Hello,
     sender=U32,
