@@ -198,15 +198,17 @@ def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
 def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p999_ms") -> None:
     """For each TCP and size of flows a panel: bars of `key` for each value of `across` and each scheme.
 
-    Marks are single runs, hollow where fidelity failed, which bars leave out.
+    Marks are single runs, hollow where fidelity failed, which bars and their 95 % intervals leave out.
     """
+    from experiments.fabric import interval
+
     sizes = sorted({int(str(row["flow_bytes"])) for row in table})
     pairs = {(row["tcp"], row["flow_bytes"]) for row in table}
     variants = [(tcp, size) for size in sizes for tcp in TCP if (tcp, size) in pairs]
     values = list(dict.fromkeys(row[across] for row in table))
     order = {kind: at for at, kind in enumerate(DAMAGE)}
     values.sort(key=lambda one: order.get(str(one), 0) if isinstance(one, str) else float(str(one)))
-    looks = style.lines(sorted({str(row["scheme"]) for row in table}, key=str))
+    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
     figure.set_size_inches(7.6, 2.6 * len(variants))
     for axes, variant in zip(figure.subplots(len(variants), 1, squeeze=False).flat, variants, strict=True):
         width = 0.8 / len(looks)
@@ -215,13 +217,15 @@ def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p9
             chosen = [[row for row in rows if row[across] == one] for one in values]
             x = np.arange(len(values)) + (at - (len(looks) - 1) / 2) * width
             sound = [[float(str(row[key])) for row in one if row["fidelity"] != "FAIL"] for one in chosen]
-            heights = [float(np.mean(one)) if one else 0.0 for one in sound]
+            heights = np.array([np.mean(one) if one else 0.0 for one in sound])
+            ends = np.array([interval(one) if one else (0.0, 0.0) for one in sound]).T
             axes.bar(x, heights, width, color=look.colour, label=look.label, alpha=0.85 if dash == "-" else 0.5)
+            axes.errorbar(x, heights, abs(ends - heights), fmt="none", ecolor=style.INK, elinewidth=0.9)
             for place, runs in zip(x, chosen, strict=True):
                 for row in runs:
-                    fill = "none" if row["fidelity"] == "FAIL" else style.INK
+                    fill, edge = ("none", look.colour) if row["fidelity"] == "FAIL" else (style.INK, style.INK)
                     y = float(str(row[key]))
-                    axes.plot([place], [y], "o", markeredgecolor=style.INK, markerfacecolor=fill, markersize=2.5)
+                    axes.plot([place], [y], "o", markeredgecolor=edge, markerfacecolor=fill, markersize=2.5)
         axes.set_xticks(range(len(values)), [str(one) for one in values])
         axes.set(ylabel=style.axis(key, "99.9th percentile"), ylim=(0, None), xlabel=across)
         axes.set_title(f"TCP: {variant[0]}, flows of {variant[1] / 1000:g} kB")

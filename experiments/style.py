@@ -17,6 +17,7 @@ SEVERAL = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)  # for what has no 
 
 
 DASHES = ("-", "--", ":", "-.")
+MARKERS = ("o", "s", "^", "D", "v")
 
 
 class Look(NamedTuple):
@@ -108,12 +109,14 @@ def scheme(spec: str) -> Look:
 
 
 def lines(specs: Iterable[str]) -> dict[str, tuple[Look, str]]:
-    """The look and the dash of each of `specs`: those that differ in their parameters alone share colour and marker."""
+    """The look and the dash of each of `specs`: those that differ in their parameters alone share the colour."""
     found: dict[str, tuple[Look, str]] = {}
     for spec in dict.fromkeys(specs):
         look = scheme(spec)
         dash = DASHES[sum(look.colour == other.colour for other, _ in found.values()) % len(DASHES)]
-        found[spec] = look._replace(label=f"{look.label} {spec.partition(':')[2]}".strip()), dash
+        same = {other.marker for other, _ in found.values() if other.colour == look.colour}
+        marker = next((each for each in (look.marker, *MARKERS) if each not in same), look.marker)
+        found[spec] = look._replace(label=f"{look.label} {spec.partition(':')[2]}".strip(), marker=marker), dash
     return found
 
 

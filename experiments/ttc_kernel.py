@@ -10,7 +10,7 @@ did: every host sends one endless TCP flow, to a permutation, and receives one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from topologies.link import LinkSpec, Mbps
 from topologies.spec import integer, parse
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from testbed.occupancy import Occupancy
@@ -186,29 +187,46 @@ PANELS = {
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Delay and queue length over load, measured (marks) beside the model (lines), and TCP's goodput."""
-    loads = [row for row in table if str(row["traffic"]) != "tcp"]
-    flows = [row for row in table if str(row["traffic"]) == "tcp"]
-    looks = style.lines(str(row["scheme"]) for row in table)
-    figure.set_size_inches(9.6, 3.4)
-    *panels, bars = figure.subplots(1, 3)
+    """For each network delay and queue length over load, measured (marks) beside the model (lines), and TCP's goodput.
+
+    Goodputs are means of the runs that did not fail fidelity; the bar is hollow where there are none.
+    """
+    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
+    networks = list(dict.fromkeys(str(row["topology"]) for row in table))
+    figure.set_size_inches(9.6, 0.2 + 3.2 * len(networks))
+    for (*panels, bars), network in zip(figure.subplots(len(networks), 3, squeeze=False), networks, strict=True):
+        rows = [row for row in table if row["topology"] == network]
+        over_load(panels, [row for row in rows if row["traffic"] != "tcp"], looks)
+        panels[0].set_title(network)
+        for y, (spec, (look, _)) in enumerate(looks.items()):
+            flows = [row for row in rows if (row["traffic"], row["scheme"]) == ("tcp", spec)]
+            kept = [row for row in flows if not figures.failed_fidelity(row)]
+            goodput = [float(str(row["goodput_bps"])) / Mbps for row in kept or flows]
+            face = look.colour if kept else style.PAPER
+            bars.barh(y, mean(goodput) if goodput else 0, facecolor=face, edgecolor=look.colour)
+        bars.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
+        bars.invert_yaxis()
+        bars.set(xlabel="TCP goodput (Mbit/s)")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=len(looks), fontsize=7)
+
+
+def over_load(panels: Sequence[Axes], loads: Table, looks: Mapping[str, tuple[style.Look, str]]) -> None:
+    """A panel for each of PANELS; the model has no line where its queues are empty."""
     for axes, (key, label) in zip(panels, PANELS.items(), strict=True):
         for spec, (look, dash) in looks.items():
             rows = [row for row in loads if row["scheme"] == spec]
             x = [int(str(row["traffic"]).rpartition("=")[2]) / 100 for row in rows]
-            figures.marks(axes, x, [float(str(r[key])) for r in rows], look, [figures.failed_fidelity(r) for r in rows])
+            y = [float(str(row[key])) for row in rows]
+            figures.marks(axes, x, y, look, [figures.failed_fidelity(row) for row in rows])
             known = sorted(
-                (load, float(str(r[f"model_{key}"]))) for load, r in zip(x, rows, strict=True) if f"model_{key}" in r
+                (load, float(str(r[f"model_{key}"])))
+                for load, r in zip(x, rows, strict=True)
+                if r.get(f"model_{key}") is not None
             )
-            axes.plot(*zip(*known, strict=True) if known else ([], []), dash, color=look.colour, label=look.label)
+            axes.plot(*zip(*known, strict=True) if known else ([], []), dash, color=look.colour)
+            axes.plot([], [], look.marker + dash, color=look.colour, label=look.label, markersize=look.size)
         axes.set(xlabel="load (fraction)", ylabel=label, yscale="log")
-    for y, (spec, (look, _)) in enumerate(looks.items()):
-        goodput = [float(str(row["goodput_bps"])) / Mbps for row in flows if row["scheme"] == spec]
-        bars.barh(y, mean(goodput) if goodput else 0, color=look.colour)
-    bars.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
-    bars.invert_yaxis()
-    bars.set(xlabel="TCP goodput (Mbit/s)")
-    panels[0].legend(title="line: model, mark: kernel", fontsize=6.5, title_fontsize=6.5)
 
 
 EXPERIMENT = Experiment(
