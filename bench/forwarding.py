@@ -55,7 +55,7 @@ class Sender:
         self.socket.connect((dotted(network.plan.address(1)), 9))
         self._payload = ctypes.create_string_buffer(PAYLOAD_BYTES)
         self._part = ctypes.create_string_buffer(struct.pack("@PN", ctypes.addressof(self._payload), PAYLOAD_BYTES))
-        header = struct.pack("@PIPNPNiI4x", 0, 0, ctypes.addressof(self._part), 1, 0, 0, 0, 0)  # struct mmsghdr
+        header = struct.pack("@PIPNPNi4xI4x", 0, 0, ctypes.addressof(self._part), 1, 0, 0, 0, 0)  # struct mmsghdr
         self._messages = ctypes.create_string_buffer(header * BATCH)
         self.sent = 0
 
