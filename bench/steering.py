@@ -1,22 +1,34 @@
-"""What a hop costs a steered packet beside a plain one, on servers in between, in one run and on one core.
+"""What a hop costs packets of proxy routing beside plain ones, on servers in between, in one run and on one core.
 
 Small UDP packets go through chains of routers (forwarding.py says how a hop is measured).  In one pair of chains the
-routers hold what the chain alone gives.  In the other each has what a server of DCell_{2,3} that routes by PR has:
-routes for all ways, and the rules of nf_tables that steer its own packets; and the packets bear a steered address.  Run
-as root.
+routers hold what the chain alone gives; in each of the others what servers have that route by one of the schemes, with
+the routes of a server of DCell_{2,3}, and the packets bear what they would there:
+
+    pr               the address of a way
+    dfr              what a packet bears that goes on as it is, while others are rerouted at every router
+    dfr, rerouted    one of those: another octet at every router, there and back
+    tar              the octet of a flow, which every router knows among THOUSANDS
+
+Run as root.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from contextlib import ExitStack, closing
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 
 from bench.forwarding import LONG, SHORT, Chains
 from bench.report import Line, show
-from daemons.routing import via
-from testbed import fib, netlink, netns
+from daemons.protocol import Flow, Readdress, SetFlow
+from daemons.routing import header, via
+from testbed import fib, netlink, netns, relay_program
+from testbed.flowtable import FlowTable
 from testbed.network import Network
+from testbed.plan import End
+from testbed.readdress import Readdressing
 from testbed.steer import Steering
 from topologies import build
 from topologies.address import Prefix, dotted
@@ -24,66 +36,138 @@ from topologies.ccrdn import CcrdnNaming
 
 SPEC = "dcell:n=3,k=2"
 WAY = 1
+OCTETS = tuple(range(64, 108))  # as many as DFR has there
+PASSING, BEFORE, AFTER = 64, 66, 67
+ONWARD = 65
+THOUSANDS = 4000
+TTL = 64
+PORT = 9
+Equip = Callable[[Network, ExitStack, int], int]
+NAMING = build(SPEC).naming
+assert isinstance(NAMING, CcrdnNaming)
 
 
-def steer(network: Network, stack: ExitStack) -> int:
-    """Make every router of the chain like a server of SPEC; the address that packets for the second host bear then."""
-    naming = build(SPEC).naming
-    assert isinstance(naming, CcrdnNaming)
-    prefixes = [prefix for prefix, _ in via.prefix_routes(naming.network, naming.network.t[-1] // 2)]
-    steered = via.address(network.plan.address(1), WAY)
+def hops(network: Network) -> Iterator[tuple[int, int, End]]:
+    """(node, port, its end) of the hop towards the second host, at the first host and every router."""
     for node in (0, *range(2, network.topology.nodes)):
-        port, far = (0, 2) if node == 0 else (1, network.plan.ends[node][1].peer)
-        end = network.plan.ends[node][port]
-        hop = [(end.ifindex, end.dev, network.plan.address(far))]
+        port = 1 if node else 0
+        yield node, port, network.plan.ends[node][port]
+
+
+def lead(network: Network, bear: set[int]) -> None:
+    """Give routers the routes of a server of SPEC, and everybody one to the second host for packets that bear one of
+    these octets."""
+    prefixes = {prefix for prefix, _ in via.prefix_routes(NAMING.network, NAMING.network.t[-1] // 2)}
+    own = {Prefix(header.readdressed(network.plan.address(1), octet), 32) for octet in bear}
+    for node, _, end in hops(network):
+        hop = [(end.ifindex, end.dev, network.plan.address(end.peer))]
         with network.at(node) as routes:
-            routes.request(
-                [
-                    fib.route_message(prefix, hop, network.plan.address(node))
-                    for prefix in {*prefixes, Prefix(steered, 32)}
-                    if node or prefix.length == 32
-                ]
-            )
+            wanted = own | prefixes if node else own
+            routes.request([fib.route_message(prefix, hop, network.plan.address(node)) for prefix in wanted])
+
+
+@contextmanager
+def inside(network: Network, node: int) -> Iterator[netlink.Socket]:
+    """A netlink socket within the namespace of `node`, where the thread is meanwhile."""
+    with netns.inside(network.netns(node)), closing(netlink.Socket()) as own:
+        yield own
+
+
+def pr(network: Network, stack: ExitStack, _: int) -> int:
+    """Routers steer their own packets; the octet that packets for the second host bear."""
+    octet = via.FIRST_OCTET + WAY
+    lead(network, {octet})
+    for node, port, end in hops(network):
         if node:
             with netns.inside(network.netns(node)):
                 own = stack.enter_context(closing(netlink.Socket()))
-                stack.enter_context(
-                    closing(Steering(network.plan.address(node), via.ways(naming.network), own, {end.ifindex: port}))
-                )
-    return steered
+                ports = {end.ifindex: port}
+                made = Steering(network.plan.address(node), via.ways(NAMING.network), own, ports)
+                stack.enter_context(closing(made))
+    return octet
+
+
+def dfr(octet: int) -> Equip:
+    """Routers reroute packets that bear BEFORE, and by turns AFTER."""
+
+    def equip(network: Network, stack: ExitStack, _: int) -> int:
+        lead(network, {PASSING, BEFORE, AFTER})
+        relays = stack.enter_context(closing(relay_program.of(network)))
+        for node, _, _ in hops(network):
+            if node:
+                with inside(network, node) as own:
+                    made = Readdressing(network.plan.address(node), OCTETS, TTL, own, relays.relay(node))
+                stack.enter_context(closing(made))
+                turn = (BEFORE, AFTER) if node % 2 == 0 else (AFTER, BEFORE)
+                prefix = Prefix(header.readdressed(network.plan.address(1) & ~255, turn[0]), 24)
+                others = [header.everybody(octet) for octet in OCTETS[8::4]]
+                made.set([Readdress(prefix, turn[1]), *(Readdress(other, PASSING) for other in others)])
+        return octet
+
+    return equip
+
+
+def tar(network: Network, stack: ExitStack, first_port: int) -> int:
+    """Routers know THOUSANDS of flows, from ports from `first_port` on, and let each bear ONWARD."""
+    lead(network, {ONWARD})
+    relays = stack.enter_context(closing(relay_program.of(network)))
+    source, destination = network.plan.address(0), network.plan.address(1)
+    for node, port, end in hops(network):
+        if node:
+            with netns.inside(network.netns(node)):
+                own = stack.enter_context(closing(netlink.Socket()))
+                made = FlowTable(network.plan.address(node), own, {end.ifindex: port}, relays.relay(node))
+            stack.enter_context(closing(made))
+            ports = [(first_port + i & 0xFFFF) << 16 | PORT for i in range(THOUSANDS)]
+            flows = [Flow(source, destination, socket.IPPROTO_UDP, each) for each in ports]
+            made.set([SetFlow(flow, ONWARD) for flow in flows])
+    return ONWARD
+
+
+SCHEMES: dict[str, Equip] = {
+    "pr": pr,
+    "dfr": dfr(PASSING),
+    "dfr, rerouted": dfr(BEFORE),
+    "tar": tar,
+}
+
+
+def chains(stack: ExitStack, equip: Equip | None) -> Chains:
+    """A short and a long chain, whose packets bear what `equip` says."""
+    made = Chains(stack, planes=False)
+    for network, sender in zip(made.networks, made.senders, strict=True):
+        if equip:
+            octet = equip(network, stack, sender.socket.getsockname()[1])
+            sender.socket.connect((dotted(header.readdressed(network.plan.address(1), octet)), PORT))
+    return made
 
 
 def main() -> None:
-    """Print both and their ratio."""
+    """Print each and its ratio."""
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--packets", type=int, default=60_000, help="in each measurement")
     given.add_argument("--rounds", type=int, default=7)
+    given.add_argument("--scheme", action="append", choices=SCHEMES, help="only this one")
     options = given.parse_args()
     cpu = max(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cpu})
     with ExitStack() as stack:
-        plain, ours = Chains(stack, planes=False), Chains(stack, planes=False)
-        for network, sender in zip(ours.networks, ours.senders, strict=True):
-            sender.socket.connect((dotted(steer(network, stack)), 9))
-        found: dict[str, list[tuple[float, float]]] = {"plain": [], "steered": []}
+        made = {"plain": chains(stack, None)}
+        made |= {name: chains(stack, SCHEMES[name]) for name in options.scheme or SCHEMES}
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in made}
         for _ in range(options.rounds):
-            found["plain"].append(plain.measure(options.packets, cpu))
-            found["steered"].append(ours.measure(options.packets, cpu))
-        sent = sum(sender.sent for chains in (plain, ours) for sender in chains.senders)
-        arrived = plain.received() + ours.received()
+            for name, each in made.items():
+                found[name].append(each.measure(options.packets, cpu))
+        arrived = {name: each.received() / sum(sender.sent for sender in each.senders) for name, each in made.items()}
     hop_ns = {
         name: (min(long for _, long in rounds) - min(short for short, _ in rounds)) / (LONG - SHORT)
         for name, rounds in found.items()
     }
-    show(
-        "A hop of a steered packet",
-        [
-            Line("plain IPv4 forwarding: packets a second and core", 1e9 / hop_ns["plain"], ""),
-            Line("steered: packets a second and core", 1e9 / hop_ns["steered"], ""),
-            Line("  steered / plain", hop_ns["plain"] / hop_ns["steered"], "x", at_least=0.8),
-            Line("packets that arrived / sent", arrived / sent, "x", at_least=0.999),
-        ],
-    )
+    lines = [Line("plain IPv4 forwarding: a hop", hop_ns.pop("plain"), "ns")]
+    for name, ns in hop_ns.items():
+        lines.append(Line(f"{name}: packets a second / plain", lines[0].value / ns, "x", at_least=0.8))
+        lines.append(Line("  packets that arrived / sent", arrived[name], "x", at_least=0.999))
+    show("A hop", lines)
 
 
 if __name__ == "__main__":

@@ -95,6 +95,11 @@ class Scheme:
         """Whether packets leave their source with addresses that are not a server's own."""
         return self.steers or self.readdresses or self.flows
 
+    @property
+    def relays(self) -> bool:
+        """Whether servers change what packets of others bear."""
+        return self.readdresses or self.flows
+
     def options(self, given: Mapping[str, str]) -> dict[str, int]:
         """`given`, text, as integers, defaults filled in; ValueError if any is unknown or out of range."""
         for key in given:

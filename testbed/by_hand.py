@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 
 from daemons import schemes
+from testbed import relay_program
 from testbed.board import FILE, Board
 from testbed.carriage import carriage
 from testbed.daemon import Daemon
@@ -36,8 +37,9 @@ def serve(network: Network, node: int, scheme: str | None) -> int:
     board = Board(file, create_nodes=None if file.exists() else network.topology.nodes)
     program = program_of(network)
     groups = of_program(program)[1].groups(node - network.topology.servers) if program is not None else None
+    relays = relay_program.of(network).relay(node) if schemes.scheme(how.daemons)[0].relays else None
     site = sites(network.plan, [node])[node]
-    daemon = Daemon.of(network.run.directory, site, views[node], board.cells(node), groups)
+    daemon = Daemon.of(network.run.directory, site, views[node], board.cells(node), groups, relay=relays)
     with suppress(PermissionError):  # the board tells whether there is real-time priority
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
     print(

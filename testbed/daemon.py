@@ -46,11 +46,13 @@ from daemons.routing import via
 from daemons.schemes import View
 from testbed import fib, netlink, netns
 from testbed.board import COLUMNS, LATENESS_US
+from testbed.bpf import BpfError
 from testbed.desk import Lock, Log, Requests
 from testbed.flowtable import FlowTable
 from testbed.groups import Groups
 from testbed.meter import Meter
 from testbed.readdress import Readdressing
+from testbed.relay import Relay
 from testbed.site import Site
 from testbed.steer import OwnPackets, Steering
 from testbed.switch import SwitchFib
@@ -122,12 +124,14 @@ class Daemon:
         cells: memoryview,
         groups: Groups | None = None,
         crowding: Crowding | None = None,
+        relay: Relay | None = None,
     ) -> None:
         """Open what the daemon needs in the node's namespace.
 
         cells: its row of the board.
         groups: of a switch with a data plane, its part of the maps.
         crowding: of a switch whose protocol is a CrowdProtocol, what tells how crowded it is.
+        relay: of a server with `octets` or `flows`, what readdresses the packets that it passes on.
         Raises ValueError if the node has a daemon already.
         """
         self.site = site
@@ -155,7 +159,7 @@ class Daemon:
             self._lock = opened.enter_context(closing(Lock(directory, site.name)))
             self._log = opened.enter_context(closing(Log(directory, site.name)))
             with _inside(site):
-                self._open_inside(opened, duties)
+                self._open_inside(opened, duties, relay)
             self.requests = opened.enter_context(closing(Requests(directory, site.name)))
             self.fib = SwitchFib(self._netlink, site, groups) if groups else fib.Fib(self._netlink, site)
             self.inherited = len(fib.routes(self._netlink))  # set by a daemon before this one
@@ -164,7 +168,7 @@ class Daemon:
             self._news_at_first = [body for body in links if not IFF_LOWER_UP & IFINFO.unpack_from(body)[3]]
             self._opened = opened.pop_all()
 
-    def _open_inside(self, opened: ExitStack, duties: Duties) -> None:
+    def _open_inside(self, opened: ExitStack, duties: Duties, relay: Relay | None) -> None:
         """What has to be opened in the node's namespace."""
         site = self.site
         self.links = {
@@ -176,12 +180,14 @@ class Daemon:
         if duties.ways:
             self.steering = Steering(site.address, duties.ways, self._netlink, self._port_of)
         elif duties.flows:
-            self.steering = FlowTable(site.address, self._netlink, self._port_of)
+            assert relay
+            self.steering = FlowTable(site.address, self._netlink, self._port_of, relay)
         if self.steering:
             opened.enter_context(closing(self.steering))
         self.readdressing: Readdressing | None = None
         if duties.octets:
-            self.readdressing = Readdressing(site.address, duties.octets, duties.ttl, self._netlink)
+            assert relay
+            self.readdressing = Readdressing(site.address, duties.octets, duties.ttl, self._netlink, relay)
             opened.enter_context(closing(self.readdressing))
 
     @classmethod
@@ -193,11 +199,12 @@ class Daemon:
         cells: memoryview,
         groups: Groups | None = None,
         crowding: Crowding | None = None,
+        relay: Relay | None = None,
     ) -> Daemon:
         """The daemon that routes by `view`; ValueError if the node has one already."""
         protocol = schemes.protocol(view, time.time_ns())
         asks = crowding if view.options.get("states") else None
-        return cls(directory, site, protocol, Duties.of(view), cells, groups, asks)
+        return cls(directory, site, protocol, Duties.of(view), cells, groups, asks, relay)
 
     def descriptors(self) -> list[int]:
         """All that it has open."""
@@ -297,7 +304,7 @@ class Daemon:
         changes, self._steers = self._steers, []
         try:
             self.steering.set(changes)
-        except netlink.NetlinkError as error:
+        except (netlink.NetlinkError, BpfError) as error:
             self._refused(error)
 
     def _readdress(self) -> None:
@@ -305,7 +312,7 @@ class Daemon:
         changes, self._readdresses = self._readdresses, []
         try:
             self.readdressing.set(changes)
-        except netlink.NetlinkError as error:
+        except (netlink.NetlinkError, BpfError) as error:
             self._refused(error)
         count = sum(change.first_octet is not None for change in changes)
         self._log.write(f"packets readdressed: {count} prefixes more, {len(changes) - count} fewer")
@@ -337,7 +344,7 @@ class Daemon:
             found.append((self.steering.errors, self.read_errors, ONCE_A_TICK))
         return found
 
-    def _refused(self, error: netlink.NetlinkError) -> None:
+    def _refused(self, error: netlink.NetlinkError | BpfError) -> None:
         self._cells[COLUMNS["netlink_errors"]] += 1
         self._reconcile_at = min(self._reconcile_at, time.monotonic() + REPAIR_S)
         self._log.write(f"refused by the kernel: {error}")
@@ -416,7 +423,7 @@ class Daemon:
             changed = self.fib.reconcile()
             if self.readdressing:
                 self.readdressing.set(())
-        except netlink.NetlinkError as error:
+        except (netlink.NetlinkError, BpfError) as error:
             self._refused(error)
         else:
             if changed:

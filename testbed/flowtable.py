@@ -1,18 +1,20 @@
 """The next hops of flows (daemons/tar.py), on the kernel.
 
 What is forwarded by a flow's state bears 64 + i in place of 10, where the route 64 + i leads to one neighbour, whoever
-the packet is for; what is not, 64.  Rules of nf_tables see to that before a route is looked up:
+the packet is for; what is not, 64.  Before a route is looked up,
 
-    output       10.x.y.z becomes 64.x.y.z; then the first octet is what the map `flows` has for the flow, if anything
-    prerouting   the first octet becomes what the map has for the flow, else 64, whatever it was
-    input        64.x.y.z becomes 10.x.y.z, and errors are about packets for 10.x.y.z
+    packets of its own   10.x.y.z becomes 64.x.y.z; then the first octet is what the map `flows` has for the flow, if
+                         anything; by rules of nf_tables at output
+    of others            the first octet becomes what the relay has for the flow, else 64, whatever it was (relay.py)
+    for itself           64.x.y.z becomes 10.x.y.z, and errors are about packets for 10.x.y.z; by rules at input
 
-A flow is the addresses, the protocol and, of TCP and UDP, the ports; a fragment that has no ports goes as though
-nothing were known of it.  One that was not seen for AGAIN_MS is shown to the daemon, by which it knows what is in use.
+A flow is the addresses, the protocol and, of TCP and UDP, the ports; a fragment that has no ports mostly goes as though
+nothing were known of it.  One of its own that was not seen for AGAIN_MS is shown to the daemon, by which it knows what
+is in use.
 
 Why so: a mark from the map, and policy rules that choose a table by it, would do the same for two route look-ups a
-packet; addresses are measured in steer.py.  A hop of a flow takes 1.6 times the processor time of plain forwarding (730
-ns).  The daemon takes states out of the map when their time has come, and with a new daemon the map begins empty.
+packet; addresses are measured in steer.py.  The daemon takes states out when their time has come, and with a new daemon
+nothing is known.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ from daemons.protocol import Flow, SetFlow
 from daemons.routing import header, via
 from testbed import netlink, nft
 from testbed.netlink import Message
+from testbed.relay import By, Relay
 from testbed.steer import (
     AGAIN_MS,
     FIRST_OCTET_MASK,
-    FROM_ITSELF,
     IP_CHECKSUM,
     IP_DESTINATION,
     IP_HEADER_BYTES,
@@ -53,8 +55,7 @@ DIRECT = via.FIRST_OCTET
 
 
 def rules(address: int) -> list[Message]:
-    """The changes that make a server with this address send, pass on and take packets of flows, none of them known
-    yet."""
+    """The changes that make a server with this address send and take packets of flows, none of them known yet."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
     readdress = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
     first_octet = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 1, IP_CHECKSUM, pseudo_header=True)
@@ -85,25 +86,15 @@ def rules(address: int) -> list[Message]:
         *shown,
         *onward,
     ]
-    elsewhere = [destination, *STEERED_ONES.only, *begins, nft.compare(nft.UNEQUAL, struct.pack(">I", DIRECT << 24))]
-    pre: list[Rule] = [
-        *onward,
-        (FROM_ITSELF, "iif lo accept"),
-        (
-            [*elsewhere, destination, *direct[0]],
-            f"ip daddr {STEERED_ONES.words} ip daddr != {DIRECT}.0.0.0/8 {direct[1]}",
-        ),
-    ]
     return [
         *nft.table(TABLE),
         nft.flow_map(TABLE, FLOWS, 1),
         nft.flow_memory(TABLE, SEEN, 2, AGAIN_MS, MOST_SEEN),
         nft.chain(TABLE, "out", "route", nft.LOCAL_OUT),
-        nft.chain(TABLE, "pre", "filter", nft.PRE_ROUTING),
         nft.chain(TABLE, "in", "filter", nft.LOCAL_IN),
         *(
             nft.rule(TABLE, chain, expressions, command)
-            for chain, listed in (("out", out), ("pre", pre), ("in", taken_in(address, STEERED_ONES)))
+            for chain, listed in (("out", out), ("in", taken_in(address, STEERED_ONES)))
             for expressions, command in listed
         ),
     ]
@@ -136,14 +127,21 @@ def key_of(flow: Flow) -> bytes:
 class FlowTable(OwnPackets):
     """Flows at one server."""
 
-    def __init__(self, address: int, routes: netlink.Socket, ports: Mapping[int, int]) -> None:
+    def __init__(self, address: int, routes: netlink.Socket, ports: Mapping[int, int], relay: Relay) -> None:
         """Begin with no flow known."""
         super().__init__([header.readdressed(address, DIRECT)], rules(address), routes, ports)
+        self._address = address
         self._known: set[Flow] = set()
+        self._relay = relay
+        relay.begin(By.FLOW)
 
     def set(self, changes: Iterable[SetFlow]) -> None:
+        """Make the changes: those of its own flows all at once, and all of them or none."""
         messages, known = [], set(self._known)
         for change in changes:
+            if change.flow.source != self._address:
+                self._relay.set_flow(change.flow, change.first_octet)
+                continue
             key = key_of(change.flow)
             if change.flow in known:
                 messages.append(nft.flow(TABLE, FLOWS, key, None))

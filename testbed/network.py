@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from daemons import schemes
-from testbed import clean, control, netlink, netns, run, tc
+from testbed import clean, control, netlink, netns, relay_program, run, tc
 from testbed.board import FILE as BOARD
 from testbed.board import Board, Row
 from testbed.carriage import Carriage, carriage, under_delay
@@ -95,6 +95,8 @@ class Network:
             stages = network._stages()
             if how.balancing:
                 stages.append(("data plane", lambda: network._attach(how.balancing)))
+            if how.daemons and schemes.scheme(how.daemons)[0].relays:
+                stages.append(("relay", lambda: network._attach_relay()))
             stages += network._daemon_stages(views, packed, keep)
             for stage, work in stages:
                 progress(stage)
@@ -126,8 +128,11 @@ class Network:
         """ValueError unless this kernel can do what `scheme`, carried out like `how`, and `link` need."""
         from testbed import doctor
 
-        if how.daemons and schemes.scheme(how.daemons)[0].readdressed:
-            doctor.require("steering", f"scheme {scheme}")
+        chosen = schemes.scheme(how.daemons)[0] if how.daemons else None
+        needed = ["steering"] if chosen and chosen.readdressed else []
+        needed += ["clsact and cls_bpf", "bpf", "libbpf"] if chosen and chosen.relays else []
+        for feature in needed:
+            doctor.require(feature, f"scheme {scheme}")
         if link and link.delay_us:
             for feature in ("netem", "ifb"):
                 doctor.require(feature, f"a delay of {link.delay_us} us")
@@ -151,7 +156,8 @@ class Network:
             return []
 
         def launch() -> None:
-            daemons = Daemons(sites(self.plan, views), views, program_of(self), self.topology.servers)
+            programs = program_of(self), self.topology.servers, relay_program.program_of(self)
+            daemons = Daemons(sites(self.plan, views), views, *programs)
             control.launch(self.run, daemons, nodes=self.topology.nodes, packed=packed, keep=keep)
 
         stages: list[tuple[str, Callable[[], None]]] = [("daemons", launch)]
@@ -163,6 +169,10 @@ class Network:
         """Let the eBPF program choose ports; the filters hold it when we have let it go."""
         with DataPlane.load(self, scheme, routes=False) as plane:
             plane.attach()
+
+    def _attach_relay(self) -> None:
+        """Let the eBPF program readdress what servers pass on, as their daemons will say."""
+        relay_program.attach(self)
 
     def change_scheme(self, scheme: str) -> None:
         """Let the data plane of a running fabric choose ports by `scheme`, without losing a packet; its daemons go on.

@@ -16,11 +16,11 @@ from topologies.address import Prefix
 
 NETLINK_NETFILTER, NF_TABLES = 12, 10
 BATCH_BEGIN, BATCH_END = 0x10, 0x11
-NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, DELRULE, NEWSET, NEWSETELEM, DELSETELEM = 0, 2, 3, 6, 8, 9, 12, 14
+NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, DELSETELEM = 0, 2, 3, 6, 9, 12, 14
 NFPROTO_IPV4 = 2
 NLA_F_NESTED = 0x8000
-PRE_ROUTING, LOCAL_IN, LOCAL_OUT = 0, 1, 3
-HOOKS = {PRE_ROUTING: "prerouting", LOCAL_IN: "input", LOCAL_OUT: "output"}
+LOCAL_IN, LOCAL_OUT = 1, 3
+HOOKS = {LOCAL_IN: "input", LOCAL_OUT: "output"}
 MANGLE = -150  # priority of a hook: before filters
 NETWORK_HEADER, TRANSPORT_HEADER = 1, 2
 SET_INTERVAL, SET_MAP, SET_TIMEOUT, SET_DYNAMIC = 0x4, 0x8, 0x10, 0x20
@@ -33,7 +33,7 @@ EQUAL, UNEQUAL = 0, 1
 FLOW = 7 << 18 | 7 << 12 | 12 << 6 | 19
 FLOW_WORDS, FLOW_KEY_BYTES = "ipv4_addr . ipv4_addr . inet_proto . mark", 16
 ELEMENT_ENDS = 1  # an element that ends the interval which another began
-ACCEPT, JUMP = 1, -3
+ACCEPT = 1
 GENMSG = struct.Struct(">BBH")  # family, version, resource
 
 
@@ -152,18 +152,6 @@ def flow(in_table: str, name: str, key: bytes, octet: int | None) -> Message:
     return _message(NEWSETELEM, netlink.NLM_F_CREATE, body, command)
 
 
-def flush(in_table: str, in_chain: str) -> Message:
-    """The change that takes every rule out of a chain."""
-    body = netlink.text(1, in_table) + netlink.text(2, in_chain)
-    return _message(DELRULE, 0, body, f"flush chain ip {in_table} {in_chain}")
-
-
-def called_chain(in_table: str, name: str) -> Message:
-    """A new chain that sees what rules send there."""
-    body = netlink.text(1, in_table) + netlink.text(3, name)
-    return _message(NEWCHAIN, netlink.CREATE, body, f"add chain ip {in_table} {name}")
-
-
 def rule(in_table: str, in_chain: str, expressions: Sequence[bytes], command: str) -> Message:
     """A rule at the end of a chain; `command` says what it does."""
     body = netlink.text(1, in_table) + netlink.text(2, in_chain) + _nested(4, *expressions)
@@ -216,11 +204,6 @@ def constant(data: bytes, register: int = REGISTER) -> bytes:
 def accept() -> bytes:
     """The chain is done."""
     return _expression("immediate", _u32(1, VERDICT), _nested(2, _nested(2, _u32(1, ACCEPT))))
-
-
-def jump(to: str) -> bytes:
-    """Go through the chain `to`, and then on from here unless something there has ended it."""
-    return _expression("immediate", _u32(1, VERDICT), _nested(2, _nested(2, _u32(1, JUMP), netlink.text(2, to))))
 
 
 def look_up(name: str) -> bytes:

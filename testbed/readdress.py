@@ -1,18 +1,18 @@
 """Packets whose addresses say what they carry (daemons/routing/header.py), on the kernel.
 
-Servers forward such addresses by their routes like any others.  Rules of nf_tables do the rest, on two occasions before
-a route is looked up and on one after:
+Servers forward such addresses by their routes like any others.  Before a route is looked up,
 
-    output       10.x.y.z becomes 64.x.y.z; then what the map `octets` has for its prefix, if anything
-    prerouting   the first octet becomes what the map has for the prefix; then once more; but what bears 64 passes at
-                 once while the map has nothing for that
-    input        whatever bears an address of this server was for 10.x.y.z, and errors are about packets for 10.x.y.z
+    packets of its own   10.x.y.z becomes 64.x.y.z; then what the map `octets` has for its prefix, if anything; by rules
+                         of nf_tables at output
+    of others            the first octet becomes what the relay has for the prefix (relay.py), where two changes, one
+                         after the other, are one
+    for itself           whatever bears an address of this server was for 10.x.y.z, and errors are about packets for
+                         10.x.y.z; by rules at input
 
-The map is changed in one transaction: no packet sees half of it.
+The map is changed in one transaction, and so are the relay's prefixes: no packet sees half of it.
 
-Why so: an address costs a packet no byte, ping and traceroute show every hop, and a packet that is rerouted need leave
-the kernel neither for the daemon nor for a program of ours.  A hop takes 1.15 times the processor time of plain
-forwarding (730 ns), and 1.3 to 1.7 times at a server that reroutes packets which bear 64.
+Why so: an address costs a packet no byte, ping and traceroute show every hop, and a packet that is rerouted need not
+leave the kernel for the daemon.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from daemons.protocol import Readdress
 from daemons.routing import header
 from testbed import netlink, nft
 from testbed.netlink import Message
-from testbed.steer import IP_CHECKSUM, IP_DESTINATION, TO_ITSELF, Carried, Rule, local_route, taken_in
+from testbed.relay import By, Relay
+from testbed.steer import IP_CHECKSUM, IP_DESTINATION, TO_ITSELF, Carried, Rule, take, taken_in
 from topologies.address import SERVER_BLOCK, Prefix
 
-TABLE, OCTETS, SHORT_CUT = "weft", "octets", "pass"
+TABLE, OCTETS = "weft", "octets"
 FIRST_TWO_BITS = 0xC0000000
-SYSCTLS = Path("/proc/sys/net/ipv4")
+DEFAULT_TTL = Path("/proc/sys/net/ipv4/ip_default_ttl")
 
 
 CARRYING = Carried(
@@ -41,8 +42,8 @@ CARRYING = Carried(
 
 
 def rules(address: int, direct: int) -> list[Message]:
-    """The changes that make a server with this address send, pass on and take such packets, none of them changed on
-    their way yet; `direct`: the first octet of those that it sends."""
+    """The changes that make a server with this address send and take such packets, none of them changed on their way
+    yet; `direct`: the first octet of those that it sends."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
     readdress = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
     first_octet = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 1, IP_CHECKSUM, pseudo_header=True)
@@ -61,29 +62,32 @@ def rules(address: int, direct: int) -> list[Message]:
         *nft.table(TABLE),
         nft.prefix_map(TABLE, OCTETS, 1),
         nft.chain(TABLE, "out", "route", nft.LOCAL_OUT),
-        nft.chain(TABLE, "pre", "filter", nft.PRE_ROUTING),
-        nft.called_chain(TABLE, SHORT_CUT),
-        nft.rule(TABLE, "pre", [nft.jump(SHORT_CUT)], f"jump {SHORT_CUT}"),
         nft.chain(TABLE, "in", "filter", nft.LOCAL_IN),
         *(nft.rule(TABLE, "out", expressions, command) for expressions, command in out),
-        *(nft.rule(TABLE, "pre", expressions, command) for expressions, command in (change, change)),
         *(nft.rule(TABLE, "in", expressions, command) for expressions, command in taken_in(address, CARRYING)),
     ]
 
 
-def passing(direct: int, octets: Mapping[Prefix, int]) -> list[Message]:
-    """The changes that let packets with the first octet `direct` pass at once if `octets` has nothing for them."""
-    changes = [nft.flush(TABLE, SHORT_CUT)]
-    if not any(prefix.network >> 24 == direct for prefix in octets):
-        first = [nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 1), nft.compare(nft.EQUAL, bytes([direct]))]
-        changes.append(nft.rule(TABLE, SHORT_CUT, [*first, nft.accept()], f"ip daddr {direct}.0.0.0/8 accept"))
-    return changes
+def at_once(octets: Mapping[Prefix, int]) -> dict[Prefix, int]:
+    """What `octets` come to when they are followed twice: a packet that has reached its proxy may have to be rerouted
+    at once."""
+    found = dict(octets)
+    second: dict[int, list[tuple[Prefix, int]]] = {}
+    for prefix, octet in octets.items():
+        second.setdefault(prefix.network >> 24, []).append((prefix, octet))
+    for prefix, octet in octets.items():
+        for after, last in second.get(octet, ()):
+            both = (prefix, header.prefix(after, prefix.network >> 24))
+            wide, narrow = sorted(both, key=lambda one: one.length)
+            if wide.holds(narrow.network):
+                found[narrow] = last
+    return found
 
 
 class Readdressing:
     """What packets carry, at one server."""
 
-    def __init__(self, address: int, octets: Sequence[int], ttl: int, routes: netlink.Socket) -> None:
+    def __init__(self, address: int, octets: Sequence[int], ttl: int, routes: netlink.Socket, relay: Relay) -> None:
         """Begin, in the namespace of the calling thread, with no prefix readdressed; `routes` is a socket there.
 
         octets: all that the addresses of packets may begin with, first that of packets that leave their source.
@@ -92,12 +96,12 @@ class Readdressing:
         self._octets: dict[Prefix, int] = {}  # as wanted
         self._held: dict[Prefix, int] = {}  # as the kernel has them
         self._direct = octets[0]
-        routes.request([local_route(header.readdressed(address, octet)) for octet in octets])
-        (SYSCTLS / "ip_default_ttl").write_text(f"{ttl}")
-        # A packet that is rerouted may pass its source again, where Linux takes it for a forged one unless told.
-        (SYSCTLS / "conf/all/accept_local").write_text("1")
+        take([header.readdressed(address, octet) for octet in octets], routes)
+        DEFAULT_TTL.write_text(f"{ttl}")
         self._tables = nft.Tables()
-        self._tables.change([*rules(address, octets[0]), *passing(octets[0], {})])
+        self._tables.change(rules(address, octets[0]))
+        self._relay = relay
+        relay.begin(By.PREFIX)
 
     def sockets(self) -> list[socket.socket]:
         """All that it has open."""
@@ -116,5 +120,7 @@ class Readdressing:
             else:
                 self._octets[change.prefix] = change.first_octet
         if self._octets != self._held:
-            self._tables.change([*nft.prefixes(TABLE, OCTETS, self._octets), *passing(self._direct, self._octets)])
+            own = {prefix: octet for prefix, octet in self._octets.items() if prefix.network >> 24 == self._direct}
+            self._tables.change(nft.prefixes(TABLE, OCTETS, own))
+            self._relay.set_prefixes(at_once(self._octets))
             self._held = dict(self._octets)

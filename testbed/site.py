@@ -42,12 +42,14 @@ class Daemons:
 
     program: the id of the data plane's program at their ports, if it has one; `first_switch` is then the node that it
         counts as 0.
+    relay: the id of the relay's program, where there is one.
     """
 
     sites: Mapping[int, Site]
     views: Mapping[int, View]
     program: int | None = None
     first_switch: int = 0
+    relay: int | None = None
 
     def node(self, name: str) -> int:
         """The node called `name`; ValueError if it has no daemon."""

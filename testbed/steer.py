@@ -31,6 +31,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from daemons.protocol import Steer
@@ -55,6 +56,7 @@ IP_SOURCE, IP_DESTINATION, IP_CHECKSUM, IP_PROTOCOL = 12, 16, 10, 9
 ICMP_TYPE, ICMP_CHECKSUM, ICMP_QUOTED_DESTINATION = 0, 2, 8 + 16
 FIRST_OCTET_MASK = 0xFF000000
 MEASURE_S = 1.0
+ACCEPT_LOCAL = Path("/proc/sys/net/ipv4/conf/all/accept_local")
 
 
 Rule = tuple[Sequence[bytes], str]  # expressions, and nft's own words for them
@@ -135,6 +137,17 @@ def local_route(address: int) -> Message:
     return Message(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
 
 
+def take(addresses: Iterable[int], routes: netlink.Socket) -> None:
+    """Make these addresses this server's own, in the namespace of the calling thread, where `routes` is a socket.
+
+    A kernel with such routes looks every packet's source up as well (fib_validate_source() in net/ipv4/fib_frontend.c),
+    which takes as long as the route itself, unless packets with its own source are welcome: and they are, for one that
+    is rerouted may pass its source again.
+    """
+    routes.request([local_route(address) for address in addresses])
+    ACCEPT_LOCAL.write_text("1")
+
+
 class OwnPackets(ABC):
     """What one server does to its own packets beside routing them, and news of them.
 
@@ -155,7 +168,7 @@ class OwnPackets(ABC):
         self._ports = ports
         self._sent_bytes: dict[int, int] = {}
         self._measured_s = -inf
-        routes.request([local_route(address) for address in addresses])
+        take(addresses, routes)
         self._tables = nft.Tables()
         self._tables.change(rules)
         self.news = listen(LOG_GROUP)

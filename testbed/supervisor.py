@@ -35,6 +35,7 @@ from testbed.board import COLUMNS, FILE, WORDS, Board
 from testbed.daemon import Daemon
 from testbed.groups import Groups
 from testbed.loop import Loop
+from testbed.relay import Relays
 from testbed.tables import Tables, of_program
 
 PID, CONVERGED = COLUMNS["pid"], COLUMNS["converged"]
@@ -89,6 +90,7 @@ class Supervisor:
         self._server.listen()
         self._owner = os.pidfd_open(owner) if owner else -1
         self._tables: Tables | None = None
+        self._relays = Relays(self._daemons.relay) if self._daemons.relay is not None else None
         if self._daemons.program is not None:
             self._maps, self._tables = of_program(self._daemons.program)
         self._poll = select.epoll()
@@ -120,7 +122,8 @@ class Supervisor:
     def _make(self, node: int, groups: Groups | None) -> Daemon:
         at, cells = self._daemons.sites[node], self._board.cells(node)
         crowding = self._tables.crowding(node - self._daemons.first_switch) if self._tables else None
-        return Daemon.of(self._directory, at, self._view(node), cells, groups, crowding)
+        relay = self._relays.relay(node) if self._relays else None
+        return Daemon.of(self._directory, at, self._view(node), cells, groups, crowding, relay)
 
     def _groups(self, nodes: Sequence[int]) -> dict[int, Groups]:
         """The part of each of `nodes` in the data plane's maps, as it is now; none if there is no data plane."""
@@ -142,7 +145,8 @@ class Supervisor:
 
     def _fork(self, loops: Sequence[Loop]) -> list[Child]:
         """Let each of `loops` run in a process of its own; returns when their daemons have started."""
-        shared = [0, 1, 2, *(self._tables.descriptors() if self._tables else ())]
+        maps = [descriptor for held in (self._tables, self._relays) if held for descriptor in held.descriptors()]
+        shared = [0, 1, 2, *maps]
         briefs = [(loop, loop.name().encode(), gaps([*shared, *loop.descriptors()])) for loop in loops]
         cells = [self._board.cells(node) for loop in loops for node in loop.nodes()[:1]]
         parent = os.getpid()

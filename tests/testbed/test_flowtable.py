@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import socket
+import struct
 import subprocess
+import sys
 from contextlib import closing
 from itertools import pairwise
 
@@ -13,7 +15,7 @@ import pytest
 from daemons.protocol import Flow, SetFlow
 from daemons.routing import dr, tar
 from daemons.routing.scope import dead_channels
-from testbed import control, fib, flowtable, netlink, netns, paths
+from testbed import control, fib, flowtable, icmp, netlink, netns, paths, relay_program
 from testbed.flowtable import FlowTable
 from testbed.iperf import IperfSpec, iperf
 from testbed.ping import ping
@@ -23,7 +25,9 @@ from topologies.failures import fail_links
 
 pytestmark = pytest.mark.kernel
 UDP = socket.IPPROTO_UDP
+IP_RECVTTL = 12
 TRACED = paths.PORTS[0] << 16 | paths.PORTS[1]
+AROUND = [0, 2, 8, 10, 6, 5]  # from server 0 to 5
 
 
 def expected(net, links, src, dst):
@@ -99,7 +103,7 @@ def tables(network):
     """A FiConn whose servers route by DR and to each neighbour, and the FlowTable of each."""
     net = network("ficonn:n=4,k=1", scheme="static")
     ccrdn = net.topology.naming.network
-    made = []
+    made, relays = [], relay_program.of(net)
     for server in range(net.topology.servers):
         neighbours = {node: port for port, nodes in net.topology.neighbours(server).items() for node in nodes}
         routes = [(flowtable.header.prefix(own, 64), hop) for own, hop in dr.prefix_routes(ccrdn, server)]
@@ -107,8 +111,9 @@ def tables(network):
         with net.at(server) as held:
             held.request([route(net, server, prefix, *hop) for prefix, hop in routes])
         with netns.inside(net.netns(server)):
-            made.append(FlowTable(net.plan.address(server), netlink.Socket(), {}))
+            made.append(FlowTable(net.plan.address(server), netlink.Socket(), {}, relays.relay(server)))
     yield net, made
+    relays.close()
     for one in made:
         one._routes.close()
         one.close()
@@ -131,13 +136,12 @@ def let(net, tables, path, protocol, ports):
 def test_a_flow_takes_its_path_and_others_of_the_same_servers_do_not(tables):
     net, made = tables
     straight = [0, 4, 5]
-    around = [0, 2, 8, 10, 6, 5]
-    flow = let(net, made, around, UDP, TRACED)
+    flow = let(net, made, AROUND, UDP, TRACED)
 
     def taken(ports=paths.PORTS):
         return list(paths.trace(net, [(0, 5)], ports=ports)[0].nodes)
 
-    assert taken() == around
+    assert taken() == AROUND
     assert taken((40000, paths.PORTS[1])) == straight
     made[0].set([SetFlow(flow, None)])
     assert taken() == straight
@@ -165,10 +169,56 @@ def test_the_kernel_holds_the_rules_that_were_meant(tables):
     net, made = tables
     let(net, made, [0, 4, 5], UDP, TRACED)
     listed = subprocess.run(
-        ["ip", "netns", "exec", net.plan.namespace(4), "nft", "list", "table", "ip", "weft"],
+        ["ip", "netns", "exec", net.plan.namespace(0), "nft", "list", "table", "ip", "weft"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
     assert "type ipv4_addr . ipv4_addr . inet_proto . mark" in listed
     assert "10.0.0.0 . 64.0.1.1 . udp" in listed
+
+
+@pytest.mark.parametrize(("size", "options"), [(1, b""), (1000, b"\1\1\1\0"), (4000, b"")])
+def test_what_a_flow_carries_comes_whole_also_with_options_and_in_fragments(tables, size, options):
+    """The kernel computes the checksum of what leaves by a port without offloads, and whoever takes it checks it."""
+    net, made = tables
+    let(net, made, AROUND, UDP, 40000 << 16 | 50000)
+    address = net.topology.naming.address
+    with netns.inside(net.netns(0)):
+        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with netns.inside(net.netns(5)):
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with client, server:
+        client.bind((dotted(address(0)), 40000))
+        client.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, options)
+        server.bind((dotted(address(5)), 50000))
+        server.setsockopt(socket.IPPROTO_IP, IP_RECVTTL, 1)
+        server.settimeout(2)
+        client.sendto(bytes(size), (dotted(address(5)), 50000))
+        data, ancillary, _, who = server.recvmsg(5000, 64)
+    ttl = int.from_bytes(ancillary[0][2], sys.byteorder)
+    assert (data, who) == (bytes(size), (dotted(address(0)), 40000))
+    assert 64 - ttl == len(AROUND) - 2
+
+
+def test_a_checksum_that_the_sender_computed_is_right_at_the_end(tables):
+    net, made = tables
+    let(net, made, AROUND, UDP, 40000 << 16 | 50000)
+    address = net.topology.naming.address
+    with netns.inside(net.netns(0)):
+        raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, UDP)
+    with netns.inside(net.netns(5)):
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with raw, server:
+        server.bind((dotted(address(5)), 50000))
+        server.settimeout(2)
+        for text in (b"even", b"another"):
+            head = struct.pack(">HHH", 40000, 50000, 8 + len(text))
+            pseudo = struct.pack(">IIHH", address(0), address(5), UDP, 8 + len(text))
+            check = icmp.checksum(pseudo + head + b"\0\0" + text + bytes(len(text) % 2))
+            raw.sendto(head + struct.pack(">H", check) + text, (dotted(address(5)), 0))
+            assert server.recv(100) == text
+        raw.sendto(head + struct.pack(">H", check ^ 1) + text, (dotted(address(5)), 0))
+        server.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            server.recv(100)

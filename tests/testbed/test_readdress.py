@@ -17,6 +17,7 @@ from daemons.routing.scope import dead_channels
 from testbed import control, netlink, netns, nft, paths, readdress
 from testbed.iperf import IperfSpec, iperf
 from testbed.ping import ping
+from testbed.relay import Relay
 from testbed.wait import wait_until
 from topologies.address import Prefix, dotted
 from topologies.failures import fail_links
@@ -112,8 +113,14 @@ def test_full_packets_and_longer_ones_and_tcp_and_udp_get_around(rerouted):
     assert iperf(rerouted, 0, 19, IperfSpec(seconds=1)).goodput_bps > 1_000_000
     with netns.inside(rerouted.netns(0)):
         client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with client:
-        client.settimeout(2)
+    with netns.inside(rerouted.netns(19)):
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with client, server:
+        for each in (client, server):
+            each.settimeout(2)
+        server.bind((address, 10))
+        client.sendto(b"weft" * 1000, (address, 10))  # in fragments, with a checksum over all of them
+        assert server.recv(5000) == b"weft" * 1000
         client.connect((address, 9))
         client.send(b"nobody listens")
         with pytest.raises(ConnectionRefusedError):
@@ -152,8 +159,7 @@ def test_the_kernel_holds_what_was_meant(rerouted):
         text=True,
         check=True,
     ).stdout
-    assert "64.0.4.0/24" in listed
-    assert "type filter hook prerouting priority mangle; policy accept;" in listed
+    assert "type filter hook input priority mangle; policy accept;" in listed
     told = control.status(rerouted.run.directory, "h3")["protocol"]
     assert told["rerouted"] == ["64.0.4.0/24"]
 
@@ -170,13 +176,28 @@ def test_packets_find_a_way_around_a_link_that_died_in_silence(network):
 def test_a_change_that_is_refused_leaves_all_as_it_was(spare_netns):
     with netns.inside(spare_netns.fd):
         routes = netlink.Socket()
-        made = readdress.Readdressing(10 << 24 | 1, [64, 65], 32, routes)
+        made = readdress.Readdressing(10 << 24 | 1, [64, 65], 32, routes, Relay({(0,): (0, 0)}, {}, {}, 0))
     with closing(routes), closing(made):
         half, all_of_it = Prefix(64 << 24, 9), Prefix(64 << 24, 8)
         made.set([Readdress(half, 65)])
         with pytest.raises(netlink.NetlinkError, match=r"nft add element ip weft octets \{ 64"):
             made.set([Readdress(all_of_it, 65)])
         made.set([Readdress(half, None)])  # and now it is made as well
+
+
+def test_two_changes_one_after_the_other_are_one():
+    """What reached its proxy (80 -> 81) and is rerouted at once (81 -> 82, of some destinations) bears 82 at once."""
+    octets = {
+        Prefix(80 << 24, 8): 81,
+        Prefix(81 << 24 | 1 << 16, 16): 82,
+        Prefix(81 << 24 | 2 << 16, 16): 83,
+        Prefix(82 << 24 | 1 << 16, 24): 84,
+    }
+    assert readdress.at_once(octets) == octets | {
+        Prefix(80 << 24 | 1 << 16, 16): 82,
+        Prefix(80 << 24 | 2 << 16, 16): 83,
+        Prefix(81 << 24 | 1 << 16, 24): 84,
+    }
 
 
 def test_as_many_prefixes_as_a_server_may_have_are_changed_at_once(spare_netns):
