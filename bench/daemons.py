@@ -14,6 +14,7 @@ import numpy as np
 from bench.report import Line, show
 from testbed.iperf import IperfSpec, iperfs
 from testbed.network import Network
+from testbed.strain import pss_kib
 from testbed.wait import wait_until
 from topologies import build
 from topologies.failures import draw
@@ -34,19 +35,13 @@ def cpu_s(pids: set[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def pss_kb(pid: int) -> int:
-    """Memory of a process, what it shares divided among those that share it."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-
-
 def cost(network: Network) -> tuple[float, float]:
     """Share of one core that all daemons take together, and the median memory of a process in MB."""
     pids = {row.pid for row in network.rows().values()}
     before, began = cpu_s(pids), time.monotonic()
     time.sleep(WINDOW_S)
     share = (cpu_s(pids) - before) / (time.monotonic() - began)
-    return share, statistics.median(pss_kb(pid) for pid in pids) / 1024
+    return share, statistics.median(pss_kib(pid) for pid in pids) / 1024
 
 
 def noticed_ms(network: Network, link: int, *, silent: bool) -> float:

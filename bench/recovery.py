@@ -36,12 +36,13 @@ Pairs = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Recovery:
-    """What a number of failures did: outages of the pairs that found another way, how many found none within AFTER_S,
+    """What a number of failures did: outages of the pairs that found another way, how many found none within `after_s`,
     and how late the latest ping was.  No outage, and the median is 0."""
 
     outages_ms: list[float]
     lost: int
     late_ms: float
+    after_s: float
 
     @property
     def median_ms(self) -> float:
@@ -55,7 +56,7 @@ class Recovery:
         return [
             Line(f"{who}: outage of a pair, median of {len(self.outages_ms)}", self.median_ms, "ms", at_most=most_ms),
             Line("  99th percentile", self.p99_ms, "ms", at_most=most_ms),
-            Line(f"  pairs without another way for {AFTER_S:g} s", self.lost, ""),
+            Line(f"  pairs without another way for {self.after_s:g} s", self.lost, ""),
             Line("  latest ping", self.late_ms, "ms"),
         ]
 
@@ -74,15 +75,17 @@ def links_in_use(network: Network, pairs: Pairs) -> list[str]:
     return sorted("-".join(topology.naming.name(node) for node in sorted(hop)) for hop in hops & wired)
 
 
-def recovery(network: Network, pairs: Pairs, failures: int) -> Recovery:
-    """Let so many links die in silence, one after the other, each mended before the next."""
-    found = Recovery([], 0, 0.0)
-    for _, outages, lost, late_ms in one_by_one(network, pairs, failures):
-        found = Recovery([*found.outages_ms, *outages], found.lost + lost, max(found.late_ms, late_ms))
+def recovery(network: Network, pairs: Pairs, failures: int, *, after_s: float = AFTER_S) -> Recovery:
+    """Let so many links die in silence, one after the other, each mended `after_s` later and before the next."""
+    found = Recovery([], 0, 0.0, after_s)
+    for _, outages, lost, late_ms in one_by_one(network, pairs, failures, after_s=after_s):
+        found = Recovery([*found.outages_ms, *outages], found.lost + lost, max(found.late_ms, late_ms), after_s)
     return found
 
 
-def one_by_one(network: Network, pairs: Pairs, failures: int) -> Iterator[tuple[str, list[float], int, float]]:
+def one_by_one(
+    network: Network, pairs: Pairs, failures: int, *, after_s: float = AFTER_S
+) -> Iterator[tuple[str, list[float], int, float]]:
     """(link, outages in ms, pairs that found no other way, latest ping in ms) of each failure."""
     draw = random.Random(2)
     for _ in range(failures):
@@ -92,7 +95,7 @@ def one_by_one(network: Network, pairs: Pairs, failures: int) -> Iterator[tuple[
         with OutageProbe(network, pairs, interval_ms=INTERVAL_MS) as probe:
             time.sleep(BEFORE_S)
             network.fail(link, silent=True)
-            time.sleep(AFTER_S)
+            time.sleep(after_s)
         table = probe.table
         network.restore(link)
         gaps = [gap for outage in table.outages for gap in outage.gaps]

@@ -10,19 +10,24 @@ degraded     the link carries a tenth of its rate, and two TCP flows cross it
 
 `pairs` random pairs with an end behind that edge switch ping each other every 10 ms.  A switch that takes ports in
 turns loses every second packet or fewer, so what counts is when the last loss was over: `outage_ms` is the time from
-the failure to the first answer after the last lost ping, over all pairs.  In the degraded case it is the time until an
-edge switch of another pod avoids the link; only a scheme that finds degraded links, lbsp with `rate_kbps`, ever does.
+the failure to the first answer after the last lost ping, over all pairs.  Meanwhile each host behind that edge switch
+and one elsewhere send each other full UDP packets, `load_fraction` of a link's rate each: of those, the lost ones and
+those that were overtaken are counted.  In the degraded case `outage_ms` is the time until an edge switch of another pod
+avoids the link; only a scheme that finds degraded links, lbsp with `rate_kbps`, ever does.
+
+The scheme frr-bgp is FRR's BGP, equal-cost paths and BFD (testbed/frr_config.py), where FRR is installed.
+`neighbours_lost` counts at both ends: more than 2 for a link are false alarms.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,35 +35,46 @@ from experiments import lbsp_tcp, style
 from experiments.spec import Experiment, Result, Run, Table, Value
 from topologies import build
 from topologies.link import LinkSpec, Mbps
-from topologies.spec import unknown
+from topologies.spec import integer, parse, unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from testbed.frr_config import Bgp
     from testbed.network import Network
     from testbed.outage import Outage
+    from testbed.plan import Plan
 
 FAILURES = ("link", "silent-link", "node", "degraded")
+FRR = "frr-bgp"
+HELLO_MS = 30  # of every scheme that is not told otherwise
+FRR_PARAMETERS = {"hello_ms": HELLO_MS, "dead": 3}
 INTERVAL_MS = 10.0
 BEFORE_S, AFTER_S = 0.3, 1.5
+HELLOS = 4  # within which a failure has been found
 LEARN_S = 6.0  # that a degraded link may take to be found
 
 
-def measure(run: Run) -> Result:
-    """Outages of the pairs, their lost pings, and what the daemons cost."""
-    from testbed.fidelity import Fidelity
-    from testbed.network import Network
+class Routed(NamedTuple):
+    """A network and who routes it: how to wait until that has converged, how many neighbours it has lost, and the
+    memory of each switch's share of it, [] where switches share processes."""
 
-    topology = build(run.text("topology"))
-    link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
-    network = Network.create(topology, link, scheme=run.text("scheme"), packed=run.integer("processes") or None)
-    try:
-        kib = [pss_kib(row.pid) for row in network.rows().values()] if not run.integer("processes") else []
-        with Fidelity(network) as fidelity:
-            seen = degraded(network, run) if run.text("failure") == "degraded" else outages(network, run)
+    network: Network
+    wait: Callable[[], None]
+    losses: Callable[[], int]
+    pss_kib: list[int]
+
+
+def measure(run: Run) -> Result:
+    """Outages of the pairs, what was lost and overtaken, and what the daemons cost."""
+    from testbed.fidelity import Fidelity
+
+    with routed(run) as on:
+        with Fidelity(on.network) as fidelity:
+            seen = degraded(on.network, run) if run.text("failure") == "degraded" else outages(on, run)
         memory: dict[str, Value] = {
-            "pss_median_kib": median(kib) if kib else None,
-            "pss_max_kib": max(kib, default=None),
+            "pss_median_kib": median(on.pss_kib) if on.pss_kib else None,
+            "pss_max_kib": max(on.pss_kib, default=None),
         }
         report = fidelity.report
         return Result(
@@ -66,29 +82,75 @@ def measure(run: Run) -> Result:
             fidelity=report.verdict,
             circumstances={"fidelity_report": report.as_dict()},
         )
+
+
+@contextmanager
+def routed(run: Run) -> Iterator[Routed]:
+    """The network of `run` with its scheme, up for the length of a `with`."""
+    from testbed.frr import frr
+    from testbed.network import Network
+    from testbed.strain import pss_kib
+
+    topology, scheme = build(run.text("topology")), run.text("scheme")
+    link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+    packed = run.integer("processes") or None
+    network = Network.create(topology, link, scheme="none" if is_frr(scheme) else scheme, packed=packed)
+    try:
+        if is_frr(scheme):
+            with frr(network, bgp(scheme, network.plan)) as theirs:
+                yield Routed(network, theirs.wait_until_converged, theirs.losses, theirs.memory_kib())
+        else:
+            kib = [pss_kib(row.pid) for row in network.rows().values()] if not packed else []
+            yield Routed(network, network.wait_until_converged, partial(losses, network), kib)
     finally:
         network.down()
 
 
-def pss_kib(pid: int) -> int:
-    """The memory of a process, what it shares with others counted in part."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+def losses(network: Network) -> int:
+    """How many neighbours our daemons have lost since they began."""
+    return sum(row.losses for row in network.rows().values())
 
 
-def outages(network: Network, run: Run) -> dict[str, Value]:
-    """What pings tell of a failure and of its end."""
+def is_frr(scheme: str) -> bool:
+    return parse(scheme)[0] == FRR
+
+
+def frr_options(scheme: str) -> dict[str, int]:
+    """The parameters of frr-bgp; ValueError for one that it has not."""
+    _, given = parse(scheme)
+    for key in given:
+        if key not in FRR_PARAMETERS:
+            raise ValueError(unknown(f"parameter of {FRR}", key, FRR_PARAMETERS))
+    return FRR_PARAMETERS | {key: integer(FRR, key, text, least=1) for key, text in given.items()}
+
+
+def bgp(scheme: str, plan: Plan) -> Bgp:
+    """What FRR is told."""
+    from testbed.frr_config import Bgp
+
+    return Bgp(plan, **frr_options(scheme))
+
+
+def outages(on: Routed, run: Run) -> dict[str, Value]:
+    """What pings tell of a failure and of its end, and what the failure does to the packets of flows."""
     from testbed.outage import OutageProbe
+    from testbed.reorder import Reordering
 
+    network = on.network
     fail, mend = acts(network, run.text("failure"))
-    with OutageProbe(network, some_pairs(network, run), interval_ms=INTERVAL_MS) as probe:
-        time.sleep(BEFORE_S)
-        failed_s = time.monotonic()
-        fail()
-        time.sleep(AFTER_S)
+    after_s = patience_s(run.text("scheme"))
+    lost_before = on.losses()
+    with Reordering(network) as order, OutageProbe(network, some_pairs(network, run), interval_ms=INTERVAL_MS) as probe:
+        with traffic(network, run, BEFORE_S + after_s):
+            time.sleep(BEFORE_S)
+            failed_s = time.monotonic()
+            fail()
+            time.sleep(after_s)
+        lost_neighbours = on.losses() - lost_before
+        packets = order.read()
         mended_s = time.monotonic()
         mend()
-        network.wait_until_converged()
+        on.wait()
         time.sleep(BEFORE_S)
     found = probe.table.outages
     rerouted = [1000 * rerouted_s(one, failed_s, mended_s) for one in found]
@@ -100,8 +162,43 @@ def outages(network: Network, run: Run) -> dict[str, Value]:
         "unreachable_pairs": sum(cut_off(one, mended_s) for one in found),
         "lost_pings": sum(early),
         "lost_by_mending": sum(gap.lost for one in found for gap in one.gaps) - sum(early),
+        "sent_packets": packets.total("sent"),
+        "lost_packets": packets.lost,
+        "overtaken_packets": packets.total("late"),
+        "neighbours_lost": lost_neighbours,
         "prober_late_ms": 1000 * probe.table.late_s,
     }
+
+
+def patience_s(scheme: str) -> float:
+    """How long a failure lasts: until it has surely been found, and AFTER_S more."""
+    return AFTER_S + HELLOS * float(parse(scheme)[1].get("hello_ms", HELLO_MS)) / 1000
+
+
+@contextmanager
+def traffic(network: Network, run: Run, seconds: float) -> Iterator[None]:
+    """UDP between the hosts behind the edge switch concerned and as many others; it has arrived when this ends."""
+    from testbed import slots
+
+    rate_bps = run.integer("rate_mbps") * Mbps
+    plan = udp(network, run, round(seconds / slots.slot_s(rate_bps)))
+    sender = threading.Thread(target=partial(slots.run, network, plan, rate_bps=rate_bps))
+    sender.start()
+    yield
+    sender.join()
+
+
+def udp(network: Network, run: Run, count: int) -> Sequence[Sequence[int]]:
+    """Slot by slot, to whom each host sends a packet, -1 for nobody."""
+    rng = np.random.default_rng(run.seed)
+    near, far = sides(network)
+    others = rng.choice(far, len(near), replace=False)
+    plan = np.full((count, network.topology.servers), -1)
+    for a, b in zip(near, others.tolist(), strict=True):
+        plan[:, a], plan[:, b] = b, a
+    plan[rng.random(plan.shape) >= float(run.parameters["load_fraction"])] = -1
+    sent: list[list[int]] = plan.tolist()
+    return sent
 
 
 def rerouted_s(outage: Outage, failed_s: float, mended_s: float) -> float:
@@ -126,15 +223,21 @@ def acts(network: Network, failure: str) -> tuple[Callable[[], None], Callable[[
 
 def some_pairs(network: Network, run: Run) -> list[tuple[int, int]]:
     """Random pairs, one end of each behind the edge switch concerned, in both directions."""
-    topology, rng = network.topology, np.random.default_rng(run.seed)
-    edge = topology.naming.node(lbsp_tcp.damaged(topology).partition("-")[0])
-    near = [peer for _, peer, _, _ in topology.ports(edge) if peer < topology.servers]
-    far = [host for host in range(topology.servers) if host not in near]
+    rng = np.random.default_rng(run.seed)
+    near, far = sides(network)
     found = []
     for i in range(run.integer("pairs")):
         pair = int(rng.choice(near)), int(rng.choice(far))
         found.append(pair if i % 2 else pair[::-1])
     return found
+
+
+def sides(network: Network) -> tuple[list[int], list[int]]:
+    """The hosts behind the edge switch concerned, and all others."""
+    topology = network.topology
+    edge = topology.naming.node(lbsp_tcp.damaged(topology).partition("-")[0])
+    near = [peer for _, peer, _, _ in topology.ports(edge) if peer < topology.servers]
+    return near, [host for host in range(topology.servers) if host not in near]
 
 
 def degraded(network: Network, run: Run) -> dict[str, Value]:
@@ -169,12 +272,22 @@ def degraded(network: Network, run: Run) -> dict[str, Value]:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a scheme, a fat-tree and a failure that there is."""
+    from testbed import doctor
     from testbed.carriage import carriage
 
-    carriage(run.text("scheme"))
+    scheme, failure = run.text("scheme"), run.text("failure")
     lbsp_tcp.shape_of(build(run.text("topology")))
-    if run.text("failure") not in FAILURES:
-        raise ValueError("lbsp_recovery: " + unknown("failure", run.text("failure"), FAILURES))
+    if failure not in FAILURES:
+        raise ValueError("lbsp_recovery: " + unknown("failure", failure, FAILURES))
+    if not 0 <= float(run.parameters["load_fraction"]) <= 1:
+        raise ValueError("lbsp_recovery: load_fraction must be within 0 and 1")
+    if not is_frr(scheme):
+        carriage(scheme)
+        return
+    frr_options(scheme)
+    if failure == "degraded" or run.integer("processes"):
+        raise ValueError(f"lbsp_recovery: {FRR} does not find degraded links, and its processes cannot be shared")
+    doctor.require("frr", f"scheme {FRR}")
 
 
 def plot(table: Table, figure: Figure) -> None:
@@ -206,9 +319,11 @@ EXPERIMENT = Experiment(
         "rate_mbps": [20],
         "queue_packets": [250],
         "pairs": [20],
+        "load_fraction": [0.3],
         "processes": [0],
     },
     seeds=5,
+    version=2,
     measure=measure,
     plot=plot,
     check=check,

@@ -48,6 +48,7 @@ SCHEMES: Mapping[str, Look] = {
     "jsq": Look("JSQ", "#9a9a9a", "X"),
     "letflow": Look("LetFlow", PURPLE, "d"),
     "lbsp": Look("LBSP", BLUE, "h"),
+    "frr-bgp": Look("FRR's BGP", INK, "*"),
     "spray": Look("packet scatter", GREEN, ">"),
 }
 ENGINES: Mapping[str, Look] = {

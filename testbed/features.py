@@ -30,6 +30,7 @@ SOCKET_FILTER, SCHED_CLS, LWT_OUT, RAW_TRACEPOINT = 1, 3, 11, 17
 IPPROTO_MPTCP = 262
 NOBODY = 65534
 CLONE_NEWUSER = 0x10000000
+FRR = Path("/usr/lib/frr")  # where Debian and Ubuntu have its daemons, and no PATH leads
 
 
 class Scratch:
@@ -242,11 +243,11 @@ def schedstat(scratch: Scratch) -> str:
     return ""
 
 
-def command(name: str) -> Attempt:
+def command(name: str, directory: Path | None = None) -> Attempt:
     def attempt(scratch: Scratch) -> str:
-        found = shutil.which(name)
+        found = shutil.which(name, path=str(directory) if directory else None)
         if not found:
-            raise FileNotFoundError(2, f"no {name} on the PATH")
+            raise FileNotFoundError(2, f"no {name} in {directory}" if directory else f"no {name} on the PATH")
         return found
 
     return attempt
@@ -353,5 +354,6 @@ PROGRAMS = (
     Try("iperf3", "throughput", command("iperf3"), apt("iperf3"), root=False),
     Try("clang", "compiling eBPF programs", command("clang"), apt("clang libbpf-dev"), root=False),
     Try("ip", "networks that a person looks into", command("ip"), apt("iproute2"), root=False),
+    Try("frr", "comparisons with its OSPF, BGP and BFD", command("bfdd", FRR), apt("frr"), root=False),
     Try("user-mode-linux", "features that this kernel lacks", command("linux.uml"), apt("user-mode-linux"), root=False),
 )

@@ -75,13 +75,14 @@ def neighbour_message(ifindex: int, dev: str, address: int, mac: bytes) -> Messa
     return Message(netlink.RTM_NEWNEIGH, netlink.REPLACE, body, command)
 
 
-def routes(socket: netlink.Socket) -> dict[Prefix, tuple[tuple[int, int], ...]]:
-    """Our routes in the kernel: (ifindex, next hop's address) of each hop, none where packets are refused."""
-    asked = RTMSG.pack(AF_INET, 0, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, 0, 0, 0)
+def routes(socket: netlink.Socket, owner: int = RTPROT_WEFT) -> dict[Prefix, tuple[tuple[int, int], ...]]:
+    """Our routes in the kernel, or those of protocol number `owner`: (ifindex, next hop's address) of each hop, none
+    where packets are refused."""
+    asked = RTMSG.pack(AF_INET, 0, 0, 0, RT_TABLE_MAIN, owner, 0, 0, 0)
     found = {}
     for body in socket.dump(netlink.RTM_GETROUTE, asked):
         _, length, _, _, _, protocol, *_ = RTMSG.unpack_from(body)
-        if protocol != RTPROT_WEFT:
+        if protocol != owner:
             continue  # a kernel before 5.0 lists everybody's
         has = netlink.attributes(body, RTMSG.size)
         prefix = Prefix(struct.unpack(">I", has[RTA_DST])[0] if RTA_DST in has else 0, length)

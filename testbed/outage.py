@@ -173,5 +173,6 @@ class OutageProbe:
             report, complaint = process.communicate(timeout=STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            report, complaint = process.communicate()
+            process.communicate()
+            return b"", f"killed, as it had got no processor time to end within {STOP_TIMEOUT_S:g} s"
         return report, complaint.decode(errors="replace").strip().rpartition("\n")[2] or f"exit {process.returncode}"

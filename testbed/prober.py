@@ -47,8 +47,11 @@ class Prober:
         return icmp.Echo((self.base + pair) & 0xFFFF, self.token, DATA_BYTES)
 
     def send_due(self, begin_s: float) -> float:
-        """Send what is due; the time at which the next one is."""
-        while True:
+        """Send what is due, of a turn's requests; the time at which the next one is.
+
+        No more at once: who is too slow must still hear answers, and that it is to stop.
+        """
+        for _ in self.pairs:
             number = len(self.answers)
             due = begin_s + number * self.step_s
             now = time.monotonic()
@@ -62,6 +65,7 @@ class Prober:
                 sender.sendto(echo.request(turn & 0xFFFF), to)
             except OSError:  # no route: as good as lost
                 continue
+        return begin_s + len(self.answers) * self.step_s
 
     def hear(self, fd: int) -> None:
         """Take every answer that waits in a socket."""

@@ -94,3 +94,9 @@ def mean_waits_ms(before: Strain, after: Strain) -> dict[str, float]:
 
 def _lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines()
+
+
+def pss_kib(pid: int) -> int:
+    """The memory of a process, what it shares divided among those that share it."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))

@@ -97,6 +97,22 @@ def control_first(ifindex: int, dev: str) -> Message:
     return filter_(ifindex, HTB, 1, "bpf", _classic(program), f"{command} '{_bytecode(program)}'")
 
 
+def routing_first(ifindex: int, dev: str) -> Message:
+    """The change that sends what routing protocols say of themselves (IP precedence 6, RFC 791) ahead of the queue of
+    port `ifindex`: for daemons that do not know CONTROL_PRIORITY."""
+    program = [
+        (0x28, 0, 0, 12),  # ldh [12]: EtherType
+        (0x15, 0, 4, 0x0800),  # jeq IPv4, else no match
+        (0x30, 0, 0, 15),  # ldb [15]: type of service
+        (0x54, 0, 0, 0xE0),  # and: precedence
+        (0x15, 0, 1, 0xC0),  # jeq internetwork control
+        (0x06, 0, 0, HTB),  # ret 1:0
+        (0x06, 0, 0, 0),  # ret: no match
+    ]
+    command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf bytecode"
+    return filter_(ifindex, HTB, 1, "bpf", _classic(program), f"{command} '{_bytecode(program)}'")
+
+
 def blackhole(ifindex: int, dev: str) -> Message:
     """The change that makes what arrives at `ifindex`, which has clsact, disappear, while its carrier stays."""
     program = [(0x06, 0, 0, TC_ACT_SHOT)]

@@ -3,7 +3,7 @@
 Plain tests need nothing.  `@pytest.mark.kernel` makes namespaces and needs root.  `@pytest.mark.uml("sch_netem",
 ...)` is a kernel test that also needs these kernel modules (names as in testbed/modules.txt): as root on a kernel
 that has them it runs like any other; else it runs under User-Mode Linux, where one is root and the modules are
-loaded.
+loaded.  `@pytest.mark.frr` needs Debian's package frr.
 
 To add one, write an ordinary test with ordinary fixtures, and mark it with what it needs:
 
@@ -30,6 +30,7 @@ from queue import SimpleQueue
 import pytest
 
 from testbed import uml
+from testbed.features import FRR
 
 REPORT = "@report "  # begins a line that brings a report out
 INSTANCES = 2
@@ -54,6 +55,8 @@ def lacking(item: pytest.Item) -> str | None:
         return None
     if os.geteuid() != 0:
         return "root"
+    if item.get_closest_marker("frr") and not FRR.exists():
+        return "frr, which our daemons are compared with: apt-get install frr"
     missing = sorted({module for mark in marks for module in mark.args if not has_module(module)})
     return f"{', '.join(missing)} in the kernel, or {uml.KERNEL} installed" if missing else None
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from daemons.routing import lbsp
 from experiments import lbsp_long, lbsp_oversubscription, lbsp_recovery, lbsp_short, lbsp_tcp
 from experiments.spec import Run
-from testbed import clean, run
+from testbed import clean, doctor, features, run
 from testbed.outage import Gap, Outage
 from testbed.wait import wait_until
 from topologies import build
@@ -111,14 +112,45 @@ def test_flows_end_in_a_damaged_fabric(damage):
     assert row["p999_ms"] >= row["p50_ms"] > 40
 
 
+@pytest.mark.parametrize(
+    ("instead", "message"),
+    [
+        ({"scheme": "frr-bgp:hello=30"}, "no parameter of frr-bgp 'hello'"),
+        ({"scheme": "frr-bgp:dead=0"}, "dead must be at least 1"),
+        ({"scheme": "frr-bgp", "failure": "degraded"}, "does not find degraded links"),
+        ({"scheme": "frr-bgp", "processes": 2}, "cannot be shared"),
+        ({"load_fraction": 1.5}, "within 0 and 1"),
+    ],
+)
+def test_a_recovery_that_there_is_not_is_refused(instead, message):
+    with pytest.raises(ValueError, match=message):
+        lbsp_recovery.check(one(lbsp_recovery, **{"failure": "link", **instead}))
+
+
+def test_where_frr_is_missing_one_line_says_how_to_get_it(monkeypatch, tmp_path):
+    missing = [replace(each, attempt=features.command("bfdd", tmp_path)) for each in features.PROGRAMS]
+    monkeypatch.setattr(doctor, "PROGRAMS", missing)
+    with pytest.raises(ValueError, match=r"^scheme frr-bgp needs frr, which is missing .*: apt-get install frr$"):
+        lbsp_recovery.check(one(lbsp_recovery, scheme="frr-bgp", failure="link"))
+
+
+def test_a_failure_lasts_longer_where_hellos_are_rare():
+    assert lbsp_recovery.patience_s("lbsp") == lbsp_recovery.patience_s("frr-bgp:hello_ms=30") == pytest.approx(1.62)
+    assert lbsp_recovery.patience_s("spray:hello_ms=300,dead=3") == pytest.approx(2.7)
+
+
 @pytest.mark.kernel
-def test_pairs_are_rerouted_after_a_silent_failure():
-    some = one(lbsp_recovery, topology="fattree:k=4", scheme="lbsp", failure="silent-link", rate_mbps=50)
+@pytest.mark.parametrize("scheme", ["lbsp", pytest.param("frr-bgp", marks=pytest.mark.frr)])
+def test_pairs_are_rerouted_after_a_silent_failure(scheme):
+    some = one(lbsp_recovery, topology="fattree:k=4", scheme=scheme, failure="silent-link", rate_mbps=50)
     row = lbsp_recovery.measure(some).figures
     assert row["unreachable_pairs"] == 0
     assert row["pairs_hit"] > 0
-    assert 60 < row["outage_ms"] < 1500
-    assert row["pss_max_kib"] < 8192
+    assert 60 < row["outage_ms"] < 1620
+    assert row["neighbours_lost"] >= 2
+    assert 0 < row["lost_packets"] < row["sent_packets"] / 2
+    assert row["pss_max_kib"] > 1000
+    assert scheme != "lbsp" or row["pss_max_kib"] < 8192
 
 
 @pytest.mark.kernel

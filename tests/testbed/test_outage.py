@@ -1,6 +1,7 @@
 import math
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.outage import Gap, Outage, OutageProbe, OutageTable, gaps
+from testbed.prober import Prober
 from testbed.wait import wait_until
 
 
@@ -118,3 +120,15 @@ def test_more_than_one_process_can_send_is_refused():
         OutageProbe(None, [(0, 1)] * 380)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one pair"):
         OutageProbe(None, [])  # type: ignore[arg-type]
+
+
+def test_a_prober_that_is_too_slow_still_comes_back_to_hear_that_it_is_to_stop():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unsendable:
+        prober = Prober([(os.dup(unsendable.fileno()), 0)] * 3, 0.03)
+        begin_s = time.monotonic() - 3600
+        next_s = prober.send_due(begin_s)
+        assert len(prober.answers) == 3
+        assert next_s == begin_s + 0.03
+        assert prober.late_s > 3599
+        for one in prober.sockets.values():
+            one.close()
