@@ -103,13 +103,13 @@ def hundred_million(flows: int = 100_000_000) -> list[Line]:
 def choice() -> list[Line]:
     """One path choice with GP_I among 3.3 million servers."""
     network, draw = Ccrdn(DCELL, 6, 3), random.Random(0)
-    table, gpi, idle, out = tabulate(network.rule, network.t, 1), policy("pr-gpi"), (), [0]
+    table, gpi, idle, room = tabulate(network.rule, network.t, 1), policy("pr-gpi"), (), []
     drawn = [draw.sample(range(network.t[-1]), 2) for _ in range(300)]
     rounds = []
     for _ in range(5):
         begin = time.process_time()
         for src, dst in drawn:
-            search(table, gpi, shortest_first, parting(network.t, src, dst), idle, 1, out)
+            search(table, gpi, shortest_first, parting(network.t, src, dst), idle, 1, room)
         rounds.append((time.process_time() - begin) / len(drawn))
     compiled = 1 / per_core(Graph(network, threads=1), "pr-gpi", loads=False, balanced=False)
     return [

@@ -14,7 +14,7 @@ import numpy as np
 from daemons import schemes
 from daemons.routing import shortest
 from daemons.routing.dfr import FIELDS, Dfr
-from daemons.routing.proxy import most_channels
+from daemons.routing.proxy import most_routes
 from daemons.routing.tables import tabulate
 from experiments import graph_loops as loops
 from experiments.graph import LONGEST, METHODS, NO_FAULTS, Graph, graph, policy
@@ -76,8 +76,8 @@ def loop(net: Graph, routing: str, down: Any) -> Ask | None:
         least, condition1 = options.get("level", 0) or net.k, bool(options.get("condition1", 0))
         tries = policy(scheme.name, least_level=least, condition1=condition1)
         load = [loops.DEAD * dead for dead in down.tolist()]
-        out = [0] * most_channels(t)
-        return lambda pairs, histogram: loops.route(tables, tries, pairs, 0, 1, load, nobody, nobody, histogram, out)
+        state, lengths = (load, loops.DEAD, nobody, nobody), [0] * most_routes(t)
+        return lambda pairs, histogram: loops.route(tables, tries, pairs, 0, 1, *state, histogram, lengths)
     if scheme.name == "dfr" and options.get("nearest", 1):
         dfr = dfr_of(options)
         room = np.zeros((3, t[dfr.b] + FIELDS), np.int64)

@@ -20,15 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daemons.routing.proxy import Policy, channels, most_channels, parting, search
+from daemons.routing.proxy import NEVER, Policy, channels, most_channels, most_routes, parting, search
 from daemons.routing.proxy import shortest_first as cost
-from daemons.routing.tables import Tables
+from daemons.routing.tables import Tables, write
 
 Array = Any  # of integers
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-NEVER = 1 << 31  # a load that no channel has: nothing is dead
 SAME = 1e-9  # rates that differ by less, relatively, are equal
 
 
@@ -47,14 +46,13 @@ class Messages(NamedTuple):
     then_from: Ints
 
 
-def depart(tables: Tables, policy: Policy, src: int, dst: int, flows: Array, route: Array, out: Array) -> int:
+def depart(tables: Tables, policy: Policy, src: int, dst: int, flows: Array, route: Array, room: Array) -> int:
     """Choose a route by the `flows` under way, count it there and write its channels into `route`; return how many."""
     at = parting(tables.t, src, dst)
-    _, proxy = search(tables, policy, cost, at, flows, NEVER, out)
-    length = channels(tables, at, proxy, out)
+    _, proxy = search(tables, policy, cost, at, flows, NEVER, room)
+    length = channels(tables, at, proxy, write, route, 0)
     for i in range(length):
-        route[i] = out[i]
-        flows[out[i]] += 1
+        flows[route[i]] += 1
     return length
 
 
@@ -171,14 +169,15 @@ def completion(
         np.zeros(count),
         np.zeros(channel_count, np.uint32),
     )
-    under_way, ready, out = np.zeros(count, np.int64), np.flatnonzero(messages.waits == 0), np.zeros(width, np.int64)
+    under_way, ready = np.zeros(count, np.int64), np.flatnonzero(messages.waits == 0)
+    room = np.zeros(most_routes(tables.t), np.int64)
     begun, still, now_s, updates = len(ready), 0, 0.0, 0
     ready = np.concatenate((ready, np.zeros(count - begun, np.int64)))
     while still + begun:
         for i in range(begun):
             message = ready[i]
             src, dst, route = messages.src[message], messages.dst[message], state.routes[message]
-            state.lengths[message] = depart(tables, policy, src, dst, state.flows, route, out)
+            state.lengths[message] = depart(tables, policy, src, dst, state.flows, route, room)
             under_way[still + i] = message
         still += begun
         current = under_way[:still]

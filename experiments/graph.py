@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daemons.routing.dfr import FIELDS, Dfr
-from daemons.routing.proxy import GP_0, GP_E, GP_I, Policy, most_channels, shortest_first
+from daemons.routing.proxy import GP_0, GP_E, GP_I, NEVER, Policy, most_routes, shortest_first
 from daemons.routing.tables import Tables
 from experiments import graph_loops as loops
 from experiments.compiled import compiled
@@ -222,12 +222,15 @@ class Graph:
         tables = in_stretches or (self.tables if loads or balanced or len(faults.down) else self.lengths)
         load = self._loads(faults) if balanced or len(faults.down) else np.zeros(0, np.uint32)
         books = [Book(self.servers * tables.ports if loads or balanced else 0) for _ in range(self.threads)]
-        out = np.zeros((self.threads, most_channels(self.network.t)), np.int64)
+        lengths = np.zeros((self.threads, most_routes(self.network.t) if len(load) else 0), np.int32)
+        dead = loops.DEAD if len(faults.down) else NEVER
         routed = compiled(loops.route, cost=cost)
 
         def task(first: int, last: int, thread: int) -> None:
             book = books[thread]
-            routed(tables, policy, pairs, first, last, load, faults.servers, book.flows, book.hops, out[thread])
+            routed(
+                tables, policy, pairs, first, last, load, dead, faults.servers, book.flows, book.hops, lengths[thread]
+            )
 
         for first, last in batches(pairs.total) if balanced else [(0, pairs.total)]:
             self._share(first, last, task)
@@ -242,10 +245,9 @@ class Graph:
         counted, load = np.zeros(self.servers * stretches.ports, np.uint32), np.zeros(self.channels, np.uint32)
         post(books, counted)
         inner = self.network.t.index(stretches.ports - self.ports)
-        out = np.zeros((self.threads, most_channels(self.network.t)), np.int64)
 
-        def task(first: int, last: int, thread: int) -> None:
-            compiled(loops.take_apart)(self.tables, inner, first, last, counted, load, out[thread])
+        def task(first: int, last: int, _: int) -> None:
+            compiled(loops.take_apart)(self.tables, inner, first, last, counted, load)
 
         self._share(0, self.servers // self.network.t[inner], task)
         return load
@@ -326,8 +328,12 @@ class Graph:
     def _share(self, first: int, last: int, task: Callable[[int, int, int], None]) -> None:
         """Let `task` do first .. last-1 in parts, each with the number of its thread."""
         bounds = np.linspace(first, last, self.threads + 1).astype(np.int64).tolist()
+        parts = [(bounds[i], bounds[i + 1], i) for i in range(self.threads)]
+        if self.threads == 1:
+            task(*parts[0])
+            return
         with ThreadPoolExecutor(self.threads) as pool:
-            for done in [pool.submit(task, bounds[i], bounds[i + 1], i) for i in range(self.threads)]:
+            for done in [pool.submit(task, *part) for part in parts]:
                 done.result()
 
 

@@ -19,7 +19,7 @@ from daemons.routing.dfr import start as dfr_start
 from daemons.routing.proxy import Policy, candidate, candidates, channels, hops, parting, search, span
 from daemons.routing.proxy import shortest_first as cost
 from daemons.routing.scope import UNREACHED, distances
-from daemons.routing.tables import Tables, path, tabulate_from
+from daemons.routing.tables import Tables, add, path, tabulate_from
 from daemons.routing.tar import is_virtual
 from daemons.routing.tar import next_hop as tar_next_hop
 from daemons.routing.tar import start as tar_start
@@ -59,26 +59,27 @@ def route(
     first: int,
     last: int,
     load: Array,
+    dead: int,
     dead_server: Array,
     added: Array,
     histogram: Array,
-    out: Array,
+    lengths: Array,
 ) -> None:
-    """PR for the pairs first .. last-1, DR where `policy` tries no proxies; `load` and `out` as search() takes them."""
+    """PR for the pairs first .. last-1, DR where `policy` tries no proxies; `load` and `lengths` as search() takes
+    them."""
     for index in range(first, last):
         src, dst = pair(pairs, index)
         if len(dead_server) and (dead_server[src] or dead_server[dst]):
             histogram[LEFT_OUT] += 1
             continue
         at = parting(tables.t, src, dst)
-        length, proxy = search(tables, policy, cost, at, load, DEAD, out)
+        length, proxy = search(tables, policy, cost, at, load, dead, lengths)
         histogram[length] += 1  # of an unconnected pair it is -1, LOST
         if length >= 0 and len(added):
-            for i in range(channels(tables, at, proxy, out)):
-                added[out[i]] += 1
+            channels(tables, at, proxy, add, added, 1)
 
 
-def take_apart(tables: Tables, inner: int, first: int, last: int, counted: Array, added: Array, out: Array) -> None:
+def take_apart(tables: Tables, inner: int, first: int, last: int, counted: Array, added: Array) -> None:
     """Add the flows on the stretches of the X(inner)s first .. last-1, numbered as in daemons/routing/tables.py, to the
     channels that these are made of."""
     size, channels = tables.t[inner], tables.ports
@@ -89,8 +90,7 @@ def take_apart(tables: Tables, inner: int, first: int, last: int, counted: Array
         for b in range(size):
             flows = counted[server * ports + channels + b]
             if flows:
-                for i in range(path(tables, inner, server - server % size, server % size, b, out, 0)):
-                    added[out[i]] += flows
+                path(tables, inner, server - server % size, server % size, b, add, added, flows)
 
 
 def survey(tables: Tables, policy: Policy, pairs: Pairs, first: int, last: int, sums: Array) -> None:

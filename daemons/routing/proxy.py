@@ -18,15 +18,17 @@ Written so that the same source runs as it stands, on tuples and bytes, and comp
 from __future__ import annotations
 
 from collections.abc import Callable, MutableSequence, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from daemons.routing import dr
-from daemons.routing.tables import Tables, length, path
+from daemons.routing.tables import Step, Tables, fullest, length, path
 from topologies.ccrdn import FICONN, far_copy, gateway
 
 GP_E, GP_I, GP_0 = 0, 1, 2
 
 DISCONNECTED = 1 << 62
+NO_ROUTE = 1 << 30  # hops that no route has
+NEVER = 1 << 32  # a load that no channel has: nothing is dead
 
 
 class Policy(NamedTuple):
@@ -152,28 +154,33 @@ def hops(tables: Tables, at: Parting, proxy: int) -> int:
     )
 
 
-def channels(tables: Tables, at: Parting, proxy: int, out: MutableSequence[int]) -> int:
-    """Write the channels of the route by way of copy `proxy`, of DR's if that is -1, into `out`; return how many."""
+def channels(tables: Tables, at: Parting, proxy: int, step: Step, into: Any, value: int) -> int:
+    """value = step(into, value, channel) for each channel of the route by way of copy `proxy`, of DR's if that is -1,
+    in their order; return the last value."""
     rule, t, level = tables.rule, tables.t, at.level
     if level == 0:
-        return path(tables, 0, at.base, at.a, at.b, out, 0)
+        return path(tables, 0, at.base, at.a, at.b, step, into, value)
     ports, sub = tables.ports, t[level - 1]
-    copy, p, count = at.a, at.p, 0
+    copy, p = at.a, at.p
     while copy != at.b:
         to = at.b if proxy < 0 or copy == proxy else proxy
         leave = gateway(rule, t, level, copy, to)
         base = at.base + copy * sub
-        count = path(tables, level - 1, base, p, leave, out, count)
-        out[count] = (base + leave) * ports + level
-        count += 1
+        value = path(tables, level - 1, base, p, leave, step, into, value)
+        value = step(into, value, (base + leave) * ports + level)
         p = gateway(rule, t, level, to, copy)
         copy = to
-    return path(tables, level - 1, at.base + copy * sub, p, at.q, out, count)
+    return path(tables, level - 1, at.base + copy * sub, p, at.q, step, into, value)
 
 
 def most_channels(t: Sequence[int]) -> int:
     """The most channels that a route of the network can have."""
     return 9 << max(len(t) - 2, 0)
+
+
+def most_routes(t: Sequence[int]) -> int:
+    """The most routes that a search can have to weigh."""
+    return t[-1] // t[-2] if len(t) > 1 else 1
 
 
 def shortest_first(hops: int, load: int) -> int:
@@ -186,6 +193,26 @@ def least_loaded_first(hops: int, load: int) -> int:
     return load << 16 | hops
 
 
+def measure(tables: Tables, at: Parting, of: Span, lengths: MutableSequence[int]) -> tuple[int, int, int]:
+    """Of the shortest routes, DR's with proxy -1 among them: their hops, the first one's proxy, how many they are.
+
+    lengths: if not empty, is given the hops of all: DR's, then each candidate()'s, NO_ROUTE where there is none.
+    """
+    fewest, chosen, alike = hops(tables, at, -1), -1, 1
+    if len(lengths):
+        lengths[0] = fewest
+    for index in range(candidates(of)):
+        proxy, length = candidate(tables.rule, tables.t, at, of, index), NO_ROUTE
+        if proxy >= 0:
+            length = hops(tables, at, proxy)
+            if length < fewest:
+                fewest, chosen, alike = length, proxy, 0
+            alike += length == fewest
+        if len(lengths):
+            lengths[index + 1] = length
+    return fewest, chosen, alike
+
+
 def search(
     tables: Tables,
     policy: Policy,
@@ -193,31 +220,31 @@ def search(
     at: Parting,
     load: Sequence[int],
     dead: int,
-    out: MutableSequence[int],
+    lengths: MutableSequence[int],
 ) -> tuple[int, int]:
     """The cheapest route as (its hops, its proxy or -1 for DR); DR if no proxy is better; hops -1 if none is
     connected.
 
     cost: of a route, from its hops and the greatest load on its channels; must not fall when either grows.
-    load: on each channel, `dead` and more meaning that it is dead; if empty, all are alive and idle.
-    out: room for most_channels(t) channels.
+    load: on each channel, `dead` and more meaning that it is dead, NEVER at the most; if empty, all are alive and idle.
+    lengths: room for most_routes(t) numbers; for none if `load` is empty.
     """
-    rule, t = tables.rule, tables.t
-    of = span(rule, t, policy, at)
+    of = span(tables.rule, tables.t, policy, at)
+    length, shortest, alike = measure(tables, at, of, lengths)
+    if not len(load) or (dead == NEVER and alike == 1 and cost(length, dead) < cost(length + 1, 0)):
+        return length, shortest  # whatever the load on it is
     least, fewest, chosen = DISCONNECTED, -1, -1
-    for index in range(-1, candidates(of)):
-        proxy = candidate(rule, t, at, of, index) if index >= 0 else -1
-        if proxy < 0 <= index:
-            continue
-        length = hops(tables, at, proxy)
-        found = cost(length, 0)
-        if found < least and len(load):
-            worst = 0
-            for i in range(channels(tables, at, proxy, out)):
-                worst = max(worst, load[out[i]])
-            found = cost(length, worst) if worst < dead else DISCONNECTED
-        if found < least:
-            least, fewest, chosen = found, length, proxy
+    while length < NO_ROUTE and cost(length, 0) < least:
+        longer = NO_ROUTE
+        for index in range(candidates(of) + 1):
+            if lengths[index] == length:
+                proxy = candidate(tables.rule, tables.t, at, of, index - 1) if index else -1
+                worst = channels(tables, at, proxy, fullest, load, 0)
+                if worst < dead and cost(length, worst) < least:
+                    least, fewest, chosen = cost(length, worst), length, proxy
+            elif lengths[index] > length:
+                longer = min(longer, lengths[index])
+        length = longer
     return fewest, chosen
 
 

@@ -16,10 +16,29 @@ Written so that the same source runs as it stands, on tuples and bytes, and comp
 from __future__ import annotations
 
 from array import array
-from collections.abc import MutableSequence, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, MutableSequence, Sequence
+from typing import Any, NamedTuple
 
 from topologies.ccrdn import common_level, gateway
+
+Step = Callable[[Any, int, int], int]  # what path() does at each channel: of `into`, the value so far, the channel
+
+
+def write(out: MutableSequence[int], at: int, channel: int) -> int:
+    """A step of path(): write the channels into `out` from entry `at`; gives the entry after the last."""
+    out[at] = channel
+    return at + 1
+
+
+def add(flows: MutableSequence[int], more: int, channel: int) -> int:
+    """A step of path(): add `more` to the flows on each channel; gives `more`."""
+    flows[channel] += more
+    return more
+
+
+def fullest(load: Sequence[int], most: int, channel: int) -> int:
+    """A step of path(): the greatest load on the channels, or `most` if that is greater."""
+    return max(most, load[channel])
 
 
 class Tables(NamedTuple):
@@ -96,7 +115,7 @@ def tabulate_from(
         row = src * size + dst
         hops[row] = length(below, level, src, dst)
         if len(channels):
-            counts[row] = path(below, level, 0, src, dst, channels, row * width) - row * width
+            counts[row] = path(below, level, 0, src, dst, write, channels, row * width) - row * width
 
 
 def tabulate(rule: int, t: Sequence[int], level: int, *, with_channels: bool = False) -> Tables:
@@ -141,16 +160,15 @@ def length(tables: Tables, level: int, a: int, b: int) -> int:
     return hops + table[a % size * size + b % size]
 
 
-def path(tables: Tables, level: int, first: int, a: int, b: int, out: MutableSequence[int], at: int) -> int:
-    """Write the channels of DR's path from server `a` to server `b` of the X(level) that begins at server `first`
-    into `out`, from entry `at`; return the entry after the last."""
+def path(tables: Tables, level: int, first: int, a: int, b: int, step: Step, into: Any, value: int) -> int:
+    """value = step(into, value, channel) for each channel of DR's path from server `a` to server `b` of the X(level)
+    that begins at server `first`, in their order; return the last value."""
     size, ports = tables.t[tables.level], tables.ports
     if level > tables.level:
         while a // size != b // size:
             target, far = leaving(tables, level, a, b)
-            at = short_path(tables, (first + a - a % size) * ports, a % size, target % size, out, at)
-            out[at] = (first + target) * ports + common_level(tables.t, target, far)
-            at += 1
+            value = short_path(tables, (first + a - a % size) * ports, a % size, target % size, step, into, value)
+            value = step(into, value, (first + target) * ports + common_level(tables.t, target, far))
             a = far
         first += a - a % size
         a %= size
@@ -158,13 +176,13 @@ def path(tables: Tables, level: int, first: int, a: int, b: int, out: MutableSeq
     elif level < tables.level:  # stretches are numbered in all of the X(tables.level)
         shift = first % size
         first, a, b = first - shift, a + shift, b + shift
-    return short_path(tables, first * ports, a, b, out, at)
+    return short_path(tables, first * ports, a, b, step, into, value)
 
 
-def short_path(tables: Tables, offset: int, a: int, b: int, out: MutableSequence[int], at: int) -> int:
+def short_path(tables: Tables, offset: int, a: int, b: int, step: Step, into: Any, value: int) -> int:
     """path() for two servers of the table, where channels are `offset` higher than there."""
     row = a * tables.t[tables.level] + b
-    first, count = row * tables.width, tables.counts[row]
-    for i in range(count):
-        out[at + i] = offset + tables.channels[first + i]
-    return at + count
+    first = row * tables.width
+    for i in range(first, first + tables.counts[row]):
+        value = step(into, value, offset + tables.channels[i])
+    return value

@@ -53,12 +53,12 @@ def expected_hops(topology, method, dead):
     """(src, dst) -> hops of the path that PR should find, -1 if there is none; every level may have proxies."""
     network = topology.naming.network
     tables = tabulate(network.rule, network.t, network.k, with_channels=True)
-    out = [0] * proxy.most_channels(network.t)
+    room = [0] * proxy.most_routes(network.t)
     policy = proxy.Policy(method, 1, False)
 
     def hops(src, dst):
         at = proxy.parting(network.t, src, dst)
-        return proxy.search(tables, policy, proxy.shortest_first, at, dead, 1, out)[0]
+        return proxy.search(tables, policy, proxy.shortest_first, at, dead, 1, room)[0]
 
     return hops
 

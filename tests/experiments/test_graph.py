@@ -6,7 +6,7 @@ import pytest
 
 from daemons.routing import dr, proxy
 from daemons.routing.dfr import FIELDS, Dfr
-from daemons.routing.proxy import most_channels
+from daemons.routing.proxy import most_routes
 from daemons.routing.tables import tabulate
 from experiments import graph_loops as loops
 from experiments import graph_tables
@@ -178,11 +178,12 @@ def test_the_loops_give_as_plain_python_what_they_give_as_machine_code(network):
         "reroute": net.reroute(Dfr(), chosen, faults, loads=True),
     }
     books = {name: Book(net.channels) for name in [*compiled, "probe"]}
-    out, marks = np.zeros(most_channels(network.t), np.int64), np.zeros(net.k + 1, np.int64)
+    lengths, marks = np.zeros(most_routes(network.t), np.int64), np.zeros(net.k + 1, np.int64)
     with np.errstate(over="ignore"):
         load = faults.down.astype(np.int64) * loops.DEAD
         book, table = books["route"], tabulate(net.rule, network.t, 1, with_channels=True)
-        loops.route(table, policy("pr-gpi"), chosen, 0, 150, load, faults.servers, book.flows, book.hops, out)
+        state = (load, loops.DEAD, faults.servers, book.flows, book.hops)
+        loops.route(table, policy("pr-gpi"), chosen, 0, 150, *state, lengths)
         book = books["reroute"]
         state = (faults.down, faults.servers, book.flows, book.hops)
         loops.reroute(net.rule, t, Dfr(), chosen, 0, 150, *state, room)

@@ -8,7 +8,7 @@ from networks import THREE_LEVELS, TWO_LEVELS, channels, dead_links, distances, 
 
 from daemons.routing import dr, proxy
 from daemons.routing.proxy import GP_0, GP_E, GP_I, Policy
-from daemons.routing.tables import length, path, tabulate, width
+from daemons.routing.tables import length, path, tabulate, width, write
 from topologies.ccrdn import DCELL, FICONN, Ccrdn, common_level
 
 NETWORKS = TWO_LEVELS + THREE_LEVELS
@@ -72,10 +72,10 @@ def test_lengths_and_channels_are_those_of_the_routes(network: Ccrdn) -> None:
             route = proxy.route(network.rule, network.t, src, dst, c)
             for table in tables:
                 assert proxy.hops(table, at, c) == len(route) - 1
-                assert out[: proxy.channels(table, at, c, out)] == channels(network, route)
+                assert out[: proxy.channels(table, at, c, write, out, 0)] == channels(network, route)
         for table in tables:
             assert length(table, network.k, src, dst) == len(dr.route(network.rule, network.t, src, dst)) - 1
-            assert out[: path(table, network.k, 0, src, dst, out, 0)] == channels(
+            assert out[: path(table, network.k, 0, src, dst, write, out, 0)] == channels(
                 network, dr.route(network.rule, network.t, src, dst)
             )
 
@@ -95,7 +95,7 @@ def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(n
     tables = tabulate(network.rule, network.t, 1, with_channels=True)
     dead = dead_links(network, fraction, seed=7)
     load = [100 if channel in dead else channel * 37 % 5 for channel in range(network.t[-1] * (network.k + 2))]
-    out = [0] * proxy.most_channels(network.t)
+    room, from_which = [0] * proxy.most_routes(network.t), 100 if dead else proxy.NEVER
     for policy in (Policy(method, least, False) for method, least in product(METHODS.values(), (1, 2, network.k))):
         for src, dst in pairs(network, 20):
             level = common_level(network.t, src, dst)
@@ -107,7 +107,7 @@ def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(n
                 if worst < 100:
                     weighed.append((len(route) - 1, worst, c))
             hops, chosen = proxy.search(
-                tables, policy, proxy.shortest_first, proxy.parting(network.t, src, dst), load, 100, out
+                tables, policy, proxy.shortest_first, proxy.parting(network.t, src, dst), load, from_which, room
             )
             if not weighed:
                 assert hops == -1
@@ -122,19 +122,19 @@ def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(n
 def test_the_choice_rule_can_be_replaced() -> None:
     network = Ccrdn(DCELL, 3, 2)
     tables = tabulate(network.rule, network.t, 1, with_channels=True)
-    out = [0] * proxy.most_channels(network.t)
+    out, room = [0] * proxy.most_channels(network.t), [0] * proxy.most_routes(network.t)
     src, dst = 0, 100
     at = proxy.parting(network.t, src, dst)
     load = [0] * (network.t[-1] * (network.k + 2))
-    for channel in out[: proxy.channels(tables, at, -1, out)]:
+    for channel in out[: proxy.channels(tables, at, -1, write, out, 0)]:
         load[channel] = 1
     dr_hops = proxy.hops(tables, at, -1)
     policy = Policy(GP_E, 2, False)
-    shortest, _ = proxy.search(tables, policy, proxy.shortest_first, at, load, 100, out)
-    hops, chosen = proxy.search(tables, policy, proxy.least_loaded_first, at, load, 100, out)
+    shortest, _ = proxy.search(tables, policy, proxy.shortest_first, at, load, 100, room)
+    hops, chosen = proxy.search(tables, policy, proxy.least_loaded_first, at, load, 100, room)
     assert shortest <= dr_hops
     assert chosen >= 0
-    assert all(load[channel] == 0 for channel in out[: proxy.channels(tables, at, chosen, out)])
+    assert all(load[channel] == 0 for channel in out[: proxy.channels(tables, at, chosen, write, out, 0)])
     assert hops >= shortest
 
 
