@@ -328,8 +328,14 @@ int forward(struct __sk_buff *ctx)
 		return TC_ACT_OK;
 	number = port->switch_number - 1;
 	s = bpf_map_lookup_elem(&switches, &number);
-	if (!s || s->rule == KERNEL)
+	if (!s)
 		return TC_ACT_OK;
+	if (s->rule == KERNEL) {
+		/* A packet brings its sender's hash along, and the kernel takes that before it would work out one with the
+		 * switch's own seed: all switches would choose alike, and half of the links above the first tier lie idle. */
+		bpf_set_hash_invalid(ctx);
+		return TC_ACT_OK;
+	}
 	group = route(number, ip->daddr, &id);
 	memory = bpf_map_lookup_elem(&memories, &id);
 	if (!group || !memory || !group->n)

@@ -12,8 +12,9 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from daemons.routing import balancing, select
-from testbed import bpf, netns
+from testbed import bpf, flows, netns
 from testbed.dataplane import READERS, Counted, DataPlane
+from testbed.flows import Flow
 from testbed.measured import all_pairs
 from testbed.network import Network
 from testbed.paths import trace
@@ -268,6 +269,21 @@ def test_packets_spread_as_each_scheme_says(fast: Fabric) -> None:
     before = fast.plane.counters()
     assert not ping(fast.network, [(SRC, DST)], count=10).lost
     assert fast.uplinks(before) == [0] * 4  # the kernel's own
+
+
+def test_the_kernels_own_choices_at_two_tiers_do_not_depend_on_each_other(network: Callable[..., Network]) -> None:
+    """A packet's hash, which it brings along from its sender, would have each aggregation switch use one uplink."""
+    net = network("fattree:k=4", FAST)
+    naming = net.topology.naming
+    ups = [net.ifindex(naming.node(name), port) for name in ("a0.0", "a0.1") for port in (2, 3)]
+    with DataPlane.load(net, "ecmp", seed=1) as plane, Counters(net) as counters:
+        plane.attach()
+        plane.follow(net.topology)
+        before = counters.snapshot()
+        wanted = [Flow(0.002 * number, number % 4, 4 + number % 12, 1000) for number in range(160)]
+        assert not flows.run(net, wanted, deadline_s=20.0, congestion_control="reno").unfinished
+        sent = counters.snapshot().since(before)
+    assert min(sent.ports[index].sent_packets for index in ups) > 40
 
 
 def test_a_silent_failure_is_repaired_by_one_write(fast: Fabric) -> None:
