@@ -91,6 +91,11 @@ def nothing_to_check(run: Run) -> None:
     """Any combination of parameters makes sense."""
 
 
+def every_cell(run: Run) -> bool:
+    """No scheme of the sweep is for some of its networks only."""
+    return True
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A question, what is swept to answer it, and how.
@@ -100,6 +105,7 @@ class Experiment:
     sweep: the values of each parameter; every combination is a cell.  A parameter's type is that of its values.
     seeds: how many runs a cell has by default, seeded 0, 1, ...
     must_hold: figures that are true unless something is broken.
+    goes_together: whether the scheme of a run is for its network; the sweep has no other cells, unless both are named.
     check: raises ValueError, in one line, for a run that cannot be.
     measure: carries one run out.  Equal parameters and seed draw equal failures and traffic on every engine.
     plot: draws the rows on an empty figure.
@@ -114,6 +120,7 @@ class Experiment:
     seeds: int
     measure: Callable[[Run], Result]
     plot: Callable[[Table, Figure], None]
+    goes_together: Callable[[Run], bool] = every_cell
     check: Callable[[Run], None] = nothing_to_check
     must_hold: tuple[str, ...] = ()
     version: int = 1
@@ -143,6 +150,8 @@ class Experiment:
             for cell in product(*values.values())
             for seed in range(seeds or self.seeds)
         ]
+        if not given or not {"topology", "routing"} <= given.keys():
+            runs = [run for run in runs if self.goes_together(run)]
         for run in runs:
             self.check(run)
         return runs

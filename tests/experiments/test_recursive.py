@@ -107,12 +107,33 @@ def test_throughput_is_bandwidth_over_load():
         assert row["rat_bps"] <= row["uat_bps"]
 
 
-def test_latency_is_hops_times_the_cost_of_a_hop():
-    for row in rows_of("zero_load_latency", code="compiled", stack_us="1", propagation_us="2", data_us="4"):
+def test_latency_is_hops_times_the_cost_of_a_hop_and_what_the_ends_cost():
+    for row in rows_of("zero_load_latency", code="compiled", costs="us:once=3,hop=7"):
         assert row["hop_us"] == pytest.approx(7 + row["routing_us"])
-        assert row["latency_ms"] == pytest.approx(row["mean_hops"] * row["hop_us"] / 1000)
+        assert row["latency_ms"] == pytest.approx((3 + row["mean_hops"] * row["hop_us"]) / 1000)
         assert 0 < row["routing_us"] < 1000
-        assert row["paper_latency_ms"] == {"dr": 0.913, "pr-gp0": 0.894}[row["routing"]]
+        assert "paper_latency_ms" not in row
+    rows = by(rows_of("zero_load_latency", code="python"), "routing", "costs")
+    for routing, latency_ms in (("dr", 0.913), ("pr-gp0", 0.894)):
+        assert rows[routing, "paper"]["paper_latency_ms"] == latency_ms
+        assert rows[routing, "kernel"]["latency_ms"] < rows[routing, "paper"]["latency_ms"]
+
+
+@pytest.mark.parametrize(
+    ("given", "networks"),
+    [
+        ({"routing": "tar"}, {"ficonn"}),
+        ({"routing": "dfr:b=2"}, {"dcell"}),
+        ({"routing": "bfs"}, {"dcell", "beta-dcell", "ficonn"}),
+    ],
+)
+def test_schemes_are_swept_over_the_networks_that_they_are_for(given, networks):
+    hop_length = find("hop_length")
+    assert {run.text("topology").split(":")[0] for run in hop_length.runs(given)} == networks
+    schemes = {run.text("routing") for run in hop_length.runs({"topology": "ficonn:n=4,k=2"})}
+    assert "tar" in schemes
+    assert "dfr" not in schemes
+    assert len(hop_length.runs({"topology": "ficonn:n=4,k=2", "routing": "dfr"})) == 1
 
 
 def test_table_1_is_the_papers():
@@ -172,7 +193,8 @@ def test_dfr_takes_its_constants_from_the_grammar():
         ("throughput", {"traffic": "uniform"}, "flows is missing"),
         ("zero_load_latency", {"routing": "dfr"}, "routing must be dr"),
         ("zero_load_latency", {"code": "rust"}, "no code 'rust'"),
-        ("zero_load_latency", {"stack_us": "-1"}, "stack_us must not be negative"),
+        ("zero_load_latency", {"costs": "us:once=0,hop=-1"}, "hop must be a number of microseconds, got -1"),
+        ("zero_load_latency", {"costs": "us:hop=1"}, "costs must be paper, kernel or us:once=0,hop=70, got us:hop=1"),
     ],
 )
 def test_what_there_is_not_is_refused_before_anything_is_measured(name, given, what):
