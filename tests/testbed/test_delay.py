@@ -1,11 +1,14 @@
 import statistics
+from contextlib import closing
 
 import pytest
 
-from testbed import doctor
+from testbed import doctor, relay_program
 from testbed.network import Network
 from testbed.ping import ping
+from testbed.relay import By
 from topologies import build
+from topologies.address import SERVER_BLOCK, Prefix
 from topologies.link import LinkSpec, Mbps
 
 SPEC = "dcell:n=3,k=1"
@@ -23,6 +26,20 @@ def test_a_delay_is_what_was_asked_and_takes_no_place_in_the_queue(network):
         assert rtt_us[dst] >= 2 * links * 5_000
     # What a hop costs beside the delay is the same twice over, so the delays are in the right ratio.
     assert rtt_us[1] - rtt_us[3] == pytest.approx(10_000, rel=0.2)
+
+
+@pytest.mark.uml("sch_netem", "ifb")
+def test_what_a_relay_readdresses_is_held_back_all_the_same(network):
+    """h0 -> h5 by way of h4, which lets it bear 64 and then 10 again: three delays there."""
+    net = network("ficonn:n=4,k=1", LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=5_000))
+    with closing(relay_program.of(net)) as relays:
+        relay = relays.relay(4)
+        relay.begin(By.PREFIX)
+        relay.set_prefixes({Prefix(SERVER_BLOCK, 8): 64})
+        assert ping(net, [(0, 5)], timeout_s=0.5).lost  # nobody has a route for that
+        relay.set_prefixes({Prefix(SERVER_BLOCK, 8): 10})
+        (found,) = ping(net, [(0, 5)], timeout_s=2.0).pings
+    assert min(found.rtts_us) >= 2 * 3 * 5_000
 
 
 @pytest.mark.kernel
