@@ -11,8 +11,9 @@ times have passed without another answer:
 
 so that packets which change from one path to another never go in circles.  Where the probe can go no further, or a hop
 of the path dies later, the server there says so, back to the source, which asks again: every failed attempt draws other
-third copies, and after ATTEMPTS of them it rests until it would ask anyway.  Where no answer comes at all the servers
-are likely to have too much to do: the source waits, twice as long each time; and it asks `probes_per_s` at most.
+third copies, and after ATTEMPTS of them it rests until it would ask anyway.  Where no answer comes at all, within a
+few times what answers take and at most `probe_ms`, a message got lost or the servers have too much to do: the source
+asks again, with twice as much patience each time; and it asks `probes_per_s` at most.
 
 Ours: a path that passes a server twice is cut short there, for a flow's state is one next hop.  A flow is taken to have
 an equal share of what its link carries, and its own share does not stand in its way.  What a
@@ -30,6 +31,7 @@ from typing import Any
 from daemons import tar_wire, wire
 from daemons.hello import Neighbourhood
 from daemons.live_routes import LiveRoutes
+from daemons.patience import Patience
 from daemons.protocol import NOTHING, Action, Adjacencies, Flow, Hop, Note, Send, SetFlow, SetRoute
 from daemons.routing import dr, header, tar, via
 from daemons.tar_states import State, States
@@ -41,8 +43,9 @@ ATTEMPTS = 8
 MOST_HOPS = 64
 MOST_FLOWS = 4096  # of our own; others go by DR
 MOST_STATES = 65_536
-MOST_DOUBLINGS = 5  # of the time until a question that was not answered is asked again
+MOST_DOUBLINGS, MOST_PATIENCE_S = 8, 6.4  # with an answer, when several before it did not come
 AGAIN_S = 0.050  # refusals of a flow are heard that often
+LEAST_PATIENCE_S = 0.030  # with an answer: a server may be as late as that
 GATE = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear another address
 FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
 
@@ -51,6 +54,7 @@ FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
 class Own:
     """A flow at its source.
 
+    failures: in a row; silences: those of them since the last answer, of whatever kind.
     asking: whether a question is on its way.  due_s: when that is given up, or the next one leaves.
     """
 
@@ -59,6 +63,7 @@ class Own:
     used_s: float
     attempt: int = 0
     failures: int = 0
+    silences: int = 0
     asking: bool = False
     asked_s: float = -inf
     due_s: float = inf
@@ -100,7 +105,8 @@ class TarRouting:
         self._token = incarnation >> 24 & 0x7FFFFFFF  # of the last question, whichever flow it was about
         self._states = States(capacity_kbps=capacity_kbps, gain_kbps=capacity_kbps * step_percent // 100)
         self._refresh_s, self._refreshes, self._refresh_gap_s = refresh_ms / 1000, refreshes, 1 / refreshes_per_s
-        self._probe_s, self._gap_s, self._ask_s = probe_ms / 1000, 1 / probes_per_s, -inf
+        self._patience = Patience(min(LEAST_PATIENCE_S, probe_ms / 1000), probe_ms / 1000)
+        self._gap_s, self._ask_s = 1 / probes_per_s, -inf
         self._idle_s = idle_s
         self._own: dict[Flow, Own] = {}
         self._due: list[tuple[float, Flow]] = []  # when our own flows are, old thoughts among them
@@ -223,7 +229,8 @@ class TarRouting:
         """One of our own flows is due: ask, or give up the question that has no answer."""
         if own.asking:
             self._counters["timeouts"] += 1
-            self._failed(flow, own, now, self._probe_s * 2 ** min(own.failures, MOST_DOUBLINGS))
+            own.silences += 1
+            self._failed(flow, own, now)
             return []
         if own.used_s + self._idle_s < now:
             del self._own[flow]
@@ -231,7 +238,8 @@ class TarRouting:
         self._token += 1
         own.token, own.asking, own.asked_s = self._token, True, now
         self._ask_s = now + self._gap_s
-        self._plan(flow, own, now + self._probe_s)
+        wait_s = self._patience.wait_s * 2 ** min(own.silences, MOST_DOUBLINGS)
+        self._plan(flow, own, now + min(wait_s, MOST_PATIENCE_S))
         self._counters["probes_sent"] += 1
         marks = [0] * (self._network.k + 1)
         tar.start(marks)
@@ -247,12 +255,12 @@ class TarRouting:
         """Time between questions about a flow."""
         return max(self._refresh_s, len(self._own) * self._refresh_gap_s)
 
-    def _failed(self, flow: Flow, own: Own, now: float, wait_s: float = 0.0) -> None:
-        """Draw anew and ask again after `wait_s` or, after many failures, later."""
+    def _failed(self, flow: Flow, own: Own, now: float) -> None:
+        """Draw anew and ask again, at once or, after many failures, later."""
         own.asking = False
         own.attempt = (own.attempt + 1) % ATTEMPTS
         own.failures += 1
-        self._plan(flow, own, now + (wait_s if own.failures % ATTEMPTS else max(wait_s, self._interval_s())))
+        self._plan(flow, own, now + (0.0 if own.failures % ATTEMPTS else self._interval_s()))
 
     def _asked(self, probe: FlowProbe, now: float) -> list[Action]:
         """A probe came by."""
@@ -326,7 +334,9 @@ class TarRouting:
             return []
         if verdict == wire.CONNECTED:
             self._counters["answers"] += 1
-            own.asking, own.failures = False, 0
+            if own.asking:
+                self._patience.heard(now - own.asked_s)
+            own.asking, own.failures, own.silences = False, 0, 0
             spread = 0.75 + 0.25 * (tar.number(*flow) % 256) / 256
             self._plan(flow, own, now + self._interval_s() * spread)
             if probe.visited != own.path:
@@ -335,6 +345,7 @@ class TarRouting:
                 return [Note(f"flow to h{own.destination}, protocol {flow.protocol}: by way of {hops}")]
             return []
         self._counters["breaks"] += 1
+        own.silences = 0
         if own.asking:
             self._failed(flow, own, now)
         else:

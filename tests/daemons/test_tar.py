@@ -13,7 +13,7 @@ from daemons.protocol import NOTHING, Flow, SetFlow
 from daemons.routing import dr, tar
 from daemons.routing.scope import dead_channels
 from daemons.schemes import protocol, views
-from daemons.tar import ATTEMPTS
+from daemons.tar import ATTEMPTS, LEAST_PATIENCE_S
 from tests.daemons.trouble import befall
 from topologies import build
 from topologies.failures import fail_links
@@ -221,6 +221,30 @@ def test_a_question_that_was_lost_with_its_path_is_not_waited_for():
     fabric.fail(FICONN.link_between(near, far), silent=True)
     use(fabric, [(1, 40)], 1.0)
     assert fabric.walk(1, 40).path in found([FICONN.link_between(near, far)], 1, 40)
+
+
+def test_a_message_that_got_lost_is_missed_by_what_answers_take_and_not_by_what_they_may_take():
+    fabric = running("refresh_ms=100,probe_ms=5000,idle_s=100")
+    use(fabric, [ITS_OWN], 1.0)
+
+    def counted(name, link=None):
+        """Until that has gone up, `link` swallows everything."""
+        before, end = fabric.status(1)[name], fabric.now + 0.15
+        if link is not None:
+            fabric.fail(link, silent=True)
+        while fabric.status(1)[name] == before and fabric.now < end:
+            fabric.run_for(0.001)
+        if link is not None:
+            fabric.restore(link)
+        return fabric.now < end
+
+    assert counted("answers")
+    fabric.run_for(0.07)  # the next question leaves soon
+    assert counted("probes_sent", FICONN.link(f"h{ITS_OWN[0]}-h{ITS_OWN[1]}"))
+    began_s = fabric.now
+    assert counted("answers")
+    assert fabric.now - began_s < 2 * LEAST_PATIENCE_S
+    assert fabric.status(1)["timeouts"] == 1
 
 
 def test_an_answer_that_comes_late_changes_nothing():
