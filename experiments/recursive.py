@@ -181,11 +181,12 @@ def series(table: Table, *columns: str) -> list[Series]:
 
 
 def draw_over_networks(axes: Axes, lines: Sequence[Series], networks: Sequence[str], key: str, **equal: object) -> None:
-    """`key` of each line over the networks, with standard errors; lines join what differs in its size only."""
-    for line in lines:
-        label = line.look.label
+    """`key` of each line over the networks, with standard errors; lines join what differs in its size only, and lie
+    side by side, since many schemes are equal somewhere."""
+    for place, line in enumerate(lines):
+        label, shift = line.look.label, (place - (len(lines) - 1) / 2) * 0.5 / len(lines)
         for _, group in groupby(enumerate(networks), key=lambda place: kind(place[1])):
-            places = [(x, line.at(key, topology=network, **equal)) for x, network in group]
+            places = [(x + shift, line.at(key, topology=network, **equal)) for x, network in group]
             seen = [(x, *value) for x, value in places if value]
             if seen:
                 x, y, error = zip(*seen, strict=True)
