@@ -13,8 +13,7 @@ so that packets which change from one path to another never go in circles.  Wher
 of the path dies later, the server there says so, back to the source, which asks again: every failed attempt draws other
 third copies, and after ATTEMPTS of them it rests until it would ask anyway.  Where no answer comes at all, within a
 few times what answers take and at most `probe_ms`, a message got lost or the servers have too much to do: the source
-asks again, with twice as much patience each time; and it asks `probes_per_s` at most, after a rest as many at once as
-in BURST_S.
+asks again, with twice as much patience each time; and it asks `probes_per_s` at most.
 
 Ours: a path that passes a server twice is cut short there, for a flow's state is one next hop.  A flow is taken to have
 an equal share of what its link carries, and its own share does not stand in its way.  What a
@@ -30,7 +29,6 @@ from math import inf
 from typing import Any
 
 from daemons import tar_wire, wire
-from daemons.budget import Budget
 from daemons.hello import Neighbourhood
 from daemons.live_routes import LiveRoutes
 from daemons.patience import Patience
@@ -47,7 +45,6 @@ MOST_FLOWS = 4096  # of our own; others go by DR
 MOST_STATES = 65_536
 MOST_DOUBLINGS, MOST_PATIENCE_S = 8, 6.4  # with an answer, when several before it did not come
 AGAIN_S = 0.050  # refusals of a flow are heard that often
-BURST_S = 0.2
 LEAST_PATIENCE_S = 0.030  # with an answer: a server may be as late as that
 GATE = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear another address
 FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
@@ -109,7 +106,7 @@ class TarRouting:
         self._states = States(capacity_kbps=capacity_kbps, gain_kbps=capacity_kbps * step_percent // 100)
         self._refresh_s, self._refreshes, self._refresh_gap_s = refresh_ms / 1000, refreshes, 1 / refreshes_per_s
         self._patience = Patience(min(LEAST_PATIENCE_S, probe_ms / 1000), probe_ms / 1000)
-        self._budget = Budget(probes_per_s, probes_per_s * BURST_S)
+        self._gap_s, self._ask_s = 1 / probes_per_s, -inf
         self._idle_s = idle_s
         self._own: dict[Flow, Own] = {}
         self._due: list[tuple[float, Flow]] = []  # when our own flows are, old thoughts among them
@@ -117,7 +114,7 @@ class TarRouting:
 
     @property
     def deadline(self) -> float:
-        ask_s = max(self._due[0][0], self._budget.free_s) if self._due else inf
+        ask_s = max(self._due[0][0], self._ask_s) if self._due else inf
         return min(self._routes.deadline, ask_s, self._states.deadline)
 
     def start(self, now: float) -> Sequence[Action]:
@@ -148,7 +145,7 @@ class TarRouting:
             actions += self._follow(self._routes.tick(now), now)
         for flow in self._states.expired(now):
             actions += self._forget(flow)
-        while self._due and max(self._due[0][0], self._budget.free_s) <= now:
+        while self._due and max(self._due[0][0], self._ask_s) <= now:
             due_s, flow = heappop(self._due)
             if (own := self._own.get(flow)) and own.due_s == due_s:
                 actions += self._turn(flow, own, now)
@@ -240,7 +237,7 @@ class TarRouting:
             return []
         self._token += 1
         own.token, own.asking, own.asked_s = self._token, True, now
-        self._budget.take(now)
+        self._ask_s = now + self._gap_s
         wait_s = self._patience.wait_s * 2 ** min(own.silences, MOST_DOUBLINGS)
         self._plan(flow, own, now + min(wait_s, MOST_PATIENCE_S))
         self._counters["probes_sent"] += 1
