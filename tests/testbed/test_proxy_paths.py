@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.proxy_paths import QUESTIONS_PER_S, SCHEMES, break_links, scheme_for, settle, some_pairs
+from bench.proxy_paths import SCHEMES, break_links, scheme_for, settle, some_pairs
 from topologies.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
@@ -13,7 +13,7 @@ LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
     ("spec", "name"), [("dcell:n=3,k=1", name) for name in SCHEMES] + [("ficonn:n=4,k=1", "pr-gpi")]
 )
 def test_every_pair_takes_the_computed_path_whole_and_broken(network, spec, name):
-    scheme = scheme_for(name, 20, QUESTIONS_PER_S)
+    scheme = scheme_for(name, 20, 2000)
     net = network(spec, link=LINK, scheme=scheme)
     pairs = some_pairs(net.topology.servers, None)
     for fraction in (0.0, 0.1):
