@@ -12,7 +12,7 @@ from topologies.address import EVERYTHING, Prefix
 
 FOUR, EIGHT = Shape(4, 2, 2), Shape(8, 4, 4)
 SIXTEEN, SIXTEEN_OF_FOUR = Shape(16, 8, 8), Shape(16, 8, 8, 4)
-SHAPES = [FOUR, EIGHT, SIXTEEN, SIXTEEN_OF_FOUR, Shape(4, 2, 8), Shape(6, 4, 4)]
+SHAPES = [FOUR, EIGHT, SIXTEEN, SIXTEEN_OF_FOUR, Shape(4, 2, 8), Shape(2, 4, 4)]
 
 
 def switches(shape):
