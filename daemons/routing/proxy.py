@@ -198,17 +198,18 @@ def measure(tables: Tables, at: Parting, of: Span, lengths: MutableSequence[int]
 
     lengths: if not empty, is given the hops of all: DR's, then each candidate()'s, NO_ROUTE where there is none.
     """
+    rule, t, kept = tables.rule, tables.t, len(lengths) > 0
     fewest, chosen, alike = hops(tables, at, -1), -1, 1
-    if len(lengths):
+    if kept:
         lengths[0] = fewest
     for index in range(candidates(of)):
-        proxy, length = candidate(tables.rule, tables.t, at, of, index), NO_ROUTE
+        proxy, length = candidate(rule, t, at, of, index), NO_ROUTE
         if proxy >= 0:
             length = hops(tables, at, proxy)
             if length < fewest:
                 fewest, chosen, alike = length, proxy, 0
             alike += length == fewest
-        if len(lengths):
+        if kept:
             lengths[index + 1] = length
     return fewest, chosen, alike
 
