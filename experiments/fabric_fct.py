@@ -197,7 +197,7 @@ def draw_distributions(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks
             axes.plot(np.sort(ms[chosen]), np.arange(1, chosen.sum() + 1) / max(1, chosen.sum()), dash, **looked)
         edges = np.unique(np.quantile(size, np.linspace(0, 1, 9)))
         place = np.clip(np.searchsorted(edges, size, side="right") - 1, 0, len(edges) - 2)
-        classes = range(len(edges) - 1)
+        classes = [i for i in range(len(edges) - 1) if (place == i).any()]
         centres, means = (
             [float(what(of_class[place == i])) for i in classes]
             for what, of_class in ((np.median, size), (np.mean, slowdown))
