@@ -16,6 +16,11 @@ class Line:
     at_most: float | None = None
 
     @property
+    def told(self) -> str:
+        """A count as it is, a measurement to three digits."""
+        return str(self.value) if isinstance(self.value, int) else f"{self.value:.3g}"
+
+    @property
     def verdict(self) -> str:
         if self.at_least is not None:
             return f"{'reached' if self.value >= self.at_least else 'MISSED'} (at least {self.at_least:g})"
@@ -29,4 +34,4 @@ def show(title: str, lines: list[Line]) -> None:
     print(title)
     width = max(len(line.what) for line in lines)
     for line in lines:
-        print(f"  {line.what:<{width}}  {line.value:10.3g} {line.unit:<6} {line.verdict}".rstrip())
+        print(f"  {line.what:<{width}}  {line.told:>10} {line.unit:<6} {line.verdict}".rstrip())
