@@ -160,7 +160,7 @@ def main() -> None:
     given.add_argument("--scheme", action="append", choices=SCHEMES, help="only this one")
     given.add_argument("--pairs", type=int, help="ordered pairs of each network, at random")
     given.add_argument("--questions-per-s", type=int, default=QUESTIONS_PER_S, help="of all servers, each kind")
-    given.add_argument("--within-s", type=float, default=90, help="how long the daemons may take")
+    given.add_argument("--within-s", type=float, default=200, help="how long the daemons may take")
     given.add_argument("--processes", type=int, help="how many share the daemons; each node has its own if not given")
     asked = given.parse_args()
     for spec in asked.network or SPECS:
