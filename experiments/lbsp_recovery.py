@@ -184,8 +184,10 @@ def traffic(network: Network, run: Run, seconds: float) -> Iterator[None]:
     plan = udp(network, run, round(seconds / slots.slot_s(rate_bps)))
     sender = threading.Thread(target=partial(slots.run, network, plan, rate_bps=rate_bps))
     sender.start()
-    yield
-    sender.join()
+    try:
+        yield
+    finally:
+        sender.join()
 
 
 def udp(network: Network, run: Run, count: int) -> Sequence[Sequence[int]]:

@@ -92,12 +92,7 @@ class Network:
             network = cls(plan, [], kept)
             run.write_journal(kept.run, journal(plan, scheme))
             keep = kept.lock if detached else None
-            stages = network._stages()
-            if how.balancing:
-                stages.append(("data plane", lambda: network._attach(how.balancing)))
-            if how.daemons and schemes.scheme(how.daemons)[0].relays:
-                stages.append(("relay", lambda: network._attach_relay()))
-            stages += network._daemon_stages(views, packed, keep)
+            stages = [*network._stages(), *network._program_stages(how), *network._daemon_stages(views, packed, keep)]
             for stage, work in stages:
                 progress(stage)
                 began = time.perf_counter()
@@ -147,6 +142,15 @@ class Network:
             ("offloads", self._turn_offloads_off),
             ("read back", self.check),
         ]
+
+    def _program_stages(self, how: Carriage) -> list[tuple[str, Callable[[], None]]]:
+        """Attach the eBPF programs that `how` needs."""
+        stages: list[tuple[str, Callable[[], None]]] = []
+        if how.balancing:
+            stages.append(("data plane", lambda: self._attach(how.balancing)))
+        if how.daemons and schemes.scheme(how.daemons)[0].relays:
+            stages.append(("relay", self._attach_relay))
+        return stages
 
     def _daemon_stages(
         self, views: Mapping[int, schemes.View], packed: int | None, keep: int | None

@@ -12,7 +12,10 @@ from experiments.spec import Experiment, Run, Value
 from experiments.store import row_of
 from experiments.ttc_models import Shape
 from testbed.flows import Flow, FlowResult, FlowTable
+from testbed.measured import all_pairs
+from testbed.ping import ping
 from topologies import build
+from topologies.link import LinkSpec, Mbps
 
 
 def runs(experiment: Experiment, seeds: int = 1, **given: str) -> list[Run]:
@@ -128,6 +131,13 @@ SHORT = [
         },
     ),
 ]  # fmt: skip
+
+
+@pytest.mark.kernel
+def test_lbsp_goes_around_the_link_that_failed() -> None:
+    (run,) = runs(fabric_fct.EXPERIMENT, scheme="lbsp", damage="failed")
+    with fabric.fabric(run, LinkSpec(rate_bps=100 * Mbps, queue_packets=100), damage="failed") as on:
+        assert not ping(on.network, all_pairs(on.network), count=4, retries=2).lost
 
 
 @pytest.mark.kernel
