@@ -368,7 +368,7 @@ TAR_PARAMETERS = {
         meaning="such times that servers keep a flow that is not probed again", least=2, most=100, default=3
     ),
     "refreshes_per_s": Parameter(
-        meaning="flows that a server probes again at most, per s", least=1, most=10_000, default=10
+        meaning="flows that a server probes again at most, per s", least=1, most=10_000, default=5
     ),
     "probes_per_s": Parameter(meaning="probes that a server sends at most, per s", least=1, most=100_000, default=100),
     "probe_ms": Parameter(meaning="how long an answer may take, in ms", least=1, most=10_000, default=200),

@@ -13,7 +13,12 @@ so that packets which change from one path to another never go in circles.  Wher
 of the path dies later, the server there says so, back to the source, which asks again: every failed attempt draws other
 third copies, and after ATTEMPTS of them it rests until it would ask anyway.  Where no answer comes at all, within a
 few times what answers take and at most `probe_ms`, a message got lost or the servers have too much to do: the source
-asks again, with twice as much patience each time; and it asks `probes_per_s` at most.
+asks again, with twice as much patience each time.
+
+It asks `probes_per_s` at most, and first about the flow without a path that was used last.  One that was not used for
+ACTIVE_S is asked about once more, so that its path stays for as long as it may come back, and then when it does: where
+hundreds of paths break at once, servers have ten and more messages about each to pass on, and most of the flows may
+have ended.
 
 Ours: a path that passes a server twice is cut short there, for a flow's state is one next hop.  A flow is taken to have
 an equal share of what its link carries, and its own share does not stand in its way.  What a
@@ -22,7 +27,7 @@ bypass gains must be more than `step_percent` of the capacity, lest hellos and o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf
@@ -35,12 +40,13 @@ from daemons.patience import Patience
 from daemons.protocol import NOTHING, Action, Adjacencies, Flow, Hop, Note, Send, SetFlow, SetRoute
 from daemons.routing import dr, header, tar, via
 from daemons.tar_states import State, States
-from daemons.tar_wire import FlowProbe
+from daemons.tar_wire import FlowBreaks, FlowProbe
 from topologies.address import SERVER_BLOCK, Prefix
 from topologies.ccrdn import Ccrdn
 
 ATTEMPTS = 8
 MOST_HOPS = 64
+ACTIVE_S = 2.5  # since a flow was last seen: the data plane shows one that goes on every second
 MOST_FLOWS = 4096  # of our own; others go by DR
 MOST_STATES = 65_536
 MOST_DOUBLINGS, MOST_PATIENCE_S = 8, 6.4  # with an answer, when several before it did not come
@@ -56,6 +62,7 @@ class Own:
 
     failures: in a row; silences: those of them since the last answer, of whatever kind.
     asking: whether a question is on its way.  due_s: when that is given up, or the next one leaves.
+    urgent: whether that is to be as soon as may be.
     """
 
     destination: int
@@ -67,7 +74,12 @@ class Own:
     asking: bool = False
     asked_s: float = -inf
     due_s: float = inf
+    urgent: bool = False
     path: tuple[int, ...] = ()
+
+    def active(self, now: float) -> bool:
+        """Whether its packets go on, as far as one can know."""
+        return self.used_s + ACTIVE_S >= now
 
 
 class TarRouting:
@@ -110,12 +122,13 @@ class TarRouting:
         self._idle_s = idle_s
         self._own: dict[Flow, Own] = {}
         self._due: list[tuple[float, Flow]] = []  # when our own flows are, old thoughts among them
+        self._urgent: list[tuple[float, float, Flow]] = []  # those in a hurry, by last use, and since when; old thoughts
         self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
 
     @property
     def deadline(self) -> float:
-        ask_s = max(self._due[0][0], self._ask_s) if self._due else inf
-        return min(self._routes.deadline, ask_s, self._states.deadline)
+        due_s = self._urgent[0][1] if self._urgent else self._due[0][0] if self._due else inf
+        return min(self._routes.deadline, max(due_s, self._ask_s), self._states.deadline)
 
     def start(self, now: float) -> Sequence[Action]:
         return self._follow(self._routes.start(now), now)
@@ -126,12 +139,14 @@ class TarRouting:
         if payload[wire.TARGET] != self._target:
             return NOTHING
         try:
-            probe = tar_wire.decode(payload)
-            if probe is None:
+            told = tar_wire.decode(payload)
+            if told is None:
                 return NOTHING
-            if probe.verdict == wire.ASKING:
-                return self._asked(probe, now)
-            return self._answered(probe, now)
+            if isinstance(told, FlowBreaks):
+                return self._broke(told.flows, now)
+            if told.verdict == wire.ASKING:
+                return self._asked(told, now)
+            return self._answered(told, now, payload)
         except ValueError:  # garbage, or what cannot be in this network
             self._counters["garbage"] += 1
             return NOTHING
@@ -145,10 +160,8 @@ class TarRouting:
             actions += self._follow(self._routes.tick(now), now)
         for flow in self._states.expired(now):
             actions += self._forget(flow)
-        while self._due and max(self._due[0][0], self._ask_s) <= now:
-            due_s, flow = heappop(self._due)
-            if (own := self._own.get(flow)) and own.due_s == due_s:
-                actions += self._turn(flow, own, now)
+        while self._ask_s <= now and (flow := self._next(now)):
+            actions += self._turn(flow, self._own[flow], now)
         return actions
 
     def converged(self) -> bool:
@@ -173,7 +186,9 @@ class TarRouting:
     def in_use(self, flow: Flow, now: float) -> Sequence[Action]:
         own = self._own.get(flow)
         if own:
-            own.used_s = now
+            active, own.used_s = own.active(now), now
+            if own.urgent or not (active or own.asking):
+                self._hurry(flow, own, now)
             return NOTHING
         try:
             destination = self._number(flow.destination)
@@ -182,13 +197,14 @@ class TarRouting:
         if destination == self.node or self._number(flow.source) != self.node or len(self._own) >= MOST_FLOWS:
             return NOTHING
         own = self._own[flow] = Own(destination, self._token, now)
-        self._plan(flow, own, now)
+        self._hurry(flow, own, now)
         return NOTHING
 
     def refused(self, destination: int, now: float) -> Sequence[Action]:
         for flow, own in self._own.items():
-            if flow.destination == destination and own.path and not own.asking and own.asked_s + AGAIN_S < now:
-                self._plan(flow, own, now)
+            concerned = flow.destination == destination and own.path and own.active(now)
+            if concerned and not own.asking and own.asked_s + AGAIN_S < now:
+                self._hurry(flow, own, now)
         return NOTHING
 
     def measured(self, loads: Mapping[int, int]) -> None:
@@ -217,13 +233,21 @@ class TarRouting:
         if gate != (self._gate or ()):  # what was never set stays as a daemon before this one left it
             done.append(SetRoute(GATE, gate))
         self._gate = gate
-        for flow, state in self._states.by(died):
-            attempt = self._own[flow].attempt if flow in self._own else 0
-            broken = FlowProbe(self.node, self.node, flow, state.token, attempt, 0, wire.BROKEN, (), state.path)
-            done += self._answered(broken, now)
-        return done
+        return done + self._broke([(flow, state.token) for flow, state in self._states.by(died)], now)
 
     # -- probes
+
+    def _next(self, now: float) -> Flow | None:
+        """Whose turn it is, of our own flows."""
+        while self._urgent:
+            _, _, flow = heappop(self._urgent)
+            if (own := self._own.get(flow)) and own.urgent:
+                return flow
+        while self._due and self._due[0][0] <= now:
+            due_s, flow = heappop(self._due)
+            if (own := self._own.get(flow)) and own.due_s == due_s:
+                return flow
+        return None
 
     def _turn(self, flow: Flow, own: Own, now: float) -> list[Action]:
         """One of our own flows is due: ask, or give up the question that has no answer."""
@@ -243,24 +267,32 @@ class TarRouting:
         self._counters["probes_sent"] += 1
         marks = [0] * (self._network.k + 1)
         tar.start(marks)
-        lifetime_ms = int(self._interval_s() * self._refreshes * 1000)
-        question = (flow, own.token, own.attempt, lifetime_ms, wire.ASKING, tuple(marks), (self.node,))
+        lifetime_s = self._interval_s(now) * self._refreshes if own.active(now) else self._idle_s
+        question = (flow, own.token, own.attempt, int(1000 * lifetime_s), wire.ASKING, tuple(marks), (self.node,))
         return self._onward(FlowProbe(self.node, self.node, *question), own.destination, now)
 
     def _plan(self, flow: Flow, own: Own, due_s: float) -> None:
-        own.due_s = due_s
+        own.due_s, own.urgent = due_s, False
         heappush(self._due, (due_s, flow))
 
-    def _interval_s(self) -> float:
-        """Time between questions about a flow."""
-        return max(self._refresh_s, len(self._own) * self._refresh_gap_s)
+    def _hurry(self, flow: Flow, own: Own, now: float) -> None:
+        """Ask about it before all that were used longer ago."""
+        own.due_s, own.urgent, own.asking = inf, True, False
+        heappush(self._urgent, (-own.used_s, now, flow))
+
+    def _interval_s(self, now: float) -> float:
+        """Time between questions about a flow whose packets go on."""
+        return max(self._refresh_s, sum(own.active(now) for own in self._own.values()) * self._refresh_gap_s)
 
     def _failed(self, flow: Flow, own: Own, now: float) -> None:
-        """Draw anew and ask again, at once or, after many failures, later."""
+        """Draw anew and ask again: at once or, if nobody waits for it or after many failures, later."""
         own.asking = False
         own.attempt = (own.attempt + 1) % ATTEMPTS
         own.failures += 1
-        self._plan(flow, own, now + (0.0 if own.failures % ATTEMPTS else self._interval_s()))
+        if own.failures % ATTEMPTS and own.active(now):
+            self._hurry(flow, own, now)
+        else:
+            self._plan(flow, own, now + self._interval_s(now))
 
     def _asked(self, probe: FlowProbe, now: float) -> list[Action]:
         """A probe came by."""
@@ -286,7 +318,7 @@ class TarRouting:
         return [Send(hop.port, tar_wire.encode(replace(probe, sender=self.node, target=to, marks=tuple(marks))))]
 
     def _back(self, probe: FlowProbe, verdict: int, path: tuple[int, ...]) -> list[Action]:
-        """Pass an answer on to the server before this one."""
+        """Let an answer begin here, for the server before this one."""
         at = path.index(self.node)
         if at == 0:
             return []
@@ -296,8 +328,8 @@ class TarRouting:
 
     # -- answers
 
-    def _answered(self, probe: FlowProbe, now: float) -> list[Action]:
-        """An answer came by, or began here."""
+    def _answered(self, probe: FlowProbe, now: float, payload: bytes = b"") -> list[Action]:
+        """An answer came by as `payload`, or began here."""
         path = probe.visited
         if self.node not in path or len(set(path)) < len(path):
             raise ValueError("no such answer")
@@ -315,42 +347,58 @@ class TarRouting:
                     actions.append(SetFlow(flow, self._octets[hop.node]))
             else:
                 verdict = wire.BROKEN
-        ended = verdict == wire.BROKEN and state is not None and state.token == probe.token
-        if ended:
+        if verdict == wire.BROKEN and state is not None and state.token == probe.token:
             actions += self._forget(flow)
         if at == 0:
-            return actions + self._told(probe, verdict, ended, now)
+            return actions + self._told(probe, verdict, now)
+        if payload and verdict == probe.verdict:
+            hop = self._hop(path[at - 1])
+            return [*actions, Send(hop.port, tar_wire.passed_on(payload, self.node, hop.node))]
         return actions + self._back(probe, verdict, path)
 
-    def _told(self, probe: FlowProbe, verdict: int, ended: bool, now: float) -> list[Action]:
-        """An answer has come to the source; `ended`: of the question by which the flow's packets have gone."""
+    def _told(self, probe: FlowProbe, verdict: int, now: float) -> list[Action]:
+        """An answer to a question of our own has come."""
         flow, own = probe.flow, self._own.get(probe.flow)
-        if own is None:
+        if own is None or own.token != probe.token:
             return []
-        if own.token != probe.token:
-            if ended:  # a later question may have got lost on the same path
-                own.asking = False
-                self._plan(flow, own, now)
-            return []
-        if verdict == wire.CONNECTED:
-            self._counters["answers"] += 1
-            if own.asking:
-                self._patience.heard(now - own.asked_s)
-            own.asking, own.failures, own.silences = False, 0, 0
-            spread = 0.75 + 0.25 * (tar.number(*flow) % 256) / 256
-            self._plan(flow, own, now + self._interval_s() * spread)
-            if probe.visited != own.path:
-                own.path = probe.visited
-                hops = " ".join(f"h{node}" for node in own.path)
-                return [Note(f"flow to h{own.destination}, protocol {flow.protocol}: by way of {hops}")]
-            return []
-        self._counters["breaks"] += 1
         own.silences = 0
+        if verdict == wire.BROKEN:
+            self._counters["breaks"] += 1
+            if own.asking:
+                self._failed(flow, own, now)
+            return []
+        self._counters["answers"] += 1
         if own.asking:
-            self._failed(flow, own, now)
-        else:
-            self._plan(flow, own, now)
+            self._patience.heard(now - own.asked_s)
+        own.asking, own.failures = False, 0
+        spread = 0.75 + 0.25 * (tar.number(*flow) % 256) / 256
+        self._plan(flow, own, now + (self._interval_s(now) if own.active(now) else self._idle_s) * spread)
+        if probe.visited != own.path:
+            own.path = probe.visited
+            hops = " ".join(f"h{node}" for node in own.path)
+            return [Note(f"flow to h{own.destination}, protocol {flow.protocol}: by way of {hops}")]
         return []
+
+    def _broke(self, flows: Iterable[tuple[Flow, int]], now: float) -> list[Action]:
+        """The paths of `flows` that questions of these tokens found have ended here, or beyond the next hop."""
+        actions: list[Action] = []
+        before: dict[int, list[tuple[Flow, int]]] = {}
+        for flow, token in flows:
+            state = self._states.get(flow)
+            if state is None or state.token != token:  # there is another path by now
+                continue
+            actions += self._forget(flow)
+            if state.at:
+                before.setdefault(state.path[state.at - 1], []).append((flow, token))
+            elif own := self._own.get(flow):
+                self._counters["breaks"] += 1
+                own.silences = 0
+                if own.active(now):  # if asked about already, that may have got lost on the same path
+                    self._hurry(flow, own, now)
+        for node, ended in before.items():
+            hop = self._hop(node)
+            actions += [Send(hop.port, each) for each in tar_wire.breaks(self.node, node, ended)]
+        return actions
 
     # -- states
 

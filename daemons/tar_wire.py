@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from daemons.protocol import Flow
 from daemons.wire import BROKEN, HEADER, MAGIC, VERSION, Garbage
 
-FLOW_PROBE = 24
+FLOW_PROBE, FLOW_BREAKS = 24, 25
 FIXED = struct.Struct(">BBBIIIIBIIIIBBB")  # header, sender, target, flow, and so on as in FlowProbe; two numbers
-NUMBER = struct.Struct(">i")
+ENDS = struct.Struct(">II")  # sender, target: after the header, in both messages
+BREAKS = struct.Struct(">BBBIIB")  # header, sender, target, how many
+BREAK = struct.Struct(">IIBII")  # flow, token
+MOST_BREAKS = 80  # in a message: 1,372 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,30 @@ class FlowProbe:
     visited: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class FlowBreaks:
+    """The paths of `flows`, each with the token of the probe that found it, lead no further: `sender` tells `target`,
+    the server before it on each of them."""
+
+    sender: int
+    target: int
+    flows: tuple[tuple[Flow, int], ...]
+
+
+def breaks(sender: int, target: int, flows: Sequence[tuple[Flow, int]]) -> list[bytes]:
+    """FlowBreaks as bytes, as many messages as it takes; struct.error if a field has no room."""
+    return [
+        BREAKS.pack(MAGIC, VERSION, FLOW_BREAKS, sender, target, len(some))
+        + b"".join(BREAK.pack(*flow, token) for flow, token in some)
+        for some in (flows[at : at + MOST_BREAKS] for at in range(0, len(flows), MOST_BREAKS))
+    ]
+
+
+def passed_on(payload: bytes, sender: int, target: int) -> bytes:
+    """The FlowProbe `payload` from another server to another."""
+    return payload[: HEADER.size] + ENDS.pack(sender, target) + payload[HEADER.size + ENDS.size :]
+
+
 def encode(probe: FlowProbe) -> bytes:
     """`probe` as bytes; struct.error if a field has no room."""
     counts = (len(probe.marks), len(probe.visited))
@@ -49,25 +77,35 @@ def encode(probe: FlowProbe) -> bytes:
         probe.verdict,
         *counts,
     )
-    numbers = [NUMBER.pack(number) for number in (*probe.marks, *probe.visited)]
-    return FIXED.pack(MAGIC, VERSION, FLOW_PROBE, *fixed) + b"".join(numbers)
+    numbers = (*probe.marks, *probe.visited)
+    return FIXED.pack(MAGIC, VERSION, FLOW_PROBE, *fixed) + struct.pack(f">{len(numbers)}i", *numbers)
 
 
-def decode(payload: bytes) -> FlowProbe | None:
-    """The probe that `payload` is, None if it is another message; Garbage if it is none."""
+def decode(payload: bytes) -> FlowProbe | FlowBreaks | None:
+    """The message that `payload` is, None if it is one of wire.py; Garbage if it is none."""
     try:
         magic, version, kind = HEADER.unpack_from(payload)
         if (magic, version) != (MAGIC, VERSION):
             raise Garbage(f"begins with {payload[:2].hex()}, expected {MAGIC:02x}{VERSION:02x}")
-        if kind != FLOW_PROBE:
-            return None
-        _, _, _, sender, target, *flow, token, attempt, lifetime_ms, verdict, marks, visited = FIXED.unpack_from(
-            payload
-        )
-        numbers = tuple(number for (number,) in NUMBER.iter_unpack(payload[FIXED.size :]))
+        if kind == FLOW_PROBE:
+            return _probe(payload)
+        return _breaks(payload) if kind == FLOW_BREAKS else None
     except struct.error as error:
         raise Garbage(f"{len(payload)} bytes: {error}") from None
-    if len(numbers) != marks + visited or not visited or verdict > BROKEN or min(numbers[marks:]) < 0:
-        raise Garbage("lengths or values do not fit")
+
+
+def _probe(payload: bytes) -> FlowProbe:
+    _, _, _, sender, target, *flow, token, attempt, lifetime_ms, verdict, marks, visited = FIXED.unpack_from(payload)
+    numbers = struct.unpack(f">{marks + visited}i", payload[FIXED.size :])
+    if not visited or verdict > BROKEN or min(numbers[marks:]) < 0:
+        raise Garbage("values do not fit")
     of = (Flow(*flow), token, attempt, lifetime_ms, verdict)
     return FlowProbe(sender, target, *of, numbers[:marks], numbers[marks:])
+
+
+def _breaks(payload: bytes) -> FlowBreaks:
+    _, _, _, sender, target, count = BREAKS.unpack_from(payload)
+    flows = tuple((Flow(*flow), token) for *flow, token in BREAK.iter_unpack(payload[BREAKS.size :]))
+    if len(flows) != count or not flows:
+        raise Garbage(f"{len(flows)} flows, said to be {count}")
+    return FlowBreaks(sender, target, flows)

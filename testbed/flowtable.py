@@ -29,7 +29,6 @@ from testbed import netlink, nft
 from testbed.netlink import Message
 from testbed.relay import By, Relay
 from testbed.steer import (
-    AGAIN_MS,
     FIRST_OCTET_MASK,
     IP_CHECKSUM,
     IP_DESTINATION,
@@ -50,6 +49,7 @@ TABLE, FLOWS, SEEN = "weft", "flows", "seen"
 FLOW_WORDS = "ip saddr . ip daddr & 0.255.255.255 | 64.0.0.0 . ip protocol . @th,0,32"
 PORTS_BYTES = 4
 SHOWN_BYTES = IP_HEADER_BYTES + PORTS_BYTES
+AGAIN_MS = 1000  # daemons/tar.py, ACTIVE_S, relies on it
 WITH_PORTS = (socket.IPPROTO_TCP, socket.IPPROTO_UDP)
 DIRECT = via.FIRST_OCTET
 

@@ -214,7 +214,7 @@ def test_what_is_no_answer_or_no_question_is_counted_and_dropped():
 
 
 def test_a_question_that_was_lost_with_its_path_is_not_waited_for():
-    fabric = running("refresh_ms=100,probe_ms=5000,idle_s=100")
+    fabric = running("refresh_ms=100,refreshes_per_s=10,probe_ms=5000,idle_s=100")
     use(fabric, [(1, 40)], 0.2)
     path = fabric.walk(1, 40).path
     near, far = next((a, b) for a, b in pairwise(path) if a // 4 != b // 4 and a != 1)
@@ -224,7 +224,7 @@ def test_a_question_that_was_lost_with_its_path_is_not_waited_for():
 
 
 def test_a_message_that_got_lost_is_missed_by_what_answers_take_and_not_by_what_they_may_take():
-    fabric = running("refresh_ms=100,probe_ms=5000,idle_s=100")
+    fabric = running("refresh_ms=100,refreshes_per_s=10,probe_ms=5000,idle_s=100")
     use(fabric, [ITS_OWN], 1.0)
 
     def counted(name, link=None):
