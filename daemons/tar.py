@@ -28,7 +28,7 @@ bypass gains must be more than `step_percent` of the capacity, lest hellos and o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 from typing import Any
@@ -38,7 +38,7 @@ from daemons.hello import Neighbourhood
 from daemons.live_routes import LiveRoutes
 from daemons.patience import Patience
 from daemons.protocol import NOTHING, Action, Adjacencies, Flow, Hop, Note, Send, SetFlow, SetRoute
-from daemons.routing import dr, header, tar, via
+from daemons.routing import header, tar, via
 from daemons.tar_states import State, States
 from daemons.tar_wire import FlowBreaks, FlowProbe
 from topologies.address import SERVER_BLOCK, Prefix
@@ -107,12 +107,14 @@ class TarRouting:
         self.node = neighbourhood.node
         self._target = self.node.to_bytes(4, "big")
         self._network = network
-        self._hops = [neighbour.hop for neighbour in neighbourhood.neighbours()]
-        self._octets = {hop.node: header.octet(1 + i) for i, hop in enumerate(self._hops)}
+        self._hops = {neighbour.hop.node: neighbour.hop for neighbour in neighbourhood.neighbours()}
+        self._octets = {node: header.octet(1 + i) for i, node in enumerate(self._hops)}
         direct = [(via.prefix(prefix, via.DIRECT), hops) for prefix, hops in routes]
-        onward = [(header.everybody(self._octets[hop.node]), (hop,)) for hop in self._hops]
+        onward = [(header.everybody(self._octets[hop.node]), (hop,)) for hop in self._hops.values()]
         self._routes = LiveRoutes(neighbourhood, [*direct, *onward])
         self._alive: frozenset[Hop] = frozenset()
+        self._ports: frozenset[int] = frozenset()  # by which somebody alive is reached
+        self._numbers: dict[int, int] = {}  # servers by address, as far as asked for
         self._gate: tuple[Hop, ...] | None = None
         self._token = incarnation >> 24 & 0x7FFFFFFF  # of the last question, whichever flow it was about
         self._states = States(capacity_kbps=capacity_kbps, gain_kbps=capacity_kbps * step_percent // 100)
@@ -122,7 +124,7 @@ class TarRouting:
         self._idle_s = idle_s
         self._own: dict[Flow, Own] = {}
         self._due: list[tuple[float, Flow]] = []  # when our own flows are, old thoughts among them
-        self._urgent: list[tuple[float, float, Flow]] = []  # those in a hurry, by last use, and since when; old thoughts
+        self._urgent: list[tuple[float, float, Flow]] = []  # in a hurry, by last use, and since when; likewise
         self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
 
     @property
@@ -158,8 +160,8 @@ class TarRouting:
         actions: list[Action] = []
         if now >= self._routes.deadline:
             actions += self._follow(self._routes.tick(now), now)
-        for flow in self._states.expired(now):
-            actions += self._forget(flow)
+        for expired in self._states.expired(now):
+            actions += self._forget(expired)
         while self._ask_s <= now and (flow := self._next(now)):
             actions += self._turn(flow, self._own[flow], now)
         return actions
@@ -212,22 +214,28 @@ class TarRouting:
 
     def _number(self, address: int) -> int:
         """The server that has `address`; ValueError if nobody has."""
-        return self._network.layout.number_of(self._network.layout.digits(address))
+        if (number := self._numbers.get(address)) is None:
+            layout = self._network.layout
+            number = self._numbers[address] = layout.number_of(layout.digits(address))
+        return number
 
     def _hop(self, node: int) -> Hop:
         """How `node` is reached; ValueError if it is no neighbour."""
-        if not 0 <= node < self._network.t[-1] or node == self.node:
+        if (hop := self._hops.get(node)) is None:
             raise ValueError(f"server {node} is no neighbour")
-        return dr.hop_to(self._network, self.node, node)
+        return hop
 
     # -- links
 
     def _follow(self, actions: Sequence[Action], now: float) -> list[Action]:
-        """Do `actions`, and what follows from hops that died or came to life."""
-        alive = frozenset(hop for hop in self._hops if self._routes.lives(hop))
+        """Do `actions`, and what follows from hops that died or came to life, which changes routes."""
+        if not actions and self._gate is not None:
+            return []
+        alive = frozenset(hop for hop in self._hops.values() if self._routes.lives(hop))
         if alive == self._alive and self._gate is not None:
             return list(actions)
         died, self._alive = self._alive - alive, alive
+        self._ports = frozenset(hop.port for hop in alive)
         done = list(actions)
         gate = tuple(sorted(alive))[:1]
         if gate != (self._gate or ()):  # what was never set stays as a daemon before this one left it
@@ -302,20 +310,20 @@ class TarRouting:
         visited = (*probe.visited, self.node)
         destination = self._number(probe.flow.destination)
         if destination != self.node:
-            return self._onward(replace(probe, visited=visited), destination, now)
+            return self._onward(probe._replace(visited=visited), destination, now)
         return self._back(probe, wire.CONNECTED, tuple(tar.shortcut(visited)))
 
     def _onward(self, probe: FlowProbe, destination: int, now: float) -> list[Action]:
         """Decide where a probe that is here, and for whom, goes."""
         network, marks = self._network, list(probe.marks)
-        free, free_link = self._states.available(probe.flow, {hop.port for hop in self._alive})
+        free, free_link = self._states.available(probe.flow, self._ports)
         draw = tar.drawn(self.node, tar.number(*probe.flow), probe.attempt)
         to = tar.next_hop(network.rule, network.t, self.node, destination, marks, free, free_link, draw)
         hop = None if to == tar.DROP else self._hop(to)
         if hop is None or hop not in self._alive or len(probe.visited) >= MOST_HOPS:
             path = tuple(tar.shortcut(probe.visited))
-            return self._answered(replace(probe, verdict=wire.BROKEN, marks=(), visited=path), now)
-        return [Send(hop.port, tar_wire.encode(replace(probe, sender=self.node, target=to, marks=tuple(marks))))]
+            return self._answered(probe._replace(verdict=wire.BROKEN, marks=(), visited=path), now)
+        return [Send(hop.port, tar_wire.encode(probe._replace(sender=self.node, target=to, marks=tuple(marks))))]
 
     def _back(self, probe: FlowProbe, verdict: int, path: tuple[int, ...]) -> list[Action]:
         """Let an answer begin here, for the server before this one."""
@@ -323,7 +331,7 @@ class TarRouting:
         if at == 0:
             return []
         hop = self._hop(path[at - 1])
-        answer = replace(probe, sender=self.node, target=hop.node, verdict=verdict, marks=(), visited=path)
+        answer = probe._replace(sender=self.node, target=hop.node, verdict=verdict, marks=(), visited=path)
         return [Send(hop.port, tar_wire.encode(answer))]
 
     # -- answers

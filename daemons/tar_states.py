@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
+from typing import NamedTuple
 
 from daemons.protocol import Flow, Hop
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """A flow at one server: its path, this server's place on it, the token of the probe that found it, the next hop,
     and whether it is booked on the level-0 link too."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from daemons.protocol import Flow
 from daemons.wire import BROKEN, HEADER, MAGIC, VERSION, Garbage
@@ -17,8 +17,7 @@ BREAK = struct.Struct(">IIBII")  # flow, token
 MOST_BREAKS = 80  # in a message: 1,372 bytes
 
 
-@dataclass(frozen=True, slots=True)
-class FlowProbe:
+class FlowProbe(NamedTuple):
     """Where is `flow` to go?  `sender` passes the question, or the answer, on to `target`.
 
     token: the source's own, comes back with the answer; larger in each question about a flow.
@@ -40,8 +39,7 @@ class FlowProbe:
     visited: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FlowBreaks:
+class FlowBreaks(NamedTuple):
     """The paths of `flows`, each with the token of the probe that found it, lead no further: `sender` tells `target`,
     the server before it on each of them."""
 

@@ -5,17 +5,21 @@ Its loops run as they stand, uncompiled, for one pair at a time, with the parame
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from daemons import schemes
-from daemons.routing import shortest
+from daemons.protocol import Flow
+from daemons.routing import shortest, tar
 from daemons.routing.dfr import FIELDS, Dfr
 from daemons.routing.proxy import most_routes
+from daemons.routing.scope import dead_channels
 from daemons.routing.tables import tabulate
+from daemons.tar import ATTEMPTS
 from experiments import graph_loops as loops
 from experiments.graph import LONGEST, METHODS, NO_FAULTS, Graph, graph, policy
 from experiments.pairs import ONE_TO_ALL, Pairs
@@ -65,6 +69,28 @@ def lengths(topology: Topology, routing: str, pairs: Iterable[Pair]) -> dict[Pai
             return None
         found = {pair: hops(ask, net.servers, pair) for pair in pairs}
     return {pair: length for pair, length in found.items() if length is not None}
+
+
+def connects(topology: Topology, routing: str, pairs: Iterable[Pair]) -> set[Pair] | None:
+    """Those of `pairs` that `routing` connects over the live links of `topology`; None if it depends on more.
+
+    Of tar: those whose pings some attempt finds a path for where no link is busy.
+    """
+    if schemes.scheme(routing)[0].name == "tar":
+        down = dead_channels(topology, topology.naming.network)
+        return {pair for pair in pairs if probed(topology, down, *pair)}
+    found = lengths(topology, routing, pairs)
+    return None if found is None else set(found)
+
+
+def probed(topology: Topology, down: Sequence[int], src: int, dst: int) -> bool:
+    """Whether one of the probes that TAR sends for pings of `src` to `dst` arrives, where the channels `down` are
+    dead."""
+    network, address = topology.naming.network, topology.naming.address
+    flow = tar.number(*Flow(address(src), address(dst), socket.IPPROTO_ICMP, 0))
+    return any(
+        tar.route(network.rule, network.t, down, src, dst, flow=flow, attempt=attempt)[1] for attempt in range(ATTEMPTS)
+    )
 
 
 def loop(net: Graph, routing: str, down: Any) -> Ask | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments import figures, style
-from experiments.connected import asking, both_ways, lengths, routings
+from experiments.connected import asking, both_ways, connects, lengths, routings
 from experiments.spec import Experiment, Result, Run, Table
 from topologies import build
 from topologies.failures import draw, fail_links, fail_nodes, fail_racks, racks, random_links
@@ -57,7 +57,7 @@ def measure(run: Run) -> Result:
     broken, routing = faults(run), asking(run.text("routing"), run.integer("questions_per_s"))
     alive = [server for server in range(broken.servers) if run.text("failed") == "links" or broken.live_ports(server)]
     pairs = [(src, dst) for src in alive for dst in alive if src != dst]
-    told = lengths(broken, routing, pairs)
+    told = connects(broken, routing, pairs)
     expected = None if told is None else both_ways(told)
     joined = both_ways(lengths(broken, "bfs", pairs) or {})
     packed = run.integer("processes") or None
@@ -158,6 +158,7 @@ EXPERIMENT = Experiment(
         "questions_per_s": [50],
         "processes": [0],
     },
+    version=2,
     seeds=3,
     measure=measure,
     plot=plot,

@@ -40,6 +40,7 @@ from topologies.spec import integer, parse, unknown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from testbed.fidelity import Fidelity
     from testbed.frr_config import Bgp
     from testbed.network import Network
     from testbed.outage import Outage
@@ -71,7 +72,8 @@ def measure(run: Run) -> Result:
 
     with routed(run) as on:
         with Fidelity(on.network) as fidelity:
-            seen = degraded(on.network, run) if run.text("failure") == "degraded" else outages(on, run)
+            degrades = run.text("failure") == "degraded"
+            seen = degraded(on.network, run) if degrades else outages(on, run, fidelity)
         memory: dict[str, Value] = {
             "pss_median_kib": median(on.pss_kib) if on.pss_kib else None,
             "pss_max_kib": max(on.pss_kib, default=None),
@@ -131,8 +133,9 @@ def bgp(scheme: str, plan: Plan) -> Bgp:
     return Bgp(plan, **frr_options(scheme))
 
 
-def outages(on: Routed, run: Run) -> dict[str, Value]:
-    """What pings tell of a failure and of its end, and what the failure does to the packets of flows."""
+def outages(on: Routed, run: Run, fidelity: Fidelity) -> dict[str, Value]:
+    """What pings tell of a failure and of its end, and what the failure does to the packets of flows; `fidelity` hears
+    how punctual the pings were."""
     from testbed.outage import OutageProbe
     from testbed.reorder import Reordering
 
@@ -152,6 +155,7 @@ def outages(on: Routed, run: Run) -> dict[str, Value]:
         mend()
         on.wait()
         time.sleep(BEFORE_S)
+    fidelity.add(probe.table.lateness())
     found = probe.table.outages
     rerouted = [1000 * rerouted_s(one, failed_s, mended_s) for one in found]
     early = [gap.lost for one in found for gap in one.gaps if gap.begin_s < mended_s]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments import figures, style
-from experiments.connected import Pair, both_ways, lengths, routings, some_pairs
+from experiments.connected import Pair, both_ways, connects, lengths, routings, some_pairs
 from experiments.failure import KINDS, Failure
 from experiments.spec import Experiment, Result, Run, Table, Value
 from topologies import build
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from testbed.fidelity import Fidelity
     from testbed.net import Net
     from testbed.outage import Outage
 
@@ -41,6 +42,7 @@ MOST_TRIED = 4  # flows, until one passes what is to fail
 STEADY_S = 1.0  # of TCP before the failure, and after it has been mended
 NONE_MS = 4.0  # where the figure shows that no ping was lost
 TICKS = {NONE_MS: "none", 10: "10", 30: "30", 100: "100", 300: "300", 1000: "1000", 3000: "3000"}
+SETTLE_S = 5.0  # of pings before the failure: the flows by which paths were traced are in use no more then
 HEAL_S = 1.5  # of pings after the failure has been mended: longer than PR takes to look at a path again
 
 
@@ -77,7 +79,7 @@ def measure(run: Run) -> Result:
         if hit:
             survivors = predicted(hit, routing)
             row |= {"failed": hit.failure.name, "affected_pairs": hit.affected, "watched_pairs": len(hit.pairs)}
-            row |= pings(net, run, hit, survivors) | stream(net, run, hit, survivors)
+            row |= pings(net, run, hit, survivors, fidelity) | stream(net, run, hit, survivors)
     report = fidelity.report
     return Result(
         figures=row,
@@ -116,17 +118,17 @@ def choose(net: Net, run: Run, generator: np.random.Generator) -> Hit | None:
 def predicted(hit: Hit, routing: str) -> set[Pair] | None:
     """Which of the pairs the scheme can connect while the failure lasts; None if the graph does not tell."""
     pairs = [*hit.pairs, *((dst, src) for src, dst in hit.pairs)]
-    found = lengths(hit.failure.after, routing, pairs)
+    found = connects(hit.failure.after, routing, pairs)
     return None if found is None else both_ways(found) & set(hit.pairs)
 
 
-def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str, Value]:
-    """What pings of the watched pairs have to tell of a failure."""
+def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None, fidelity: Fidelity) -> dict[str, Value]:
+    """What pings of the watched pairs have to tell of a failure; `fidelity` hears how punctual they were."""
     from testbed.outage import OutageProbe
     from testbed.paths import trace
 
     with OutageProbe(net, hit.pairs, interval_ms=INTERVAL_MS) as probe:
-        time.sleep(0.2)  # so that the last answer before the failure is no first packet
+        time.sleep(SETTLE_S)
         failed_s = time.monotonic()
         hit.failure.happen(net)
         time.sleep(float(run.parameters["failure_s"]))
@@ -136,6 +138,7 @@ def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str
         hit.failure.mend(net)
         net.wait_until_converged()
         time.sleep(HEAL_S)
+    fidelity.add(probe.table.lateness())
     outages_ms = [1000 * outage_s(one, failed_s, mended_s) for one in probe.table.outages]
     recovered = [not cut_off_at(one, traced_s) for one in probe.table.outages]
     back = {pair for pair, well in zip(hit.pairs, recovered, strict=True) if well}
@@ -334,7 +337,7 @@ EXPERIMENT = Experiment(
         "processes": [0],
     },
     seeds=1,
-    version=2,
+    version=3,
     measure=measure,
     plot=plot,
     check=check,

@@ -109,6 +109,7 @@ class Fidelity:
     def __init__(self, net: Measured) -> None:
         self.net = net
         self._report: Report | None = None
+        self._added: list[Component] = []
         self._stack = ExitStack()
 
     @property
@@ -121,6 +122,10 @@ class Fidelity:
     @property
     def verdict(self) -> str:
         return self.report.verdict
+
+    def add(self, component: Component) -> None:
+        """Judge by `component` too, which another instrument found during this `with`."""
+        self._added.append(component)
 
     def __enter__(self) -> Fidelity:
         with ExitStack() as stack:
@@ -152,7 +157,7 @@ class Fidelity:
         components = [*self._of_links(missing), self._of_drops(drops)]
         decisive = not missing
         components += _of_machine(self._strain, after, missing)
-        components += self._of_daemons(self._rows, rows, missing)
+        components += [*self._of_daemons(self._rows, rows, missing), *self._added]
         return Report(after.at_s - self._strain.at_s, tuple(components), missing, decisive)
 
     def _board(self) -> dict[int, Row]:

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import icmp, netns
+from testbed.fidelity import Component, at_most
 from testbed.measured import Measured
 from testbed.prober import PAIR, READY, REPORT, START
 from testbed.run import ENVIRONMENT
 
 MOST_PER_SECOND = 20_000  # requests that one process sends and hears in time, with half of a core
+LATE_INTERVALS = (2, 10)  # by which a request may be late, for PASS and for WARN: gaps are not known better than that
 SETTLE_S = 0.5  # how long stop() waits for the answers that are missing
 STOP_TIMEOUT_S = 10.0
 
@@ -67,6 +69,11 @@ class OutageTable:
     interval_s: float
     late_s: float
     real_time: bool
+
+    def lateness(self) -> Component:
+        """How late the prober was, for the verdict of whoever goes by its gaps."""
+        limits_ms = [1000 * self.interval_s * most for most in LATE_INTERVALS]
+        return at_most("late pings", 1000 * self.late_s, "ms", *limits_ms)
 
     def longest(self) -> tuple[Outage, float] | None:
         """The pair that was cut off longest without a break, and for how many seconds; None if nothing was lost."""

@@ -193,6 +193,95 @@ def test_a_flow_that_comes_back_before_its_states_are_forgotten_is_answered_at_o
     assert the_flow(fabric, 1, 40)["path"]
 
 
+def probed(fabric, server, for_s, every_s=0.001):
+    """The ports of the flows that `server` asks about meanwhile, in order."""
+    asked, own = [], fabric.protocol(server)._own
+    tokens = {flow: one.token for flow, one in own.items()}
+    for _ in range(round(for_s / every_s)):
+        fabric.run_for(every_s)
+        for flow, one in own.items():
+            if one.token != tokens.get(flow):
+                asked.append(flow.ports)
+                tokens[flow] = one.token
+    return asked
+
+
+def using(fabric, src, dst, ports):
+    """The daemon of `src` learns that flows with these ports go on to `dst`."""
+    for port in ports:
+        flow = Flow(ADDRESS(src), ADDRESS(dst), 17, port)
+        fabric._act(src, fabric._machines[src], fabric.protocol(src).in_use(flow, fabric.now))
+
+
+@pytest.fixture
+def crowd():
+    """A network in which (1, 40) has ten flows, of which those with even ports go on and went on last in this order:
+    8, 2, 6, 0, 4; and the link that they leave the first sub-network by."""
+    fabric = running("refresh_ms=2000,refreshes_per_s=1000,probes_per_s=100,idle_s=20")
+    using(fabric, 1, 40, range(10))
+    fabric.run_for(4.0)
+    for port in (8, 2, 6, 0, 4):
+        using(fabric, 1, 40, [port])
+        fabric.run_for(0.01)
+    fabric.run_for(0.3)
+    path = fabric.walk(1, 40).path
+    return fabric, next(FICONN.link_between(a, b) for a, b in pairwise(path) if a // 16 != b // 16)
+
+
+def test_a_source_asks_first_about_the_flow_that_was_used_last_and_not_about_those_that_rest(crowd):
+    fabric, link = crowd
+    fabric.fail(link)
+    assert probed(fabric, 1, 0.1)[:5] == [4, 0, 6, 2, 8]
+    assert not {1, 3, 5, 7, 9} & set(probed(fabric, 1, 0.5))
+
+
+def test_a_flow_that_rested_while_its_path_broke_is_asked_about_when_it_goes_on(crowd):
+    fabric, link = crowd
+    fabric.fail(link)
+    fabric.run_for(1.0)
+    flow = Flow(ADDRESS(1), ADDRESS(40), 17, 5)
+    assert fabric.protocol(1)._states.get(flow) is None
+    using(fabric, 1, 40, [5])
+    assert probed(fabric, 1, 0.02)[0] == 5
+    fabric.run_for(0.3)
+    assert fabric.protocol(1)._states.get(flow)
+
+
+def test_a_flow_that_rests_keeps_its_path_for_as_long_as_it_may_come_back_and_no_longer():
+    fabric = running("refresh_ms=200,refreshes_per_s=1000,refreshes=2,idle_s=12")
+    using(fabric, 1, 40, [7])
+    flow = Flow(ADDRESS(1), ADDRESS(40), 17, 7)
+    asked = probed(fabric, 1, 11.5)
+    assert fabric.protocol(1)._states.get(flow)
+    assert len(asked) < 3 * 5 + 3  # those of the time in which it may have gone on, and a few more
+    fabric.run_for(15.0)
+    assert not [server for server in range(48) if fabric.protocol(server)._states.get(flow)]
+
+
+def test_many_paths_that_break_at_once_are_told_of_together():
+    fabric = running("refresh_ms=2000,refreshes_per_s=1000,probes_per_s=1000,idle_s=100")
+    using(fabric, 1, 40, range(200))
+    fabric.run_for(8.0)  # no more is asked about them
+    path = fabric.walk(1, 40).path
+    link = next(FICONN.link_between(a, b) for a, b in pairwise(path) if a // 16 != b // 16)
+    before = fabric.counters["messages"]
+    fabric.run_for(0.03)
+    quiet = fabric.counters["messages"] - before
+    fabric.fail(link)
+    fabric.run_for(0.03)
+    told = fabric.counters["messages"] - before - 2 * quiet
+    assert fabric.status(1)["breaks"] == 200
+    assert told <= 3 * len(path) + 10
+    assert fabric.protocol(1)._states.get(Flow(ADDRESS(1), ADDRESS(40), 17, 0)) is None
+
+
+def test_a_daemon_that_is_in_a_hurry_says_when_it_wants_to_be_called():
+    machine = protocol(views(FICONN, "tar")[1], 1)
+    machine.start(0.0)
+    machine.in_use(Flow(ADDRESS(1), ADDRESS(40), 17, 0), 0.001)
+    assert machine.deadline == 0.001
+
+
 def test_what_is_no_answer_or_no_question_is_counted_and_dropped():
     machine = protocol(views(FICONN, "tar")[0], 1)
     machine.start(0.0)

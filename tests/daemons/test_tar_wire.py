@@ -6,15 +6,16 @@ from hypothesis import strategies as st
 
 from daemons import tar_wire, wire
 from daemons.protocol import Flow
-from daemons.tar_wire import FlowProbe
+from daemons.tar_wire import FlowBreaks, FlowProbe
 
 WORD = st.integers(0, 2**32 - 1)
 NODE = st.integers(0, 2**31 - 1)
+FLOWS = st.builds(Flow, WORD, WORD, st.integers(0, 255), WORD)
 PROBES = st.builds(
     FlowProbe,
     sender=WORD,
     target=WORD,
-    flow=st.builds(Flow, WORD, WORD, st.integers(0, 255), WORD),
+    flow=FLOWS,
     token=WORD,
     attempt=WORD,
     lifetime_ms=WORD,
@@ -32,10 +33,35 @@ def test_what_is_written_is_read(probe):
     assert wire.decode(payload) is None
 
 
+@given(PROBES, WORD, WORD)
+def test_what_is_passed_on_differs_in_who_speaks_to_whom(probe, sender, target):
+    passed = tar_wire.passed_on(tar_wire.encode(probe), sender, target)
+    assert passed == tar_wire.encode(probe._replace(sender=sender, target=target))
+
+
+@given(WORD, WORD, st.lists(st.tuples(FLOWS, WORD), min_size=1, max_size=3 * tar_wire.MOST_BREAKS))
+def test_breaks_are_read_as_written_each_message_within_a_frame(sender, target, flows):
+    payloads = tar_wire.breaks(sender, target, flows)
+    told = [tar_wire.decode(payload) for payload in payloads]
+    assert [flow for one in told for flow in one.flows] == flows
+    assert len(payloads) == -(-len(flows) // tar_wire.MOST_BREAKS)
+    for payload, one in zip(payloads, told, strict=True):
+        assert (one.sender, one.target) == (sender, target)
+        assert payload[wire.TARGET] == target.to_bytes(4, "big")
+        assert len(payload) <= 1472
+        assert wire.decode(payload) is None
+        with pytest.raises(wire.Garbage):
+            tar_wire.decode(payload[:-1])
+
+
 @given(st.binary(max_size=80))
 def test_anything_else_is_garbage_or_another_message(payload):
     with suppress(wire.Garbage):
-        assert tar_wire.decode(payload) is None or tar_wire.encode(tar_wire.decode(payload)) == payload
+        told = tar_wire.decode(payload)
+        if isinstance(told, FlowBreaks):
+            assert tar_wire.breaks(*told) == [payload]
+        else:
+            assert told is None or tar_wire.encode(told) == payload
 
 
 @given(PROBES, st.integers(1, 40))

@@ -3,11 +3,12 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
+from daemons.fabric import Fabric
 from daemons.routing import proxy
 from daemons.routing.dfr import Dfr
 from daemons.routing.tables import tabulate
 from experiments import connected
-from experiments.connected import asking, both_ways, lengths
+from experiments.connected import asking, both_ways, connects, lengths
 from experiments.graph import graph
 from experiments.pairs import pairs
 from experiments.routes import lost_pairs
@@ -71,6 +72,25 @@ class Named:
 def test_what_looks_at_more_than_links_is_not_predicted(monkeypatch):
     monkeypatch.setattr(connected.schemes, "scheme", lambda text: (Named("tar"), {}))
     assert lengths(build("ficonn:n=4,k=1"), "tar", [(0, 1)]) is None
+
+
+def test_tar_connects_what_its_daemons_do():
+    topology = fail_links(build("ficonn:n=4,k=2"), range(0, 66, 9))
+    fabric = Fabric(topology, "tar:idle_s=100,probes_per_s=1000")
+    every = [(src, dst) for src, dst in all_pairs(topology) if (src * 7 + dst) % 5 == 0]
+    fabric.run_until(0.3)
+    for _ in range(60):
+        for pair in every:
+            fabric.send(*pair)
+        fabric.run_for(0.1)
+    reached = {pair for pair in every if not fabric.walk(*pair).lost}
+    assert connects(topology, "tar", every) == reached
+    assert both_ways(lengths(topology, "dr", every)) < both_ways(reached) < both_ways(lengths(topology, "bfs", every))
+
+
+def test_where_only_live_links_count_what_has_a_length_is_connected():
+    topology = damaged("dcell:n=4,k=1", 1)
+    assert connects(topology, "dfr", all_pairs(topology)) == lengths(topology, "dfr", all_pairs(topology)).keys()
 
 
 def test_parameters_of_the_daemons_scheme_count():

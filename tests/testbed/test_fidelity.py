@@ -80,13 +80,14 @@ def part(one: Report, name: str) -> Component:
 def test_every_component_is_reported_and_json_able(network):
     net = network("dcell:n=3,k=1", LINK)
     with Fidelity(net) as watch:
+        watch.add(at_most("another instrument", 1, "", 2, None))
         with pytest.raises(RuntimeError, match="not finished"):
             _ = watch.report
         iperf(net, 0, 3, IperfSpec(seconds=1, congestion="reno"))
     told = json.loads(json.dumps(watch.report.as_dict()))
     assert told["verdict"] == watch.verdict in (PASS, WARN, FAIL)
     names = {component["name"] for component in told["components"]}
-    assert {"packets over a frame", "unexplained drops", "time stolen by the hypervisor"} <= names
+    assert {"another instrument", "packets over a frame", "unexplained drops", "time stolen by the hypervisor"} <= names
     assert part(watch.report, "dequeue gap").where
     for name in ("packets over a frame", "unexplained drops"):
         assert part(watch.report, name).verdict == PASS

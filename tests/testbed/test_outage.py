@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.fidelity import FAIL, PASS, WARN
 from testbed.outage import Gap, Outage, OutageProbe, OutageTable, gaps
 from testbed.prober import Prober
 from testbed.wait import wait_until
@@ -38,6 +39,11 @@ def test_the_longest_gap_is_found_though_it_has_no_end():
     table = OutageTable((Outage(0, 1, 50, 41, (ended,)), Outage(0, 2, 50, 45, (open_,))), 0.0, 4.5, 0.01, 0.001, True)
     assert table.longest() == (table.outages[1], 1.5)
     assert OutageTable((), 0.0, 1.0, 0.01, 0.0, True).longest() is None
+
+
+def test_a_late_prober_does_not_pass():
+    verdicts = [OutageTable((), 0.0, 1.0, 0.01, late_s, True).lateness().verdict for late_s in (0.019, 0.05, 0.2)]
+    assert verdicts == [PASS, WARN, FAIL]
 
 
 @pytest.mark.kernel
