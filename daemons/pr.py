@@ -246,7 +246,7 @@ class Pr:
         self._alive = alive
         done = [*actions, *self._gate()]
         for hop in sorted(died):
-            done += self._lost((self.node, hop.node), now)  # also for paths that are taken on trust, and were not asked
+            done += self._lost((self.node, hop.node), self.node, now)  # also for paths that are taken on trust, and were not asked
             done += self._take(self._probes.hop_died(hop, now), now)
         return done + self._ask(now)
 
@@ -313,28 +313,37 @@ class Pr:
             if isinstance(event, Answer):
                 actions += self._answered(event, now)
             elif isinstance(event, HopLost):
-                actions += self._lost((event.near, event.far), now)
+                actions += self._lost((event.near, event.far), event.by, now)
             else:
                 actions.append(event)
         return actions
 
-    def _lost(self, hop: tuple[int, int], now: float) -> list[Action]:
-        """What is known of paths over that hop is not true any more."""
+    def _lost(self, hop: tuple[int, int], by: int, now: float) -> list[Action]:
+        """What is known of paths over that hop is not true any more, says server `by`; where packets went over it, the
+        destination's may come back over it."""
         actions: list[Action] = []
         for paths in self._paths.values():
+            before = paths.current
             for way in paths.ways.values():
                 if (way.load is not None or way is paths.current) and hop in self._hops_of(paths, way):
                     actions += self._broke(paths, way, now)
+            if paths.current is not before and paths.node != by:
+                told = self._probes.tell(self._route(paths, paths.current), hop[::-1], now)
+                actions += self._take(told, now)
         return actions
 
     def _hops_of(self, paths: Paths, way: Way) -> frozenset[tuple[int, int]]:
         """The hops of a path, from server to server."""
         if not way.over:
-            route = [self.node]
-            while route[-1] != paths.node:
-                route.append(via.next_hop(self._network, route[-1], paths.node, way.number))
-            way.over = frozenset(pairwise(route))
+            way.over = frozenset(pairwise(self._route(paths, way)))
         return way.over
+
+    def _route(self, paths: Paths, way: Way) -> list[int]:
+        """The servers of a path, this one first."""
+        route = [self.node]
+        while route[-1] != paths.node:
+            route.append(via.next_hop(self._network, route[-1], paths.node, way.number))
+        return route
 
     def _answered(self, answer: Answer, now: float) -> list[Action]:
         question = self._asking.answered(answer.token)

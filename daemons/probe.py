@@ -10,6 +10,9 @@ of its paths lead over that hop.
 
 There is a limit to that, too: a source beyond it finds out by a packet that is refused, or by asking.
 
+A source that is told so tells the destination, by another path: a link that one end has lost is lost to both, but the
+other end may notice a hello interval later, and only then tell those whose answers came that way.
+
 Bad news, and questions that are urgent with their answers, wake the server that they are passed to; to be woken is what
 they cost, where hundreds of daemons share a machine.  So a server has a budget of how often it wakes others; beyond it
 they travel like routine ones, which lie at each server until it wakes for its hellos.
@@ -17,7 +20,7 @@ they travel like routine ones, which lie at each server until it wakes for its h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -43,10 +46,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class HopLost:
-    """The hop from server `near` to server `far`, which a path of ours led over, is dead."""
+    """The hop from server `near` to server `far`, which a path of ours led over, is dead; says server `by`."""
 
     near: int
     far: int
+    by: int
 
 
 Event = Send | Answer | HopLost
@@ -109,6 +113,12 @@ class Probes:
                 told += self._back(wire.HopDied(self.node, self.node, self.node, hop.node, visited), now)
         return told
 
+    def tell(self, path: Sequence[int], hop: tuple[int, int], now: float) -> list[Event]:
+        """Tell the last server of `path`, which begins here, that `hop` is dead, as though it had asked along it."""
+        if not self._news.take(now):
+            return []
+        return self._back(wire.HopDied(self.node, self.node, *hop, tuple(reversed(path))), now)
+
     def _on(self, probe: wire.Probe, now: float) -> list[Event]:
         hop = self._next_hop(probe.destination, probe.way)
         visited = (*probe.visited, self.node)
@@ -140,6 +150,6 @@ class Probes:
         except ValueError:  # we are not on the path that it names, or have no such neighbour
             return []
         if isinstance(message, wire.HopDied):
-            return [HopLost(message.near, message.far)]
+            return [HopLost(message.near, message.far, message.visited[-1])]
         connected = message.verdict == wire.CONNECTED
         return [Answer(message.destination, message.way, message.token, connected, message.load)]

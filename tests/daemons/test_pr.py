@@ -119,6 +119,29 @@ def bridge(topology, path):
     return near, topology.link(f"{topology.naming.name(near)}-{topology.naming.name(far)}")
 
 
+def test_both_directions_leave_a_link_when_the_first_of_its_ends_misses_the_other():
+    fabric, downs, apart = converged(FICONN), [], 0
+    fabric.on_note = lambda now, node, text: downs.append(now) if "down: silent" in text else None
+    for src, dst in ((1, 25), (32, 0), (4, 33), (5, 31), (3, 24)):  # by h5-h25, with other ways there and back
+        both = [(src, dst), (dst, src)]
+        use(fabric, both)
+        assert fabric.walk(src, dst).path == fabric.walk(dst, src).path[::-1]
+        _, link = bridge(FICONN, fabric.walk(src, dst).path)
+        downs.clear()
+        fabric.fail(link, silent=True)
+        failed_s = fabric.now
+        while fabric.now < failed_s + 0.2 and any(fabric.walk(*pair).lost for pair in both):
+            fabric.run_for(0.001)
+        left_s = fabric.now
+        fabric.run_until(failed_s + 0.2)
+        first_s, last_s = sorted(downs)
+        assert left_s < first_s + 0.005
+        apart += last_s > first_s + 0.010
+        fabric.restore(link)
+        use(fabric, both, for_s=2.0)
+    assert apart >= 2  # so that it would have been seen
+
+
 def test_a_source_leaves_its_own_dead_link_also_where_it_never_asked():
     fabric = converged(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
     use(fabric, [(0, 5)], 1.0)

@@ -80,15 +80,23 @@ def test_the_source_itself_may_have_no_way(line):
 def test_a_hop_that_dies_is_told_to_each_source_once(line):
     for source, destination in ((0, 3), (0, 3), (1, 3), (3, 0)):
         line.carry(source, line.nodes[source].ask(destination, 1, 1, 0.0, urgent=True))
-    assert line.carry(2, line.nodes[2].hop_died(Hop(1, 3), 1.0)) == [(0, HopLost(2, 3)), (1, HopLost(2, 3))]
+    assert line.carry(2, line.nodes[2].hop_died(Hop(1, 3), 1.0)) == [(0, HopLost(2, 3, by=2)), (1, HopLost(2, 3, by=2))]
     assert line.carry(2, line.nodes[2].hop_died(Hop(1, 3), 1.0)) == []
+
+
+def test_the_far_end_of_a_path_is_told_what_broke_elsewhere(line):
+    assert line.carry(1, line.nodes[1].tell([1, 2, 3], (9, 8), 0.0)) == [(3, HopLost(9, 8, by=1))]
+    assert line.steps == [(1, 2), (2, 3)]
+    scarce = Line(news=1).nodes[1]
+    assert scarce.tell([1, 2, 3], (9, 8), 0.0)
+    assert not scarce.tell([1, 2, 3], (9, 8), 0.0)
 
 
 def test_there_is_a_limit_to_bad_news():
     line = Line(news=1)
     for source in (0, 1):
         line.carry(source, line.nodes[source].ask(3, 1, 1, 0.0, urgent=True))
-    assert line.carry(2, line.nodes[2].hop_died(Hop(1, 3), 1.0)) == [(0, HopLost(2, 3))]
+    assert line.carry(2, line.nodes[2].hop_died(Hop(1, 3), 1.0)) == [(0, HopLost(2, 3, by=2))]
 
 
 def test_who_has_not_asked_for_long_is_not_told(line):
