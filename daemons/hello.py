@@ -15,11 +15,11 @@ Changes do not wait for the next interval.  Whenever what a port has to say has 
 port spoke less than a tenth of an interval ago; then, that long after it did.  Two neighbours are up after three
 hellos.
 
-Silence.  A neighbour is dead `dead` of its own intervals after its last hello, plus a tenth of one so that the hello
-that is sent just then still counts.  Silence must not be blamed on the neighbours by a node that was itself kept from
+Silence.  A neighbour is dead `dead` of its own intervals after its last hello, plus 2 ms, or a tenth of one if that is
+less, so that the hello that is sent just then still counts.  Silence must not be blamed on the neighbours by a node that was itself kept from
 running, when others on the same machine will hardly have fared better.  Two rules see to that: the carrier hands over
 everything that is queued before it calls tick(); and where a tick comes more than an interval late, the time by which
-it is late does not count as silence.  So a node that is never late notices a death within (dead + 0.1) x interval, and
+it is late does not count as silence.  So a node that is never late notices a death within dead x interval + 2 ms, and
 one that is late at most that long after it runs again.
 
 The hot path is refresh(): hundreds of daemons share a machine, and nearly every hello says what the one before it said.
@@ -36,6 +36,7 @@ from daemons import wire
 from daemons.protocol import Adjacencies, Hop, Note, Send
 
 SEQUENCE_BYTES = wire.SEQUENCE.size
+MOST_GRACE_S = 0.002  # on its way, and until a timer of a machine that is not overloaded fires
 STRANGERS_NOTED = 64  # a flood of false names must not fill the memory
 
 
@@ -157,7 +158,8 @@ class Neighbourhood:
         neighbour.body = payload[:-SEQUENCE_BYTES]
         at.known[neighbour.body] = neighbour
         neighbour.incarnation, neighbour.sequence, neighbour.heard_s = hello.incarnation, sequence, now
-        neighbour.dead_s = (self._dead + 0.1) * hello.interval_ms / 1000
+        interval_s = hello.interval_ms / 1000
+        neighbour.dead_s = self._dead * interval_s + min(interval_s / 10, MOST_GRACE_S)
         neighbour.digest = hello.digest
         listed = (self.node, self._incarnation) in hello.heard
         return self._set_up(neighbour, listed, "hears us" if listed else "does not hear us") + self._speak(now)

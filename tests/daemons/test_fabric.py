@@ -8,7 +8,7 @@ from topologies import build
 from topologies.address import Prefix
 
 DCELL = build("dcell:n=4,k=1")
-DEAD_S = 0.093
+DEAD_S = 0.092
 
 
 def converged(topology, spec="dr", **options):
@@ -92,7 +92,7 @@ def test_the_death_of_one_behind_a_crossbar_is_noticed_by_all_and_the_others_sta
     assert fabric.walk(0, 1).lost == "h1 has no power"
     fabric.run_until(2.0)
     assert sorted(who for _, who, _ in seen) == ["h0", "h2", "h3", "h8"]
-    assert all("neighbour h1 down: silent for 93 ms" in text for _, _, text in seen)
+    assert all("neighbour h1 down: silent for 92 ms" in text for _, _, text in seen)
     assert max(now for now, _, _ in seen) <= 0.5 + DEAD_S + 0.001
     assert fabric.walk(0, 2).lost == fabric.walk(3, 0).lost == ""
 
