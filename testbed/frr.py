@@ -4,9 +4,10 @@ zebra, bfdd and the daemon of a routing protocol run in each router's namespace.
 everything they write in its directory, so that whatever removes the run removes them: each has a mount namespace of its
 own in which the two places that FRR has fixed are there, too.
 
-They have the priority of our own daemons, all their threads from the first on (in FRR a thread spins until another has
-begun, for ever if that one comes after it), in turns and not first come, first served.  One that does not rest for
-SPIN_S is ended by the kernel: daemons that ask for more time than there is would stop the machine.
+Once they have converged they get the priority of our own daemons, in turns and not first come, first served.  Not
+before: while they begin, threads of FRR spin until others of theirs have had a turn, and where hundreds spin at that
+priority none gets on.  One that does not rest for SPIN_S then is ended by the kernel: daemons that ask for more time than
+there is would stop the machine.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ CONTAINED = 'for dir in /var/tmp /run/frr; do [ ! -d $dir ] || mount --bind "$0"
 SPIN_S = 10
 LIMITED = ("prlimit", f"--rttime={SPIN_S * 1_000_000}:{2 * SPIN_S * 1_000_000}")  # SIGXCPU first, and then SIGKILL
 APART = (*LIMITED, "unshare", "--mount", "sh", "-c", CONTAINED)
-UP_S = 120.0
+UP_S = 300.0
 ANSWER_S = 10.0
 
 
@@ -67,6 +68,7 @@ class Frr:
             for node in self.processes:
                 wait_until(f"{daemon} of {self._name(node)}", partial(self._began, node, daemon), timeout_s=UP_S)
         self.wait_until_converged()
+        self._promote()
 
     def stop(self) -> None:
         """End them, each by its process id."""
@@ -148,6 +150,14 @@ class Frr:
     def _name(self, node: int) -> str:
         return self.network.topology.naming.name(node)
 
+    def _promote(self) -> None:
+        """Give all threads the priority of our daemons; as those, they do without where that is not permitted."""
+        threads = [int(task.name) for pid in self.pids() for task in Path(f"/proc/{pid}/task").iterdir()]
+        with suppress(PermissionError):
+            for thread in threads:
+                with suppress(ProcessLookupError):  # a thread that has ended since
+                    os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(REAL_TIME_PRIORITY))
+
     def _place(self, node: int) -> Path:
         return self.directory / self._name(node)
 
@@ -159,21 +169,8 @@ class Frr:
         if daemon == "bfdd":
             command += ["--bfdctl", f"{place}/bfdd.sock"]
         mark = {ENVIRONMENT: self.network.run.id}
-        with open(place / f"{daemon}.out", "wb") as said, netns.inside(self.network.netns(node)), real_time():
+        with open(place / f"{daemon}.out", "wb") as said, netns.inside(self.network.netns(node)):
             return subprocess.Popen(command, stdout=said, stderr=said, env=os.environ | mark)
-
-
-@contextmanager
-def real_time() -> Iterator[None]:
-    """This thread has the priority of our daemons, in turns with them, and so have processes that it starts; as ours,
-    they do without where that is not permitted."""
-    before = os.sched_getscheduler(0), os.sched_getparam(0)
-    with suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(REAL_TIME_PRIORITY))
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, *before)
 
 
 @contextmanager

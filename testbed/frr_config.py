@@ -126,13 +126,20 @@ class Ospf(Routing):
             )
 
     def lines(self, node: int) -> list[str]:
+        # Where hundreds of routers begin on one machine they must not take each other for dead meanwhile, nor look for
+        # paths each time that one more is heard of.  After a single failure neither counts: BFD finds it, and
+        # the first look is at once.
+        routers = len(self.nodes)
+        dead_s, most_hold_ms = max(4, routers // 8), max(200, 10 * routers)
         told = ["interface lo", " ip ospf area 0"]
         for end in self.links(node).values():
             kind = "broadcast" if self.plan.topology.is_crossbar(end.peer) else "point-to-point"
             told += [f"interface {end.dev}", " ip ospf area 0", f" ip ospf network {kind}", " ip ospf bfd"]
-            told += [f" ip ospf bfd profile {PROFILE}", " ip ospf hello-interval 1", " ip ospf dead-interval 4"]
+            told += [f" ip ospf bfd profile {PROFILE}", " ip ospf hello-interval 1"]
+            told += [f" ip ospf dead-interval {dead_s}"]
         told += ["router ospf", f" ospf router-id {self.own(node)}", " maximum-paths 1"]
-        return [*told, " timers throttle spf 0 20 200", " timers throttle lsa all 20", " timers lsa min-arrival 10"]
+        told += [f" timers throttle spf 0 20 {most_hold_ms}"]
+        return [*told, " timers throttle lsa all 20", " timers lsa min-arrival 10"]
 
     def expected(self, node: int) -> dict[Prefix, int]:
         servers = range(self.plan.topology.servers)
