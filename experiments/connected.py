@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from daemons.tar import ATTEMPTS
 from experiments import graph_loops as loops
 from experiments.graph import LONGEST, METHODS, NO_FAULTS, Graph, graph, policy
 from experiments.pairs import ONE_TO_ALL, Pairs
+from topologies.ccrdn import CcrdnNaming
 from topologies.graph import Topology
 from topologies.spec import parse, unparse
 
@@ -76,17 +77,17 @@ def connects(topology: Topology, routing: str, pairs: Iterable[Pair]) -> set[Pai
 
     Of tar: those whose pings some attempt finds a path for where no link is busy.
     """
-    if schemes.scheme(routing)[0].name == "tar":
-        down = dead_channels(topology, topology.naming.network)
-        return {pair for pair in pairs if probed(topology, down, *pair)}
+    if schemes.scheme(routing)[0].name == "tar" and isinstance(topology.naming, CcrdnNaming):
+        probe = partial(probed, topology.naming, dead_channels(topology, topology.naming.network))
+        return {pair for pair in pairs if probe(*pair)}
     found = lengths(topology, routing, pairs)
     return None if found is None else set(found)
 
 
-def probed(topology: Topology, down: Sequence[int], src: int, dst: int) -> bool:
+def probed(naming: CcrdnNaming, down: Sequence[int], src: int, dst: int) -> bool:
     """Whether one of the probes that TAR sends for pings of `src` to `dst` arrives, where the channels `down` are
     dead."""
-    network, address = topology.naming.network, topology.naming.address
+    network, address = naming.network, naming.address
     flow = tar.number(*Flow(address(src), address(dst), socket.IPPROTO_ICMP, 0))
     return any(
         tar.route(network.rule, network.t, down, src, dst, flow=flow, attempt=attempt)[1] for attempt in range(ATTEMPTS)

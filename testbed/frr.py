@@ -6,8 +6,8 @@ own in which the two places that FRR has fixed are there, too.
 
 Once they have converged they get the priority of our own daemons, in turns and not first come, first served.  Not
 before: while they begin, threads of FRR spin until others of theirs have had a turn, and where hundreds spin at that
-priority none gets on.  One that does not rest for SPIN_S then is ended by the kernel: daemons that ask for more time than
-there is would stop the machine.
+priority none gets on.  One that does not rest for SPIN_S then is ended by the kernel: daemons that ask for more time
+than there is would stop the machine.
 """
 
 from __future__ import annotations

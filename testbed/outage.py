@@ -72,8 +72,8 @@ class OutageTable:
 
     def lateness(self) -> Component:
         """How late the prober was, for the verdict of whoever goes by its gaps."""
-        limits_ms = [1000 * self.interval_s * most for most in LATE_INTERVALS]
-        return at_most("late pings", 1000 * self.late_s, "ms", *limits_ms)
+        pass_ms, warn_ms = (1000 * self.interval_s * most for most in LATE_INTERVALS)
+        return at_most("late pings", 1000 * self.late_s, "ms", pass_ms, warn_ms)
 
     def longest(self) -> tuple[Outage, float] | None:
         """The pair that was cut off longest without a break, and for how many seconds; None if nothing was lost."""
