@@ -16,11 +16,11 @@ port spoke less than a tenth of an interval ago; then, that long after it did.  
 hellos.
 
 Silence.  A neighbour is dead `dead` of its own intervals after its last hello, plus 2 ms, or a tenth of one if that is
-less, so that the hello that is sent just then still counts.  Silence must not be blamed on the neighbours by a node that was itself kept from
-running, when others on the same machine will hardly have fared better.  Two rules see to that: the carrier hands over
-everything that is queued before it calls tick(); and where a tick comes more than an interval late, the time by which
-it is late does not count as silence.  So a node that is never late notices a death within dead x interval + 2 ms, and
-one that is late at most that long after it runs again.
+less, so that the hello that is sent just then still counts.  Silence must not be blamed on the neighbours by a node
+that was itself kept from running, when others on the same machine will hardly have fared better.  Two rules see to
+that: the carrier hands over everything that is queued before it calls tick(); and where a tick comes more than an
+interval late, the time by which it is late does not count as silence.  So a node that is never late notices a death
+within dead x interval + 2 ms, and one that is late at most that long after it runs again.
 
 The hot path is refresh(): hundreds of daemons share a machine, and nearly every hello says what the one before it said.
 """

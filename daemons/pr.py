@@ -246,9 +246,8 @@ class Pr:
         self._alive = alive
         done = [*actions, *self._gate()]
         for hop in sorted(died):
-            done += self._lost(
-                (self.node, hop.node), self.node, now
-            )  # also for paths that are taken on trust, and were not asked
+            # Also for paths that are taken on trust, and were not asked.
+            done += self._lost((self.node, hop.node), self.node, now)
             done += self._take(self._probes.hop_died(hop, now), now)
         return done + self._ask(now)
 
