@@ -22,6 +22,10 @@ that: the carrier hands over everything that is queued before it calls tick(); a
 interval late, the time by which it is late does not count as silence.  So a node that is never late notices a death
 within dead x interval + 2 ms, and one that is late at most that long after it runs again.
 
+Damping, where it is asked for.  A link that dies again less than STEADY times `damp_s` after it came back is flapping:
+it is not up again before `damp_s` have passed, each further time twice as long, up to `most_damp_s`.  Any other link
+that comes back is up at once.
+
 The hot path is refresh(): hundreds of daemons share a machine, and nearly every hello says what the one before it said.
 """
 
@@ -37,6 +41,7 @@ from daemons.protocol import Adjacencies, Hop, Note, Send
 
 SEQUENCE_BYTES = wire.SEQUENCE.size
 MOST_GRACE_S = 0.002  # on its way, and until a timer of a machine that is not overloaded fires
+STEADY = 10
 STRANGERS_NOTED = 64  # a flood of false names must not fill the memory
 
 
@@ -54,11 +59,17 @@ Event = NeighbourChanged | Send | Note
 class Neighbour:
     """What is known of one neighbour at one port.  `heard` and `up` as in the drawing above."""
 
-    __slots__ = ("body", "dead_s", "digest", "heard", "heard_s", "hop", "incarnation", "sequence", "up")
+    __slots__ = (
+        *("body", "dead_s", "digest", "heard", "heard_s", "hop", "incarnation", "sequence", "up"),
+        *("damped_s", "back_s", "rests_s"),
+    )
 
     def __init__(self, hop: Hop) -> None:
         self.hop = hop
         self.heard = self.up = False
+        self.back_s = -inf  # up again since when
+        self.rests_s = 0.0  # how long it was to stay down when it died last
+        self.damped_s = -inf  # until when
         self.heard_s = -inf  # when last, or later if we did not run since
         self.dead_s = inf  # how long it may be silent
         self.incarnation = -1
@@ -89,6 +100,7 @@ class Neighbourhood:
     incarnation: larger than that of any daemon that ran on this node before, below 2^64.
     phase_fraction: of an interval, from start() to the second hello, so that nodes started together do not tick
     together. names: what to call nodes in notes and status, else their numbers.
+    damp_s, most_damp_s: how long a flapping link stays down; 0: as long as it is dead.
     """
 
     def __init__(
@@ -101,6 +113,8 @@ class Neighbourhood:
         dead: int = 3,
         phase_fraction: float = 1.0,
         names: Mapping[int, str] | None = None,
+        damp_s: float = 0.0,
+        most_damp_s: float = 0.0,
     ) -> None:
         self.node = node
         self.deadline = inf
@@ -112,6 +126,8 @@ class Neighbourhood:
         self._dead = dead
         self._phase_fraction = phase_fraction
         self._names = names or {}
+        self._damp_s, self._most_damp_s = damp_s, most_damp_s
+        self._damped: set[Neighbour] = set()  # heard and listing us, but to stay down for a while
         self._digest = 0
         self._sequence = 0
         self._regular_s = inf  # when the next hello leaves every port
@@ -162,7 +178,7 @@ class Neighbourhood:
         neighbour.dead_s = self._dead * interval_s + min(interval_s / 10, MOST_GRACE_S)
         neighbour.digest = hello.digest
         listed = (self.node, self._incarnation) in hello.heard
-        return self._set_up(neighbour, listed, "hears us" if listed else "does not hear us") + self._speak(now)
+        return self._set_up(neighbour, listed, "hears us" if listed else "does not hear us", now) + self._speak(now)
 
     def link_changed(self, port: int, up: bool, now: float) -> list[Event]:
         """The carrier of `port` came or went."""
@@ -171,7 +187,7 @@ class Neighbourhood:
         at = self._ports[port]
         at.carrier, at.body, events = up, None, []
         for neighbour in at.neighbours.values():
-            events += self._silence(neighbour, "no carrier")
+            events += self._silence(neighbour, "no carrier", now)
         return events + self._speak(now)
 
     def tick(self, now: float) -> list[Event]:
@@ -184,7 +200,9 @@ class Neighbourhood:
         events: list[Event] = []
         for neighbour in self._neighbours:
             if neighbour.heard and neighbour.heard_s + neighbour.dead_s <= now:
-                events += self._silence(neighbour, f"silent for {(now - neighbour.heard_s) * 1000:.0f} ms")
+                events += self._silence(neighbour, f"silent for {(now - neighbour.heard_s) * 1000:.0f} ms", now)
+        for neighbour in [neighbour for neighbour in self._damped if neighbour.damped_s <= now]:
+            events += self._set_up(neighbour, True, "steady again", now)
         regular = now >= self._regular_s
         if regular:  # keep the phase, leave out what was missed
             self._regular_s += self._interval_s * ((now - self._regular_s) // self._interval_s + 1)
@@ -220,30 +238,45 @@ class Neighbourhood:
                 {
                     "port": neighbour.hop.port,
                     "node": self.name(neighbour.hop.node),
-                    "state": "up" if neighbour.up else "heard" if neighbour.heard else "silent",
+                    "state": self._state(neighbour),
                 }
                 for neighbour in self._neighbours
             ],
             **self._counters,
         }
 
-    def _set_up(self, neighbour: Neighbour, up: bool, why: str) -> list[Event]:
+    def _state(self, neighbour: Neighbour) -> str:
+        if neighbour.up:
+            return "up"
+        return "damped" if neighbour in self._damped else "heard" if neighbour.heard else "silent"
+
+    def _set_up(self, neighbour: Neighbour, up: bool, why: str, now: float) -> list[Event]:
+        self._damped.discard(neighbour)
         if neighbour.up == up:
             return []
+        if up and now < neighbour.damped_s:
+            self._damped.add(neighbour)
+            return []
         neighbour.up = up
+        if up:
+            neighbour.back_s = now if neighbour.damped_s > -inf else -inf
+        else:
+            flaps = now < neighbour.back_s + STEADY * self._damp_s
+            neighbour.rests_s = min(max(2 * neighbour.rests_s, self._damp_s), self._most_damp_s) if flaps else 0.0
+            neighbour.damped_s = now + neighbour.rests_s
         self._counters["downs"] += not up
         state = "up" if up else "down"
         text = f"port {neighbour.hop.port}: neighbour {self.name(neighbour.hop.node)} {state}: {why}"
         return [NeighbourChanged(neighbour.hop, up), Note(text)]
 
-    def _silence(self, neighbour: Neighbour, why: str) -> list[Event]:
+    def _silence(self, neighbour: Neighbour, why: str, now: float) -> list[Event]:
         """It is not heard any more."""
         if neighbour.heard:
             neighbour.heard = False
             at = self._ports[neighbour.hop.port]
             at.known.pop(neighbour.body, None)
             at.body = None
-        return self._set_up(neighbour, False, why)
+        return self._set_up(neighbour, False, why, now)
 
     def _stranger(self, hop: Hop) -> list[Event]:
         self._counters["strangers"] += 1
@@ -284,5 +317,7 @@ class Neighbourhood:
                 dies = neighbour.heard_s + neighbour.dead_s
                 if dies < deadline:
                     deadline = dies
+        for neighbour in self._damped:
+            deadline = min(deadline, neighbour.damped_s)
         self.deadline = deadline
         return events

@@ -229,6 +229,8 @@ def _neighbourhood(view: View, incarnation: int) -> Neighbourhood:
         dead=view.options["dead"],
         phase_fraction=view.phase_fraction,
         names=view.names,
+        damp_s=view.options.get("damp_ms", 0) / 1000,
+        most_damp_s=view.options.get("most_damp_ms", 0) / 1000,
     )
 
 
@@ -347,6 +349,17 @@ LINK_STATE_PARAMETERS = {
     "hold_ms": Parameter(meaning="from a change to new routes, in ms", least=0, most=10_000, default=2),
     "lifetime_s": Parameter(meaning="how long link state is believed, in s", least=1, most=86_400, default=300),
 }
+DAMPING_PARAMETERS = {
+    "damp_ms": Parameter(
+        meaning="how long a link that flaps stays down, the first time, in ms; 0: no longer than it is dead",
+        least=0,
+        most=60_000,
+        default=500,
+    ),
+    "most_damp_ms": Parameter(
+        meaning="how long at most, where it flaps on and on, in ms", least=0, most=3_600_000, default=10_000
+    ),
+}
 DFR_PARAMETERS = {
     "b": Parameter(meaning="level of the sub-network whose link state a server knows", least=0, most=8, default=1),
     "retry": Parameter(meaning="how often a packet may be rerouted", least=0, most=100, default=3),
@@ -452,7 +465,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "dfr": Scheme(
         name="dfr",
         summary="fault-tolerant routing (DFR): link state within a scope, local reroutes beyond it",
-        parameters=HELLO_PARAMETERS | LINK_STATE_PARAMETERS | DFR_PARAMETERS,
+        parameters=HELLO_PARAMETERS | LINK_STATE_PARAMETERS | DAMPING_PARAMETERS | DFR_PARAMETERS,
         server_centric=True,
         candidates=_none,
         all_destinations=False,
@@ -462,7 +475,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "tar": Scheme(
         name="tar",
         summary="traffic-aware routing (TAR): each flow's path is set up by a probe that avoids busy links",
-        parameters=HELLO_PARAMETERS | TAR_PARAMETERS,
+        parameters=HELLO_PARAMETERS | DAMPING_PARAMETERS | TAR_PARAMETERS,
         server_centric=True,
         candidates=candidates,
         all_destinations=False,

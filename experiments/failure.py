@@ -3,6 +3,7 @@
 link         a link between two servers loses its carrier at both ends
 silent-link  packets vanish on it, carriers stay
 one-way      packets vanish in one direction
+flap         packets vanish for FLAP_DEAD_S, then pass for FLAP_ALIVE_S, again and again, carriers stay
 node         a server loses its power: far ends of its own links lose their carrier, those behind its switch hear
              nothing any more
 rack         so do a switch and all its servers
@@ -11,7 +12,9 @@ daemon       the routing daemon of a server is killed; the server goes on forwar
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -24,6 +27,8 @@ from topologies.graph import Topology
 if TYPE_CHECKING:
     from testbed.net import Net
 
+FLAP_DEAD_S, FLAP_ALIVE_S = 0.2, 0.3
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -31,6 +36,7 @@ class Failure:
 
     passes: whether a path, servers from source to destination, leads through what fails.
     after: the topology as those who know of the failure see it.
+    lasts: whether it stays as it is until it is mended, so that one can tell who is cut off.
     happen, mend: do it to a network that is up, and undo it; daemons may need time to see either.
     """
 
@@ -40,6 +46,42 @@ class Failure:
     after: Topology
     happen: Callable[[Net], None]
     mend: Callable[[Net], None]
+    lasts: bool = True
+
+
+class Flaps:
+    """`failure` and its mending in turns, by a thread of its own between happen() and mend()."""
+
+    def __init__(self, failure: Failure) -> None:
+        self._failure = failure
+        self._over = threading.Event()
+        self._pool: ThreadPoolExecutor | None = None
+        self._turns: Future[bool] | None = None
+
+    def happen(self, net: Net) -> None:
+        """The first time at once."""
+        self._over.clear()
+        self._failure.happen(net)
+        self._pool = ThreadPoolExecutor(1)
+        self._turns = self._pool.submit(self._take_turns, net)
+
+    def mend(self, net: Net) -> None:
+        """For good; raises what went wrong meanwhile."""
+        assert self._pool
+        assert self._turns
+        self._over.set()
+        self._pool.shutdown()
+        if self._turns.result():
+            self._failure.mend(net)
+
+    def _take_turns(self, net: Net) -> bool:
+        """Whether it is dead in the end."""
+        while not self._over.wait(FLAP_DEAD_S):
+            self._failure.mend(net)
+            if self._over.wait(FLAP_ALIVE_S):
+                return False
+            self._failure.happen(net)
+        return True
 
 
 def links(topology: Topology, generator: np.random.Generator, *, silent: bool = False) -> Iterator[Failure]:
@@ -57,6 +99,13 @@ def one_way(topology: Topology, generator: np.random.Generator) -> Iterator[Fail
     """Each link between two servers, in random order, in silence and towards a random end only."""
     for link in generator.permutation(np.flatnonzero(topology.level > 0)).tolist():
         yield of_link(topology, link, silent=True, only_to=int(generator.choice(topology.links[link, [0, 2]])))
+
+
+def flapping(topology: Topology, generator: np.random.Generator) -> Iterator[Failure]:
+    """Each link between two servers, in random order."""
+    for failure in links(topology, generator, silent=True):
+        flaps = Flaps(failure)
+        yield replace(failure, happen=flaps.happen, mend=flaps.mend, lasts=False)
 
 
 def servers(topology: Topology, generator: np.random.Generator) -> Iterator[Failure]:
@@ -117,6 +166,7 @@ KINDS: Mapping[str, Callable[[Topology, np.random.Generator], Iterator[Failure]]
     "link": links,
     "silent-link": silent_links,
     "one-way": one_way,
+    "flap": flapping,
     "node": servers,
     "rack": whole_racks,
     "daemon": daemons,

@@ -117,6 +117,8 @@ def choose(net: Net, run: Run, generator: np.random.Generator) -> Hit | None:
 
 def predicted(hit: Hit, routing: str) -> set[Pair] | None:
     """Which of the pairs the scheme can connect while the failure lasts; None if the graph does not tell."""
+    if not hit.failure.lasts:
+        return None
     pairs = [*hit.pairs, *((dst, src) for src, dst in hit.pairs)]
     found = connects(hit.failure.after, routing, pairs)
     return None if found is None else both_ways(found) & set(hit.pairs)

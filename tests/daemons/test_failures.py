@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -179,3 +180,25 @@ def test_a_partition_heals():
         fabric.restore(link)
     fabric.run_until_converged(within_s=0.2)
     assert not any(fabric.walk(*pair).lost for pair in live_pairs(topology, set()))
+
+
+@pytest.mark.parametrize("scheme", ["dfr", "tar"])
+def test_packets_leave_a_link_that_flaps_in_silence_after_a_few_times(scheme):
+    """It is dead for 0.2 s in every 0.5 s.  Without damping, packets return to it each time."""
+    topology = build("ficonn:n=4,k=2")
+    link, pairs = topology.link("h5-h25"), [(1, 25), (32, 0), (4, 33), (5, 31)]
+    lost = {}
+    for damp_ms in (0, 500):
+        fabric = Fabric(topology, f"{scheme}:damp_ms={damp_ms}")
+        fabric.run_until_converged()
+        counts = []
+        for _ in range(12):
+            counts.append(0)
+            for change in (partial(fabric.fail, link, silent=True), partial(fabric.restore, link)):
+                change()
+                for _ in range(20 if change.keywords else 30):
+                    counts[-1] += sum(bool(fabric.send(*pair).lost) for pair in pairs)
+                    fabric.run_for(0.01)
+        lost[damp_ms] = counts
+    assert sum(lost[500][1:]) < sum(lost[0][1:]) / 2
+    assert lost[500][4:].count(0) >= 6

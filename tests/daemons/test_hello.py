@@ -342,3 +342,60 @@ def test_status_says_what_a_person_wants_to_see():
         {"port": 0, "node": "h2", "state": "heard"},
         {"port": 1, "node": "3", "state": "silent"},
     ]
+
+
+def ups(bus, begin_s, end_s):
+    """How long node 0 took node 1 to be up within that time, and how often that changed."""
+    up_s, up, since = 0.0, True, begin_s
+    changes = [(at, up) for at, node, _, up in bus.changes if node == 0 and begin_s <= at < end_s]
+    for at, now_up in [*changes, (end_s, False)]:
+        up_s += (at - since) * up
+        up, since = now_up, at
+    return up_s, len(changes)
+
+
+def flapping(bus, times, dead_s=0.2, alive_s=0.3):
+    """Let the link die and come back so often; when it began."""
+    begin_s = bus.now
+    for _ in range(times):
+        bus.deaf = {(0, 1), (1, 0)}
+        bus.run_until(bus.now + dead_s)
+        bus.deaf = set()
+        bus.run_until(bus.now + alive_s)
+    return begin_s
+
+
+def test_a_link_that_dies_once_is_up_again_as_soon_as_without_damping():
+    for options in ({}, {"damp_s": 0.5, "most_damp_s": 4.0}):
+        bus = Bus(2, **options)
+        bus.run_until(1.0)
+        flapping(bus, 1)
+        assert [up for _, _, _, up in bus.changes[2:]] == [False, False, True, True]
+        assert bus.changes[-1][0] < 1.2 + INTERVAL_S + GAP_S
+
+
+def test_a_link_that_flaps_is_used_ever_more_seldom_and_again_when_it_has_been_steady():
+    plain, damped = Bus(2), Bus(2, damp_s=0.5, most_damp_s=4.0)
+    for bus in (plain, damped):
+        bus.run_until(1.0)
+        flapping(bus, 40)
+    assert ups(plain, 1.0, bus.now)[1] == 80
+    assert ups(damped, 1.0, bus.now)[1] <= 16  # 0.5, 1, 2 s, and then every 4 s
+    assert damped.nodes[0].status()["neighbours"][0]["state"] in ("damped", "up", "silent")
+    damped.run_until(damped.now + 4.1)
+    assert damped.nodes[0].complete()
+    assert damped.nodes[1].complete()
+    damped.run_until(damped.now + 5.0)  # ten times 0.5 s
+    began_s = flapping(damped, 1)
+    assert max(at for at, *_ in damped.changes) < began_s + 0.2 + INTERVAL_S + GAP_S  # the first time again
+
+
+def test_a_damped_neighbour_that_dies_is_not_taken_back():
+    bus = Bus(2, damp_s=0.5, most_damp_s=4.0)
+    bus.run_until(1.0)
+    flapping(bus, 2)
+    assert bus.nodes[0].status()["neighbours"][0]["state"] == "damped"
+    bus.deaf = {(0, 1), (1, 0)}
+    bus.run_until(bus.now + 2.0)
+    assert bus.nodes[0].status()["neighbours"][0]["state"] == "silent"
+    assert not bus.changes[-1][3]

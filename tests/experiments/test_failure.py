@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
+from experiments import failure
 from experiments.failure import KINDS
+from testbed.wait import wait_until
 from topologies import build
 from topologies.failures import fail_links, fail_nodes
 
@@ -32,7 +34,7 @@ def test_each_kind_comes_in_random_order_and_the_seed_decides(kind):
     assert other != names
 
 
-@pytest.mark.parametrize("kind", ["link", "silent-link", "one-way"])
+@pytest.mark.parametrize("kind", ["link", "silent-link", "one-way", "flap"])
 def test_a_link_concerns_the_paths_over_it_in_either_direction(kind):
     failure = first(kind)
     link = TOPOLOGY.link(failure.name.partition(" ")[0])
@@ -85,6 +87,34 @@ def test_what_is_done_to_the_network_is_undone(kind, happens, mends):
     failure.mend(net)
     assert [name for name, *_ in net.asked] == mends
     assert {at for _, at, *_ in net.asked} == {at for _, at, *_ in done}
+
+
+@pytest.mark.parametrize("turns", [0, 5])
+def test_a_link_flaps_until_it_is_mended_and_works_then(monkeypatch, turns):
+    monkeypatch.setattr(failure, "FLAP_DEAD_S", 0.001 if turns else 60)
+    monkeypatch.setattr(failure, "FLAP_ALIVE_S", 0.001)
+    flap, net = first("flap"), Net()
+    assert not flap.lasts
+    for _ in range(2):  # it may be done again
+        net.asked.clear()
+        flap.happen(net)
+        assert net.asked[0] == ("fail", flap.name, ("only_to", None), ("silent", True))
+        wait_until("it flaps", lambda: len(net.asked) > turns, timeout_s=10)
+        flap.mend(net)
+        asked = [name for name, *_ in net.asked]
+        assert asked == ["fail", "restore"] * (len(asked) // 2)
+
+
+def test_what_goes_wrong_while_a_link_flaps_is_told(monkeypatch):
+    class Broken(Net):
+        def restore(self, name):
+            raise OSError(f"no {name}")
+
+    monkeypatch.setattr(failure, "FLAP_DEAD_S", 0.001)
+    flap, net = first("flap"), Broken()
+    flap.happen(net)
+    with pytest.raises(OSError, match=f"no {flap.name}"):
+        flap.mend(net)
 
 
 def test_a_one_way_failure_says_who_hears_nothing():
