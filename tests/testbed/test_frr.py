@@ -141,7 +141,8 @@ def test_frr_routes_and_finds_another_way_when_a_link_dies_in_silence(network, k
     net = network(spec, scheme="none")
     with frr(net, kind(net.plan, 100)) as routed:
         pairs = [(src, dst) for src in range(net.topology.servers) for dst in range(net.topology.servers) if src != dst]
-        assert not ping(net, pairs, timeout_s=2).lost
+        # All routes are there, but those of some routers may just change to shorter ones.
+        wait_until("every pair to answer", lambda: not ping(net, pairs, timeout_s=2).lost)
         ends = [net.topology.naming.node(name) for name in link.split("-")]
         assert min(routed.memory_kib()) > 1000
         net.fail(link, silent=True)
