@@ -85,6 +85,7 @@ class Pr:
         probe_ms: int,
         hold_ms: int,
         most_hold_ms: int,
+        table_ms: int,
         idle_s: int,
         probes_per_s: int,
         urgent_per_s: int,
@@ -114,6 +115,8 @@ class Pr:
             wakes=Budget(wakes_per_s, wakes_per_s * BURST_S),
             news=Budget(NEWS_PER_S, NEWS_AT_ONCE),
             remember_s=REMEMBER_S,
+            stretch=lambda destination, way, server: via.stretch(network, server, destination, way),
+            table_s=table_ms / 1000,
         )
         self._paths: dict[int, Paths] = {}  # by the destination's number, those first that were asked longest ago
         self._asking = Asking(

@@ -4,9 +4,11 @@ A question goes from server to server as a packet on that path would, collects t
 leaves by, and is answered by the destination; the answer goes back by the servers visited.  A server that has no way on
 answers in its stead that the path is broken.
 
-Every server remembers for a while whose questions went on by which of its hops (CCRDN 5.4, third aspect: path state in
-tables on the way, at no extra cost).  When a hop dies it tells each of those sources, once: a source knows itself which
-of its paths lead over that hop.
+Path state in tables on the way, at no extra cost (CCRDN 5.4, third aspect), serves twice.  Every server remembers for a
+while whose questions went on by which of its hops.  When a hop dies it tells each of those sources, once: a source
+knows itself which of its paths lead over that hop.  And, where `table_s` says so, the server by which questions enter
+a proxy's copy remembers for so long that the way through that copy is broken, as an answer said that passed it; who
+asks meanwhile is told by it at once.
 
 There is a limit to that, too: a source beyond it finds out by a packet that is refused, or by asking.
 
@@ -20,7 +22,7 @@ they travel like routine ones, which lie at each server until it wakes for its h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -66,6 +68,8 @@ class Probes:
     wakes: how often other servers may be woken.
     news: how many sources may be told that a hop died.
     remember_s: how long, at the most, sources go on sending after a question without asking again.
+    stretch: (destination, way, server) -> what the path through a proxy's copy is the same for, None outside it.
+    table_s: how long such a path is taken to be broken; 0: there is no table.
     """
 
     def __init__(
@@ -79,6 +83,8 @@ class Probes:
         wakes: Budget,
         news: Budget,
         remember_s: float,
+        stretch: Callable[[int, int, int], Hashable] = lambda destination, way, server: None,
+        table_s: float = 0.0,
     ) -> None:
         self.node = node
         self._next_hop = next_hop
@@ -88,6 +94,8 @@ class Probes:
         self._wakes, self._news = wakes, news
         self._woken_s: dict[Hop, float] = {}
         self._remember_s = remember_s
+        self._stretch, self._table_s = stretch, table_s
+        self._broken_s: dict[Hashable, float] = {}  # until when, of paths through the copies that begin here
         self._passed: dict[Hop, dict[int, tuple[float, tuple[int, ...]]]] = {}  # source -> until when, by whom it came
 
     def ask(self, destination: int, way: int, token: int, now: float, *, urgent: bool) -> list[Event]:
@@ -122,7 +130,7 @@ class Probes:
     def _on(self, probe: wire.Probe, now: float) -> list[Event]:
         hop = self._next_hop(probe.destination, probe.way)
         visited = (*probe.visited, self.node)
-        if not self._lives(hop):
+        if not self._lives(hop) or now < self._broken_s.get(self._entered(probe, visited), -inf):
             return self._back(replace(probe, visited=visited, verdict=wire.BROKEN), now)
         self._passed.setdefault(hop, {})[visited[0]] = (now + self._remember_s, visited)
         load = min(max(probe.load, self._load(hop.port)), 0xFFFFFFFF)
@@ -141,10 +149,26 @@ class Probes:
         self._woken_s[hop] = now
         return True
 
+    def _entered(self, probe: wire.Probe, visited: tuple[int, ...]) -> Hashable:
+        """What the path through a proxy's copy is the same for, if the last of `visited` is the first server there."""
+        if not self._table_s or len(visited) < 2:
+            return None
+        before, here = (self._stretch(probe.destination, probe.way, server) for server in visited[-2:])
+        return None if before else here
+
+    def _learn(self, answer: wire.Probe, at: int, now: float) -> None:
+        """Remember what an answer that passes says of the path through a copy that begins at its server number `at`."""
+        path, last = self._entered(answer, answer.visited[: at + 1]), answer.visited[-1]
+        if path and last != self.node and self._stretch(answer.destination, answer.way, last) == path:
+            self._broken_s = {each: until_s for each, until_s in self._broken_s.items() if until_s > now}
+            self._broken_s[path] = now + self._table_s
+
     def _back(self, message: wire.Probe | wire.HopDied, now: float) -> list[Event]:
         """One server back towards the source, or the news for us if that is who we are."""
         try:
             at = message.visited.index(self.node)
+            if isinstance(message, wire.Probe) and message.verdict == wire.BROKEN:
+                self._learn(message, at, now)
             if at:
                 return [self._pass(message, self._hop_to(message.visited[at - 1]), now)]
         except ValueError:  # we are not on the path that it names, or have no such neighbour

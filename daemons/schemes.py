@@ -310,6 +310,7 @@ def _pr(method: int) -> Callable[[View, int], RoutingProtocol]:
             probe_ms=options["probe_ms"],
             hold_ms=options["hold_ms"],
             most_hold_ms=options["most_hold_ms"],
+            table_ms=options["table_ms"],
             idle_s=options["idle_s"],
             probes_per_s=options["probes_per_s"],
             urgent_per_s=options["urgent_per_s"],
@@ -411,6 +412,12 @@ PR_PARAMETERS = {
     "hold_ms": Parameter(meaning="how long a path that broke is left alone, in ms", least=1, most=30_000, default=500),
     "most_hold_ms": Parameter(
         meaning="how long at most, where it breaks again and again, in ms", least=1, most=3_600_000, default=30_000
+    ),
+    "table_ms": Parameter(
+        meaning="how long a server tells others that the way through its copy is broken, in ms; 0: it does not",
+        least=0,
+        most=30_000,
+        default=0,
     ),
     "idle_s": Parameter(meaning="how long an unused destination is remembered, in s", least=1, most=3600, default=10),
 }

@@ -81,6 +81,17 @@ def next_hop(network: Ccrdn, cur: int, dst: int, p: int) -> int:
     return dr.next_hop(network.rule, network.t, cur, dst)
 
 
+def stretch(network: Ccrdn, cur: int, dst: int, p: int) -> tuple[int, int] | None:
+    """Where `cur` is within the copy by way of which p leads to `dst`, beyond it: what the path through that copy is
+    the same for, p and the destination's copy; else None."""
+    level, copy = proxy(network, p)
+    if not level:
+        return None
+    sub, base = network.t[level - 1], cur - cur % network.t[level]
+    inside = cur // sub == base // sub + copy and dst - dst % network.t[level] == base
+    return (p, dst // sub) if inside and dst // sub != cur // sub else None
+
+
 def prefix_routes(network: Ccrdn, server: int) -> list[tuple[Prefix, Hop]]:
     """The routes of `server` for all p."""
     t, label = network.t, network.layout.label_of(server)

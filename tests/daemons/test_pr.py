@@ -192,6 +192,25 @@ def test_a_path_that_is_whole_again_is_taken_again():
     assert len(fabric.walk(0, 19).path) == len(before)
 
 
+def test_tables_at_proxies_save_messages_and_lose_no_pair():
+    """Links within proxies' copies die; everybody asks his paths."""
+    found = {}
+    for table_ms in (0, 500):
+        fabric = converged(FICONN, f"pr-gpe:probes_per_s=50,urgent_per_s=50,table_ms={table_ms}")
+        pairs = some_pairs(FICONN, 200)
+        for link in random.Random(3).sample(range(len(FICONN.links)), 10):
+            fabric.fail(link)
+        fabric.run_for(0.2)
+        asked = sum(fabric.status(node)["probes_sent"] for node in range(FICONN.servers))
+        before = fabric.counters["messages"]
+        use(fabric, pairs, for_s=4.0)
+        asked = sum(fabric.status(node)["probes_sent"] for node in range(FICONN.servers)) - asked
+        found[table_ms] = (fabric.counters["messages"] - before, {p for p in pairs if fabric.walk(*p).lost}, asked)
+    (messages, lost, _), (fewer, lost_with, _) = found[0], found[500]
+    assert lost_with == lost
+    assert fewer < messages
+
+
 def test_what_is_not_used_is_forgotten_and_asked_no_more():
     fabric = converged(DCELL, "pr-gpi:idle_s=2")
     use(fabric, [(0, 19)], 1.0)

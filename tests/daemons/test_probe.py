@@ -9,7 +9,7 @@ from daemons.protocol import Hop, Send
 
 
 class Line:
-    def __init__(self, servers=4, wakes=100, news=100):
+    def __init__(self, servers=4, wakes=100, news=100, **options):
         self.dead = set()
         self.loads = {}
         self.nodes = [
@@ -22,6 +22,7 @@ class Line:
                 wakes=Budget(1, wakes),
                 news=Budget(1, news),
                 remember_s=10.0,
+                **options,
             )
             for node in range(servers)
         ]
@@ -97,6 +98,42 @@ def test_there_is_a_limit_to_bad_news():
     for source in (0, 1):
         line.carry(source, line.nodes[source].ask(3, 1, 1, 0.0, urgent=True))
     assert line.carry(2, line.nodes[2].hop_died(Hop(1, 3), 1.0)) == [(0, HopLost(2, 3, by=2))]
+
+
+def steps_of(line, source, now, destination=5):
+    line.steps = []
+    (told,) = line.carry(source, line.nodes[source].ask(destination, 1, 1, now, urgent=True), now)
+    assert told == (source, Answer(destination, 1, 1, not line.dead, 0))
+    return len(line.steps)
+
+
+def beyond(destination, way, server):
+    """The proxy's copy is 2 and 3, for whoever is not in it."""
+    return (way, "beyond") if server in (2, 3) and destination not in (2, 3) else None
+
+
+def test_who_enters_a_copy_through_which_there_is_no_way_is_told_at_once():
+    line = Line(servers=6, stretch=beyond, table_s=0.5)
+    line.dead = {(3, 4)}
+    assert steps_of(line, 0, 1.0) == 6
+    assert steps_of(line, 1, 1.1) == 2  # server 2 remembers
+    assert steps_of(line, 0, 1.2, destination=4) == 4
+    assert steps_of(line, 1, 1.6) == 4  # not for ever
+    line.dead = set()
+    assert steps_of(line, 1, 2.2) == 8
+
+
+def test_what_is_broken_elsewhere_says_nothing_of_the_copy():
+    for dead, steps in ({(4, 5)}, 8), ({(1, 2)}, 2):
+        line = Line(servers=6, stretch=beyond, table_s=0.5)
+        line.dead = dead
+        assert [steps_of(line, 0, now) for now in (1.0, 1.1)] == [steps, steps]
+
+
+def test_there_is_no_table_unless_one_is_asked_for():
+    line = Line(servers=6, stretch=beyond)
+    line.dead = {(3, 4)}
+    assert [steps_of(line, 0, now) for now in (1.0, 1.1)] == [6, 6]
 
 
 def test_who_has_not_asked_for_long_is_not_told(line):

@@ -63,3 +63,24 @@ def test_an_address_can_be_worked_out_in_the_head():
 def test_a_network_with_too_many_proxies_is_refused():
     with pytest.raises(ValueError, match="addresses for 62 proxies; n=7, k=2 has 65"):
         via.ways(Ccrdn(DCELL, 7, 2))
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=title)
+def test_paths_of_the_same_stretch_are_the_same_through_the_copy(network):
+    seen = {}
+    for src, dst in pairs(network, 300):
+        copies, level = ways_between(network, src, dst)
+        for copy in copies[1:]:
+            p = via.number(network, level, copy)
+            path = proxy.route(network.rule, network.t, src, dst, copy)
+            sub = network.t[level - 1]
+            through = [node for node in path if node % network.t[level] // sub == copy and node // sub != dst // sub]
+            keys = [via.stretch(network, node, dst, p) for node in path]
+            assert [node for node, key in zip(path, keys, strict=True) if key] == through
+            assert len({key for key in keys if key}) == 1
+            key = next(key for key in keys if key)
+            # From where it enters, and the link out of it.
+            out = path[path.index(through[-1]) + 1]
+            assert seen.setdefault((key, through[0]), [*through, out]) == [*through, out]
+        assert {via.stretch(network, node, dst, via.DIRECT) for node in (src, dst)} == {None}
+    assert seen
