@@ -317,7 +317,5 @@ class Neighbourhood:
                 dies = neighbour.heard_s + neighbour.dead_s
                 if dies < deadline:
                     deadline = dies
-        for neighbour in self._damped:
-            deadline = min(deadline, neighbour.damped_s)
         self.deadline = deadline
         return events

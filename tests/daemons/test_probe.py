@@ -112,6 +112,13 @@ def beyond(destination, way, server):
     return (way, "beyond") if server in (2, 3) and destination not in (2, 3) else None
 
 
+def test_only_who_enters_a_copy_remembers():
+    line = Line(servers=7, stretch=lambda destination, way, server: way if server in (2, 3, 4) else None, table_s=0.5)
+    line.dead = {(4, 5)}
+    assert steps_of(line, 0, 1.0, destination=6) == 8
+    assert [bool(node._broken_s) for node in line.nodes] == [server == 2 for server in range(7)]
+
+
 def test_who_enters_a_copy_through_which_there_is_no_way_is_told_at_once():
     line = Line(servers=6, stretch=beyond, table_s=0.5)
     line.dead = {(3, 4)}

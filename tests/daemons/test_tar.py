@@ -349,6 +349,19 @@ def test_an_answer_that_comes_late_changes_nothing():
     assert answer(6, (2, 0, 3))
 
 
+def test_a_path_that_another_has_replaced_may_break():
+    fabric = running("idle_s=100,refresh_ms=60000,refreshes_per_s=1000")
+    use(fabric, [(1, 40)], 0.2)
+    flow, between = Flow(ADDRESS(1), ADDRESS(40), ICMP, 0), fabric.walk(1, 40).path[1]
+    machine = fabric.protocol(between)
+    state = machine._states.get(flow)
+    for token, ends in ((state.token - 1, False), (state.token, True)):
+        (told,) = tar_wire.breaks(state.path[state.at + 1], between, [(flow, token)])
+        actions = machine.receive(told, state.hop.port, fabric.now)
+        assert [action for action in actions if isinstance(action, SetFlow)] == [SetFlow(flow, None)] * ends
+        assert (machine._states.get(flow) is None) == ends
+
+
 def test_links_carry_what_they_are_shaped_to_unless_something_else_is_said():
     for spec, given, meant in [("tar", {}, 10**6), ("tar", {"link_kbps": 5}, 5), ("tar:capacity_kbps=7", {}, 7)]:
         assert {view.options["capacity_kbps"] for view in views(FICONN, spec, **given).values()} == {meant}

@@ -1,7 +1,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daemons import tar_wire, wire
@@ -39,6 +39,7 @@ def test_what_is_passed_on_differs_in_who_speaks_to_whom(probe, sender, target):
     assert passed == tar_wire.encode(probe._replace(sender=sender, target=target))
 
 
+@example(1, 2, [(Flow(1, 2, 3, 4), 5)] * (tar_wire.MOST_BREAKS + 1))
 @given(WORD, WORD, st.lists(st.tuples(FLOWS, WORD), min_size=1, max_size=3 * tar_wire.MOST_BREAKS))
 def test_breaks_are_read_as_written_each_message_within_a_frame(sender, target, flows):
     payloads = tar_wire.breaks(sender, target, flows)
