@@ -10,6 +10,9 @@ A flow that comes in on a server's level-0 link and leaves on its level-l link i
 too (virtual flow), for that is the link that it would load if it were bypassed.  Available bandwidth is what is left
 of the capacity by real and virtual flows; its owner keeps the books.
 
+So a dead link of a server's own is bypassed, and with it what lies beyond; a dead server behind the same switch is not.
+Where a server dies that a pair's packets pass, one of the two directions enters it through its switch, and is lost.
+
 Ours: the ToN paper is not at hand.  The third copy is that of another server of the same switch that has a level-l
 link, drawn at random; where there is none, a copy drawn at random.
 

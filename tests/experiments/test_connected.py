@@ -77,10 +77,8 @@ def test_what_looks_at_more_than_links_is_not_predicted(monkeypatch):
 
 def test_tar_connects_what_its_daemons_do():
     topology = build("ficonn:n=4,k=2")
-    dead = random.Random(10).sample(
-        range(len(topology.links)), 6
-    )  # with these some first attempts fail, and not later ones
-    topology = fail_links(topology, dead)
+    # With these links dead some first attempts fail, and later ones do not.
+    topology = fail_links(topology, random.Random(10).sample(range(len(topology.links)), 6))
     fabric = Fabric(topology, "tar:idle_s=100,probes_per_s=1000")
     every = [(src, dst) for src, dst in all_pairs(topology) if (src * 7 + dst) % 5 == 0]
     fabric.run_until(0.3)
