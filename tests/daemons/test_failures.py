@@ -201,4 +201,4 @@ def test_packets_leave_a_link_that_flaps_in_silence_after_a_few_times(scheme):
                     fabric.run_for(0.01)
         lost[damp_ms] = counts
     assert sum(lost[500][1:]) < sum(lost[0][1:]) / 2
-    assert lost[500][4:].count(0) >= 6
+    assert sum(lost[500][4:]) < sum(lost[0][4:]) / 3
