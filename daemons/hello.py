@@ -41,7 +41,7 @@ from daemons.protocol import Adjacencies, Hop, Note, Send
 
 SEQUENCE_BYTES = wire.SEQUENCE.size
 MOST_GRACE_S = 0.002  # on its way, and until a timer of a machine that is not overloaded fires
-STEADY = 10
+STEADY = 10  # times the least rest: a link that lives longer than that is not flapping
 STRANGERS_NOTED = 64  # a flood of false names must not fill the memory
 
 
@@ -60,14 +60,24 @@ class Neighbour:
     """What is known of one neighbour at one port.  `heard` and `up` as in the drawing above."""
 
     __slots__ = (
-        *("body", "dead_s", "digest", "heard", "heard_s", "hop", "incarnation", "sequence", "up"),
-        *("damped_s", "back_s", "rests_s"),
+        "back_s",
+        "body",
+        "damped_s",
+        "dead_s",
+        "digest",
+        "heard",
+        "heard_s",
+        "hop",
+        "incarnation",
+        "rests_s",
+        "sequence",
+        "up",
     )
 
     def __init__(self, hop: Hop) -> None:
         self.hop = hop
         self.heard = self.up = False
-        self.back_s = -inf  # up again since when
+        self.back_s = -inf  # up since when, if it has died before
         self.rests_s = 0.0  # how long it was to stay down when it died last
         self.damped_s = -inf  # until when
         self.heard_s = -inf  # when last, or later if we did not run since
@@ -259,7 +269,7 @@ class Neighbourhood:
             return []
         neighbour.up = up
         if up:
-            neighbour.back_s = now if neighbour.damped_s > -inf else -inf
+            neighbour.back_s = now if neighbour.damped_s > -inf else -inf  # the first time is no return
         else:
             flaps = now < neighbour.back_s + STEADY * self._damp_s
             neighbour.rests_s = min(max(2 * neighbour.rests_s, self._damp_s), self._most_damp_s) if flaps else 0.0

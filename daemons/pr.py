@@ -106,7 +106,18 @@ class Pr:
         self._hops = [neighbour.hop for neighbour in neighbourhood.neighbours()]
         self._alive: frozenset[Hop] = frozenset()
         self._loads: Mapping[int, int] = {}
-        self._probes = Probes(
+        self._probes = self._make_probes(wakes_per_s, table_ms / 1000)
+        self._paths: dict[int, Paths] = {}  # by the destination's number, those first that were asked longest ago
+        self._asking = Asking(
+            urgent=Lane(Budget(urgent_per_s, urgent_per_s * BURST_S), probe_ms / 1000),
+            routine=Lane(Budget(probes_per_s, probes_per_s), SLOW_INTERVALS * hello_ms / 1000),
+        )
+        self._forget_s = inf  # when to look for destinations that are not in use
+        self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
+
+    def _make_probes(self, wakes_per_s: int, table_s: float) -> Probes:
+        network = self._network
+        return Probes(
             self.node,
             next_hop=self._next_hop,
             hop_to=lambda node: dr.hop_to(network, self.node, node),
@@ -116,15 +127,8 @@ class Pr:
             news=Budget(NEWS_PER_S, NEWS_AT_ONCE),
             remember_s=REMEMBER_S,
             stretch=lambda destination, way, server: via.stretch(network, server, destination, way),
-            table_s=table_ms / 1000,
+            table_s=table_s,
         )
-        self._paths: dict[int, Paths] = {}  # by the destination's number, those first that were asked longest ago
-        self._asking = Asking(
-            urgent=Lane(Budget(urgent_per_s, urgent_per_s * BURST_S), probe_ms / 1000),
-            routine=Lane(Budget(probes_per_s, probes_per_s), SLOW_INTERVALS * hello_ms / 1000),
-        )
-        self._forget_s = inf  # when to look for destinations that are not in use
-        self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
 
     @property
     def deadline(self) -> float:

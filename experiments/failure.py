@@ -50,7 +50,8 @@ class Failure:
 
 
 class Flaps:
-    """`failure` and its mending in turns, by a thread of its own between happen() and mend()."""
+    """`failure` and its mending in turns, by a thread of its own between happen() and mend(), or until the network has
+    gone."""
 
     def __init__(self, failure: Failure) -> None:
         self._failure = failure

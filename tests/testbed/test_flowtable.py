@@ -15,6 +15,7 @@ import pytest
 from daemons.protocol import Flow, SetFlow
 from daemons.routing import dr, tar
 from daemons.routing.scope import dead_channels
+from daemons.tar import ACTIVE_S
 from testbed import control, fib, flowtable, icmp, netlink, netns, paths, relay_program
 from testbed.flowtable import FlowTable
 from testbed.iperf import IperfSpec, iperf
@@ -84,6 +85,10 @@ def test_every_flow_takes_the_path_that_its_probe_found_also_with_a_tenth_of_the
     for link in dead:
         net.fail(net.topology.link_name(link), silent=link % 2 == 0)
     wait_until("paths around what is dead", lambda: not wrong(net, dead, pairs), timeout_s=20, every_s=0.2)
+
+
+def test_a_flow_that_goes_on_is_shown_at_least_twice_while_it_counts_as_active():
+    assert 2 * flowtable.AGAIN_MS < 1000 * ACTIVE_S
 
 
 def test_pings_tcp_and_long_packets_get_through(network):
