@@ -10,12 +10,12 @@ BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/re
 help:
 	@sed --quiet --regexp-extended 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand --tabs=14
 
-setup: $(READY) bpf testbed/uml_xstate.so ## install what weft needs: packages with apt-get, the Python environment in .venv
+setup: $(READY) bpf testbed/host/uml_xstate.so ## install what weft needs: packages with apt-get, the Python environment in .venv
 
 demo: setup ## a DCell of routing daemons on this kernel: converge, ping all pairs, lose a link, recover
 	$(SUDO) .venv/bin/weft run first_light
 
-check: $(READY) testbed/uml_xstate.so ## style, types, and the tests that need no root; under a minute
+check: $(READY) testbed/host/uml_xstate.so ## style, types, and the tests that need no root; under a minute
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
@@ -39,7 +39,7 @@ testbed/bpf/%.bpf.o: testbed/bpf/%.bpf.c $(wildcard testbed/bpf/*.h) | $(READY)
 
 testbed/bpf/select_probe.bpf.o testbed/bpf/select_blind.bpf.o: testbed/bpf/select.bpf.c
 
-testbed/uml_xstate.so: testbed/uml_xstate.c | $(READY)
+testbed/host/uml_xstate.so: testbed/host/uml_xstate.c | $(READY)
 	gcc -O2 -Wall -shared -fPIC -o $@ $<
 
 $(READY): tools/setup.sh constraints.txt pyproject.toml
@@ -47,7 +47,7 @@ $(READY): tools/setup.sh constraints.txt pyproject.toml
 	touch $@
 
 clean: ## remove what make has made
-	rm --recursive --force .venv *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) testbed/uml_xstate.so
+	rm --recursive --force .venv *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) testbed/host/uml_xstate.so
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
 .PHONY: help setup demo check test bench $(BENCHES) figures bpf clean

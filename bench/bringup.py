@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 
 from bench.report import Line, show
-from testbed.network import Network
+from testbed.network.network import Network
 from topologies import build
-from topologies.link import LinkSpec, Mbps
+from topologies.core.link import LinkSpec, Mbps
 
 MININET_S = 1800
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from bench.report import Line, show
-from testbed.iperf import IperfSpec, iperfs
-from testbed.network import Network
-from testbed.strain import pss_kib
-from testbed.wait import wait_until
+from testbed.linux.wait import wait_until
+from testbed.measure.host_load import pss_kib
+from testbed.network.network import Network
+from testbed.traffic.iperf import IperfSpec, iperfs
 from topologies import build
-from topologies.failures import draw
-from topologies.link import LinkSpec, Mbps
+from topologies.core.failures import draw
+from topologies.core.link import LinkSpec, Mbps
 
 SPEC = "dcell:n=3,k=2"
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)

@@ -20,13 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from bench.report import Line, show
-from testbed import netns, tc
-from testbed.dataplane import DataPlane
-from testbed.measured import netlink_of
-from testbed.network import Network
-from testbed.probe import Counters
-from topologies.address import FabricNaming, Prefix, Tier, dotted
-from topologies.graph import Topology, wire
+from testbed.forwarding.data_plane import DataPlane
+from testbed.linux import netns, tc
+from testbed.measure.port_counters import Counters
+from testbed.network.network import Network
+from testbed.plan.network_handle import netlink_of
+from topologies.core.address import FabricNaming, Prefix, Tier, dotted
+from topologies.core.topology import Topology, wire
 
 SHORT, LONG = 1, 9
 CANDIDATES = 4

@@ -1,8 +1,8 @@
 """Our daemons beside FRR's on the same network: outage of pairs when a link dies in silence, memory and processor time.
 
-Run as root, on a quiet machine, with Debian's package frr.  FRR runs OSPF and BFD (testbed/frr_config.py).  BFD's
-interval is that of our hellos, and as many may be missing; both sides have real-time priority, are probed by the same
-pings, and lose links drawn by the same rule among those that their packets take (recovery.py).
+Run as root, on a quiet machine, with Debian's package frr.  FRR runs OSPF and BFD (testbed/interop/frr_config.py).
+BFD's interval is that of our hellos, and as many may be missing; both sides have real-time priority, are probed by the
+same pings, and lose links drawn by the same rule among those that their packets take (recovery.py).
 
 A side whose daemons alone take all processors is not measured: it says so, and what they take.
 """
@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from bench.daemons import cpu_s
 from bench.recovery import AFTER_S, MOST_MS, PAIRS, SCHEME, SPECS, Recovery, recovery, some_pairs
 from bench.report import Line, show
-from testbed import doctor
-from testbed.frr import frr
-from testbed.frr_config import Ospf
-from testbed.network import Network
-from testbed.strain import pss_kib
+from testbed.host import doctor
+from testbed.interop.frr import frr
+from testbed.interop.frr_config import Ospf
+from testbed.measure.host_load import pss_kib
+from testbed.network.network import Network
 from topologies import build
 
 HELLO_MS = 30

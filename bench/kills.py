@@ -10,10 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from bench.report import Line, show
-from testbed import clean, netns, run
+from testbed.linux import netns
+from testbed.network import clean
+from testbed.plan import run
 
 ROOT = Path(__file__).parents[1]
-WEFT = [sys.executable, "-m", "experiments.cli"]
+WEFT = [sys.executable, "-m", "experiments.commands.cli"]
 UP = ["up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit"]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.daemons.lbsp_fate import Fate
+from tests.daemons.lbsp.lbsp_fate import Fate
 from topologies import build
 
 OF_ONE_FABRIC = 20

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bench.report import Line, show
-from testbed.iperf import IperfSpec, iperf
-from testbed.network import Network
+from testbed.network.network import Network
+from testbed.traffic.iperf import IperfSpec, iperf
 from topologies import build
-from topologies.link import LinkSpec, Mbps
+from topologies.core.link import LinkSpec, Mbps
 
 PAYLOAD_FRACTION = 1448 / 1514  # of a full frame: 1500 less two headers and the timestamp option, with 14 of Ethernet
 SECONDS = 5

@@ -9,16 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.report import Line, show
-from testbed import bpf, doctor
-from testbed.fidelity import Fidelity
-from testbed.gaps import GapMonitor
-from testbed.measured import all_pairs
-from testbed.network import Network
-from testbed.paths import Fib, fib_paths, trace
-from testbed.ping import ping
-from testbed.probe import Counters
+from testbed.host import doctor
+from testbed.linux import libbpf
+from testbed.measure.dequeue_gaps import GapMonitor
+from testbed.measure.fidelity import Fidelity
+from testbed.measure.ping import ping
+from testbed.measure.port_counters import Counters
+from testbed.measure.traceroute import Fib, fib_paths, trace
+from testbed.network.network import Network
+from testbed.plan.network_handle import all_pairs
 from topologies import build
-from topologies.link import LinkSpec, Mbps
+from topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 BPF_STATS_RUN_TIME = 0
@@ -33,7 +34,7 @@ def timed(work: Callable[[], object]) -> float:
 
 def dequeue_cost_ns(net: Network) -> float:
     """Time of the program that watches dequeues, per dequeue, as the kernel counts it."""
-    enable = bpf.library().bpf_enable_stats
+    enable = libbpf.library().bpf_enable_stats
     enable.argtypes = [ctypes.c_int]
     counting = enable(BPF_STATS_RUN_TIME)
     with GapMonitor(net) as monitor, open(counting, "rb"):

@@ -22,16 +22,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.report import Line, show
-from daemons.routing import proxy
-from experiments.connected import both_ways, lengths
-from testbed import control
-from testbed.network import Network
-from testbed.paths import Trace, trace
-from testbed.ping import ping
+from daemons.proxy import routing as proxy
+from experiments.scenarios.predicted_paths import both_ways, lengths
+from testbed.agent import control
+from testbed.measure.ping import ping
+from testbed.measure.traceroute import Trace, trace
+from testbed.network.network import Network
 from topologies import build
-from topologies.ccrdn import CcrdnNaming
-from topologies.failures import fail_links, random_links
-from topologies.graph import Topology
+from topologies.core.failures import fail_links, random_links
+from topologies.core.topology import Topology
+from topologies.recursive.ccrdn import CcrdnNaming
 
 SPECS = {"dcell:n=4,k=1": None, "beta-dcell:n=5,k=1": None, "ficonn:n=4,k=2": None, "dcell:n=3,k=2": 2000}
 SCHEMES = ("pr-gpe", "pr-gpi", "pr-gp0")

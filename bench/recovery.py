@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bench.report import Line, show
-from testbed.network import Network
-from testbed.outage import OutageProbe
-from testbed.paths import trace
-from testbed.ping import ping
-from testbed.wait import wait_until
+from testbed.linux.wait import wait_until
+from testbed.measure.outage import OutageProbe
+from testbed.measure.ping import ping
+from testbed.measure.traceroute import trace
+from testbed.network.network import Network
 from topologies import build
-from topologies.graph import Topology
+from topologies.core.topology import Topology
 
 SPECS = ("ficonn:n=4,k=2", "dcell:n=3,k=2")
 SCHEME = "pr-gpi"

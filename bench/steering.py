@@ -22,17 +22,19 @@ from contextlib import ExitStack, closing, contextmanager
 
 from bench.forwarding import LONG, SHORT, Chains
 from bench.report import Line, show
-from daemons.protocol import Flow, Readdress, SetFlow
-from daemons.routing import header, via
-from testbed import fib, netlink, netns, relay_program
-from testbed.flowtable import FlowTable
-from testbed.network import Network
-from testbed.plan import End
-from testbed.readdress import Readdressing
-from testbed.steer import Steering
+from daemons.core.contract import Flow, Readdress, SetFlow
+from daemons.dfr import dfr_addresses
+from daemons.routing import proxy_addresses
+from testbed.forwarding import transit_program
+from testbed.forwarding.flow_rewrite import FlowTable
+from testbed.forwarding.prefix_rewrite import Readdressing
+from testbed.forwarding.source_rewrite import Steering
+from testbed.linux import fib, netlink, netns
+from testbed.network.network import Network
+from testbed.plan.network_plan import End
 from topologies import build
-from topologies.address import Prefix, dotted
-from topologies.ccrdn import CcrdnNaming
+from topologies.core.address import Prefix, dotted
+from topologies.recursive.ccrdn import CcrdnNaming
 
 SPEC = "dcell:n=3,k=2"
 WAY = 1
@@ -57,8 +59,8 @@ def hops(network: Network) -> Iterator[tuple[int, int, End]]:
 def lead(network: Network, bear: set[int]) -> None:
     """Give routers the routes of a server of SPEC, and everybody one to the second host for packets that bear one of
     these octets."""
-    prefixes = {prefix for prefix, _ in via.prefix_routes(NAMING.network, NAMING.network.t[-1] // 2)}
-    own = {Prefix(header.readdressed(network.plan.address(1), octet), 32) for octet in bear}
+    prefixes = {prefix for prefix, _ in proxy_addresses.prefix_routes(NAMING.network, NAMING.network.t[-1] // 2)}
+    own = {Prefix(dfr_addresses.readdressed(network.plan.address(1), octet), 32) for octet in bear}
     for node, _, end in hops(network):
         hop = [(end.ifindex, end.dev, network.plan.address(end.peer))]
         with network.at(node) as routes:
@@ -75,14 +77,14 @@ def inside(network: Network, node: int) -> Iterator[netlink.Socket]:
 
 def pr(network: Network, stack: ExitStack, _: int) -> int:
     """Routers steer their own packets; the octet that packets for the second host bear."""
-    octet = via.FIRST_OCTET + WAY
+    octet = proxy_addresses.FIRST_OCTET + WAY
     lead(network, {octet})
     for node, port, end in hops(network):
         if node:
             with netns.inside(network.netns(node)):
                 own = stack.enter_context(closing(netlink.Socket()))
                 ports = {end.ifindex: port}
-                made = Steering(network.plan.address(node), via.ways(NAMING.network), own, ports)
+                made = Steering(network.plan.address(node), proxy_addresses.ways(NAMING.network), own, ports)
                 stack.enter_context(closing(made))
     return octet
 
@@ -92,15 +94,15 @@ def dfr(octet: int) -> Equip:
 
     def equip(network: Network, stack: ExitStack, _: int) -> int:
         lead(network, {PASSING, BEFORE, AFTER})
-        relays = stack.enter_context(closing(relay_program.of(network)))
+        relays = stack.enter_context(closing(transit_program.of(network)))
         for node, _, _ in hops(network):
             if node:
                 with inside(network, node) as own:
                     made = Readdressing(network.plan.address(node), OCTETS, TTL, own, relays.relay(node))
                 stack.enter_context(closing(made))
                 turn = (BEFORE, AFTER) if node % 2 == 0 else (AFTER, BEFORE)
-                prefix = Prefix(header.readdressed(network.plan.address(1) & ~255, turn[0]), 24)
-                others = [header.everybody(octet) for octet in OCTETS[8::4]]
+                prefix = Prefix(dfr_addresses.readdressed(network.plan.address(1) & ~255, turn[0]), 24)
+                others = [dfr_addresses.everybody(octet) for octet in OCTETS[8::4]]
                 made.set([Readdress(prefix, turn[1]), *(Readdress(other, PASSING) for other in others)])
         return octet
 
@@ -110,7 +112,7 @@ def dfr(octet: int) -> Equip:
 def tar(network: Network, stack: ExitStack, first_port: int) -> int:
     """Routers know THOUSANDS of flows, from ports from `first_port` on, and let each bear ONWARD."""
     lead(network, {ONWARD})
-    relays = stack.enter_context(closing(relay_program.of(network)))
+    relays = stack.enter_context(closing(transit_program.of(network)))
     source, destination = network.plan.address(0), network.plan.address(1)
     for node, port, end in hops(network):
         if node:
@@ -138,7 +140,7 @@ def chains(stack: ExitStack, equip: Equip | None) -> Chains:
     for network, sender in zip(made.networks, made.senders, strict=True):
         if equip:
             octet = equip(network, stack, sender.socket.getsockname()[1])
-            sender.socket.connect((dotted(header.readdressed(network.plan.address(1), octet)), PORT))
+            sender.socket.connect((dotted(dfr_addresses.readdressed(network.plan.address(1), octet)), PORT))
     return made
 
 

@@ -1,7 +1,7 @@
 """Where a test runs, and whether it may.
 
 Plain tests need nothing.  `@pytest.mark.kernel` makes namespaces and needs root.  `@pytest.mark.uml("sch_netem",
-...)` is a kernel test that also needs these kernel modules (names as in testbed/modules.txt): as root on a kernel
+...)` is a kernel test that also needs these kernel modules (names as in testbed/host/modules.txt): as root on a kernel
 that has them it runs like any other; else it runs under User-Mode Linux, where one is root and the modules are
 loaded.  `@pytest.mark.frr` needs Debian's package frr.
 
@@ -29,8 +29,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from testbed import uml
-from testbed.features import FRR
+from testbed.host import uml
+from testbed.host.features import FRR
 
 REPORT = "@report "  # begins a line that brings a report out
 INSTANCES = 2
@@ -126,7 +126,16 @@ class Outside:
         for position, core in enumerate(cores):
             if not (share := [item.nodeid for item in self.away[position :: len(cores)]]):
                 break
-            weft = [sys.executable, "-m", "experiments.cli", "uml", "--core", str(core), "--timeout-s", str(TIMEOUT_S)]
+            weft = [
+                sys.executable,
+                "-m",
+                "experiments.commands.cli",
+                "uml",
+                "--core",
+                str(core),
+                "--timeout-s",
+                str(TIMEOUT_S),
+            ]
             command = [*weft, "--", sys.executable, "-m", "pytest", *share]
             process = subprocess.Popen(
                 command,

@@ -52,12 +52,24 @@ def test_a_file_imports_only_from_its_left(path):
 
 
 def test_imports_are_seen_wherever_they_stand():
-    assert imported("import os.path\ndef f():\n    from testbed.net import Net") == {"os", "testbed"}
+    assert imported("import os.path\ndef f():\n    from testbed.interop.net import Net") == {"os", "testbed"}
 
 
 def test_a_daemon_does_without_the_array_library():
-    modules = ["topologies", "topologies.ccrdn", "topologies.dcell", "topologies.ficonn", "topologies.fattree"]
-    modules += ["topologies.clos", "topologies.star", "topologies.complete", "topologies.registry", "topologies.link"]
-    modules += ["daemons.protocol", "daemons.routing.dr", "daemons.routing.shortest", "daemons.routing.updown"]
+    modules = [
+        "topologies",
+        "topologies.recursive.ccrdn",
+        "topologies.recursive.dcell",
+        "topologies.recursive.ficonn",
+        "topologies.tiered.fattree",
+    ]
+    modules += [
+        "topologies.tiered.clos",
+        "topologies.tiered.star",
+        "topologies.low_diameter.complete",
+        "topologies.core.family",
+        "topologies.core.link",
+    ]
+    modules += ["daemons.core.contract", "daemons.routing.dr", "daemons.routing.shortest", "daemons.routing.updown"]
     program = f"import sys, {', '.join(modules)}; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=30).returncode == 0

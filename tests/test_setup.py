@@ -61,7 +61,7 @@ def test_every_target_can_be_made(target):
     subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)
 
 
-@pytest.mark.parametrize("script", ["tools/setup.sh", "testbed/uml-init.sh", ".ci/run"])
+@pytest.mark.parametrize("script", ["tools/setup.sh", "testbed/host/uml-init.sh", ".ci/run"])
 def test_a_script_is_executable_and_parses(script):
     path = ROOT / script
     assert path.stat().st_mode & 0o111 == 0o111
@@ -75,7 +75,7 @@ def test_setup_refuses_what_it_does_not_know():
 
 
 def test_modules_are_named_once_each():
-    lines = (ROOT / "testbed/modules.txt").read_text().splitlines()
+    lines = (ROOT / "testbed/host/modules.txt").read_text().splitlines()
     names = [line.split()[0] for line in lines if line and not line.startswith("#")]
     assert all(re.fullmatch("[a-z0-9_]+", name) for name in names), names
     assert len(names) == len(set(names))

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from topologies.graph import Topology
-    from topologies.registry import Family
+    from topologies.core.family import Family
+    from topologies.core.topology import Topology
 
 FAMILY_MODULES = {
-    "dcell": "dcell",
-    "beta-dcell": "dcell",
-    "ficonn": "ficonn",
-    "fattree": "fattree",
-    "clos": "clos",
-    "star": "star",
-    "complete": "complete",
+    "dcell": "recursive.dcell",
+    "beta-dcell": "recursive.dcell",
+    "ficonn": "recursive.ficonn",
+    "fattree": "tiered.fattree",
+    "clos": "tiered.clos",
+    "star": "tiered.star",
+    "complete": "low_diameter.complete",
 }
 
 
@@ -32,7 +32,7 @@ def family(name: str) -> Family:
     """The family called `name`; ValueError names the ones that exist."""
     from importlib import import_module
 
-    from topologies.spec import unknown
+    from topologies.core.grammar import unknown
 
     if name not in FAMILY_MODULES:
         raise ValueError(unknown("family", name, FAMILY_MODULES))
@@ -42,7 +42,7 @@ def family(name: str) -> Family:
 
 def build(spec: str) -> Topology:
     """The network that `spec`, family:key=value,..., describes; ValueError says in one line what is wrong with it."""
-    from topologies.spec import parse
+    from topologies.core.grammar import parse
 
     name, given = parse(spec)
     found = family(name)

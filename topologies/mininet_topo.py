@@ -25,7 +25,7 @@ if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
 from topologies import FAMILY_MODULES, family  # noqa: E402
-from topologies.address import dotted  # noqa: E402
+from topologies.core.address import dotted  # noqa: E402
 
 
 class WeftTopo(Topo):  # type: ignore[misc]  # Mininet has no type hints

@@ -1,1 +1,1 @@
-"""Pure functions from addresses or a graph to paths, on integers."""
+"""Pure functions from addresses or a graph to paths, on integers, that several schemes share."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemons.protocol import Hop
+from daemons.core.contract import Hop
 from daemons.routing import dr
-from topologies.address import Prefix
-from topologies.ccrdn import CcrdnNaming
+from topologies.core.address import Prefix
+from topologies.recursive.ccrdn import CcrdnNaming
 
 if TYPE_CHECKING:
-    from topologies.graph import Topology
+    from topologies.core.topology import Topology
 
 
 def candidates(topology: Topology, node: int) -> list[tuple[Prefix, tuple[Hop, ...]]]:

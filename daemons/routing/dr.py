@@ -4,16 +4,16 @@ From copy i to copy j: to the server of copy i that is joined to copy j, over th
 recursively.  DR is consistent hop by hop: next_hop(u, dst) at each server u of route(src, dst) gives the next server of
 that route, and so prefix routes in each server suffice to carry it out.
 
-`rule` and `t` as in topologies/ccrdn.py.
+`rule` and `t` as in topologies/recursive/ccrdn.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daemons.protocol import Hop
-from topologies.address import Prefix
-from topologies.ccrdn import Ccrdn, common_level, gateway, peer
+from daemons.core.contract import Hop
+from topologies.core.address import Prefix
+from topologies.recursive.ccrdn import Ccrdn, common_level, gateway, peer
 
 
 def next_hop(rule: int, t: Sequence[int], cur: int, dst: int) -> int:

@@ -1,7 +1,7 @@
 """Shortest paths within one X(b) of a network, around its dead channels: what link state within a scope gives.
 
 With b = k the scope is the whole network, and this is breadth-first search on a network that is nowhere stored.
-Servers are numbered within the X(b), channels as in daemons/routing/tables.py from its first server.
+Servers are numbered within the X(b), channels as in daemons/routing/path_tables.py from its first server.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import MutableSequence, Sequence
 from typing import TYPE_CHECKING
 
-from topologies.ccrdn import Ccrdn, common_level, peer
+from topologies.recursive.ccrdn import Ccrdn, common_level, peer
 
 if TYPE_CHECKING:
-    from topologies.graph import Topology
+    from topologies.core.topology import Topology
 
 UNREACHED = -1
 

@@ -17,12 +17,12 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
-from daemons.protocol import Hop
+from daemons.core.contract import Hop
 from daemons.routing import shortest
-from topologies.address import EVERYTHING, FabricNaming, Layout, Prefix
+from topologies.core.address import EVERYTHING, FabricNaming, Layout, Prefix
 
 if TYPE_CHECKING:
-    from topologies.graph import Topology
+    from topologies.core.topology import Topology
 
 Hops = tuple[Hop, ...]
 

@@ -1,4 +1,4 @@
-/* Which of a switch's candidate ports takes a packet: daemons/routing/select.py in C; the reasons are there.
+/* Which of a switch's candidate ports takes a packet: daemons/routing/selection.py in C; the reasons are there.
  *
  * Plain C, for a test holds the two equal.  Whoever includes this defines load_of(), what waits at a candidate, and
  * draw(), 32 random bits; `of` is handed through to them.
@@ -15,7 +15,7 @@
 static __always_inline __u32 load_of(void *of, __u32 candidate);
 static __always_inline __u32 draw(void *of);
 
-/* The same numbers as in daemons/routing/balancing.py. */
+/* The same numbers as in daemons/routing/load_balancing.py. */
 enum rule { KERNEL, D_MOD_K, FLOW_HASH, RANDOM, ROUND_ROBIN, DRILL, TTC, SHORTEST, FLOWLET, LBSP };
 
 struct digit {
@@ -126,7 +126,7 @@ static __always_inline __u32 in_turn(__u32 own, __u32 turn, __u32 n, __u32 group
 	return rows ? turn % rows * groups + own : own % n;
 }
 
-/* These two: daemons/routing/lbsp.py. */
+/* These two: daemons/lbsp/routing.py. */
 static __always_inline __u32 next_state(__u32 state, __u32 zero, __u32 one, __u32 threshold, __u32 percent)
 {
 	if (state == 1 && zero > one + 1)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed import netns
-from testbed.network import Network
+from testbed.linux import netns
+from testbed.network.network import Network
 from topologies import build
-from topologies.link import LinkSpec, Mbps
+from topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 

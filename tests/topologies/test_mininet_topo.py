@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from topologies import FAMILY_MODULES, build
-from topologies.address import dotted
+from topologies.core.address import dotted
 
 pytest.importorskip("mininet.topo", reason="Mininet is not installed for this Python")
 from topologies.mininet_topo import topos

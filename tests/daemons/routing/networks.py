@@ -6,7 +6,7 @@ import random
 from collections import deque
 from itertools import pairwise
 
-from topologies.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
+from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
 
 TWO_LEVELS = [Ccrdn(DCELL, 3, 2), Ccrdn(BETA_DCELL, 3, 2), Ccrdn(FICONN, 4, 2), Ccrdn(FICONN, 6, 2)]
 THREE_LEVELS = [Ccrdn(DCELL, 3, 3), Ccrdn(BETA_DCELL, 3, 3), Ccrdn(FICONN, 4, 3), Ccrdn(FICONN, 8, 3)]

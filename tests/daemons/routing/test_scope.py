@@ -5,7 +5,7 @@ from networks import TWO_LEVELS, channels, dead_links, distances, title
 
 from daemons.routing.scope import UNREACHED, first_hop
 from daemons.routing.scope import distances as search
-from topologies.ccrdn import DCELL, Ccrdn
+from topologies.recursive.ccrdn import DCELL, Ccrdn
 
 
 @pytest.mark.parametrize("network", TWO_LEVELS, ids=title)

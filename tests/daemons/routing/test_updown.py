@@ -5,10 +5,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from daemons.protocol import Hop
+from daemons.core.contract import Hop
 from daemons.routing import updown
 from topologies import build
-from topologies.failures import fail_links, fail_nodes, random_links
+from topologies.core.failures import fail_links, fail_nodes, random_links
 
 FABRICS = [
     *(

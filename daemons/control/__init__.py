@@ -1,0 +1,1 @@
+"""What routing protocols share: hellos, link state and its flooding, candidate routes, scoped flooding."""

@@ -1,0 +1,80 @@
+"""Shortest paths over the links that live, known to all by link state: the adaptive yard-stick of the other schemes.
+
+Only routes that change are set.  Where several neighbours are on shortest paths, a route has them all.  When one of
+them is lost, those that are left are used at once: they are as near as before, so that this cannot make a loop, whoever
+knows of the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from daemons.control.hello import Neighbourhood
+from daemons.control.link_state import Database
+from daemons.control.link_state_routing import Flooding
+from daemons.core.contract import Action, Hop, SetRoute
+from daemons.routing import shortest
+from topologies.core.address import Prefix
+
+
+class Bfs(Flooding):
+    """A RoutingProtocol for the node of `neighbourhood` and `database`.
+
+    destinations: prefixes, each with the node that it leads to.
+    local: prefixes of this node's own hosts, each with its hop, which lives while its port has a carrier.
+    """
+
+    def __init__(
+        self,
+        neighbourhood: Neighbourhood,
+        database: Database,
+        destinations: Sequence[tuple[Prefix, int]],
+        local: Sequence[tuple[Prefix, tuple[Hop, ...]]] = (),
+        *,
+        hold_s: float,
+    ) -> None:
+        super().__init__(neighbourhood, database, hold_s=hold_s)
+        self._destinations = [(prefix, node) for prefix, node in destinations if node != self._node]
+        self._local = dict(local)
+        self._routes: dict[Prefix, tuple[Hop, ...]] = {}  # as set, none for those that were never
+
+    def start(self, now: float) -> Sequence[Action]:
+        actions: list[Action] = [SetRoute(prefix, hops) for prefix, hops in self._local.items()]
+        return [*actions, *super().start(now)]
+
+    def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
+        own = [prefix for prefix, hops in self._local.items() if hops[0].port == port]
+        actions: list[Action] = [SetRoute(prefix, self._local[prefix] if up else ()) for prefix in own]
+        return [*actions, *super().link_changed(port, up, now)]
+
+    def converged(self) -> bool:
+        return super().converged() and all(self._routes.get(prefix) for prefix, _ in self._destinations)
+
+    def status(self) -> dict[str, Any]:
+        lost = [str(prefix) for prefix, _ in self._destinations if not self._routes.get(prefix)]
+        routes = len(self._local) + len(self._destinations) - len(lost)
+        return {**super().status(), "routes": routes, "routes_lost": lost}
+
+    def _leave(self, hop: Hop) -> list[Action]:
+        actions: list[Action] = []
+        for prefix, hops in self._routes.items():
+            if hop in hops and len(hops) > 1:
+                self._routes[prefix] = tuple(other for other in hops if other != hop)
+                actions.append(SetRoute(prefix, self._routes[prefix]))
+        return actions
+
+    def _routes_now(self) -> list[Action]:
+        up: dict[int, list[Hop]] = {}
+        for neighbour in self._neighbourhood.neighbours():
+            if neighbour.up:
+                up.setdefault(neighbour.hop.node, []).append(neighbour.hop)
+        towards = shortest.next_hops(self._database.graph(), self._node)
+        hops = {node: tuple(hop for near in nears for hop in up.get(near, ())) for node, nears in towards.items()}
+        actions: list[Action] = []
+        for prefix, node in self._destinations:
+            wanted = hops.get(node, ())
+            if self._routes.get(prefix, ()) != wanted:
+                self._routes[prefix] = wanted
+                actions.append(SetRoute(prefix, wanted))
+        return actions

@@ -1,0 +1,1 @@
+"""Fault-tolerant routing, DFR (CCRDN 4.2.1)."""

@@ -1,0 +1,97 @@
+"""What a DFR packet carries (daemons/dfr/routing.py), as the first octet of the address that it bears.
+
+A packet's proxy is the far end of a level-L link that leaves the X(b) in which it was rerouted, and until it is there
+the packet stays in that X(b).  Between two copies of level L there is one link, so that (L, the proxy's copy) says
+which, to every server that ever sees the packet.  With the level at which it was rerouted last and the reroutes that
+are left, that makes
+
+    1 + retry x ((g_L of all levels L > b) + (k - b))
+
+states: 1 without a scope to leave, 16 in FiConn_{2,4}, 43 in DCell_{2,3}, 67 in DCell_{2,4}.  A packet for 10.x.y.z in
+state number i bears 64 + i in place of 10 (65 + i from 127 on, which is the loopback); in state 0 when it leaves its
+source.  The last field, hops that are left, is the IP header's own TTL.
+
+Ours: the paper has a header of its own for this, for which Linux has no place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from daemons.dfr.routing import LEVEL, NOWHERE, PROXY, RETRY, TTL, Dfr
+from topologies.core.address import Prefix
+from topologies.recursive.ccrdn import Ccrdn, gateway
+
+FIRST_OCTET, LOOPBACK_OCTET, LAST_OCTET = 64, 127, 191
+LABEL = 0xFFFFFF
+NO_COPY = -1
+
+
+class State(NamedTuple):
+    """What a packet carries: the copy, of level `level`, where its proxy is, or NO_COPY; the level at which it was
+    rerouted last, or 0; reroutes that are left."""
+
+    level: int
+    copy: int
+    retry: int
+
+
+@lru_cache(maxsize=4)
+def states(network: Ccrdn, dfr: Dfr) -> tuple[State, ...]:
+    """All of them, that of a packet at its source first; ValueError if there are more than first octets."""
+    found = [State(0, NO_COPY, dfr.retry)]
+    for level in range(dfr.b + 1, network.k + 1):
+        for copy in range(NO_COPY, network.copies[level]):
+            found += [State(level, copy, retry) for retry in range(dfr.retry)]
+    room = LAST_OCTET - FIRST_OCTET
+    if len(found) > room:
+        raise ValueError(
+            f"dfr: what packets carry takes {len(found)} addresses of each server, and there are {room}; "
+            f"take fewer retries than {dfr.retry}, or a wider scope than b={dfr.b}"
+        )
+    return tuple(found)
+
+
+@lru_cache(maxsize=4)
+def numbers(network: Ccrdn, dfr: Dfr) -> dict[State, int]:
+    """Where each state stands in states()."""
+    return {state: i for i, state in enumerate(states(network, dfr))}
+
+
+def octet(number: int) -> int:
+    """The first octet of state number `number`."""
+    return FIRST_OCTET + number + (FIRST_OCTET + number >= LOOPBACK_OCTET)
+
+
+def prefix(own: Prefix, first_octet: int) -> Prefix:
+    """The prefix of the servers of `own`, for packets whose address begins with that octet."""
+    return Prefix(readdressed(own.network, first_octet), own.length)
+
+
+def everybody(first_octet: int) -> Prefix:
+    """All addresses that begin with that octet."""
+    return Prefix(first_octet << 24, 8)
+
+
+def readdressed(address: int, first_octet: int) -> int:
+    """`address` with that first octet."""
+    return first_octet << 24 | address & LABEL
+
+
+def write(network: Ccrdn, state: State, cur: int, packet: MutableSequence[int]) -> None:
+    """Fill in the fields of a packet that is at server `cur` in `state`, and may go on."""
+    packet[PROXY], packet[RETRY], packet[TTL], packet[LEVEL] = NOWHERE, state.retry, 1, state.level
+    if state.copy != NO_COPY:
+        t, level = network.t, state.level
+        own = cur % t[level] // t[level - 1]
+        first = cur - cur % t[level] + state.copy * t[level - 1]
+        packet[PROXY] = first + gateway(network.rule, t, level, state.copy, own) if own != state.copy else cur
+
+
+def read(network: Ccrdn, packet: MutableSequence[int]) -> State:
+    """The state of a packet with these fields."""
+    level, proxy = packet[LEVEL], packet[PROXY]
+    copy = NO_COPY if proxy == NOWHERE else proxy % network.t[level] // network.t[level - 1]
+    return State(level, copy, packet[RETRY])

@@ -1,0 +1,118 @@
+"""What LBSP's switches tell each other beside hellos, as bytes: messages as in wire.py, of types that it leaves free.
+
+Both kinds are notices: what an origin says of itself, under a sequence number, to all within a few hops (notices.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from daemons.core.wire import HEADER, MAGIC, VERSION, Garbage
+from topologies.core.address import Prefix
+
+FAILURES, CROWDING = 16, 17
+NOTICE = struct.Struct(">BBBIIIQIB")  # header, sender, target, origin, sequence, lifetime_ms, hops
+COUNT = struct.Struct(">H")
+FAILURE = struct.Struct(">BBIBI")  # kind, degraded, network, length, neighbour
+STATE = struct.Struct(">B")
+MOST_STATE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed or degraded link of a notice's origin (LBSP, section 3.3.1).
+
+    kind: its failure type (Table 2).  affected: the destinations that are.
+    neighbour: its other end, which tells whose flows are affected: figure 5's A1 and A3, but not A0 and A2.
+    """
+
+    kind: int
+    affected: Prefix
+    neighbour: int
+    degraded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """All links of the origin that do not work as they should; none: they all do."""
+
+    failures: tuple[Failure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Crowding:
+    """The state that the origin's own queues call for (LBSP, section 5.1)."""
+
+    state: int
+
+
+Body = Failures | Crowding
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What `origin` says, which `sender` passes on to its neighbour `target`.
+
+    sequence: larger in each notice of one origin and kind.
+    lifetime_ms: how much longer it may be believed.
+    hops: how many more it may travel.
+    """
+
+    sender: int
+    target: int
+    origin: int
+    sequence: int
+    lifetime_ms: int
+    hops: int
+    body: Body
+
+
+def encode(notice: Notice) -> bytes:
+    """`notice` as bytes; struct.error if a field has no room."""
+    kind = FAILURES if isinstance(notice.body, Failures) else CROWDING
+    fixed = NOTICE.pack(
+        MAGIC, VERSION, kind, notice.sender, notice.target, notice.origin, notice.sequence, notice.lifetime_ms,
+        notice.hops,
+    )  # fmt: skip
+    if isinstance(notice.body, Crowding):
+        return fixed + STATE.pack(notice.body.state)
+    entries = [FAILURE.pack(each.kind, each.degraded, *each.affected, each.neighbour) for each in notice.body.failures]
+    return fixed + COUNT.pack(len(entries)) + b"".join(entries)
+
+
+def decode(payload: bytes) -> Notice | None:
+    """The notice that `payload` is, None for a message of another type; Garbage if it is neither."""
+    try:
+        magic, version, kind = HEADER.unpack_from(payload)
+        if (magic, version) != (MAGIC, VERSION):
+            raise Garbage(f"begins with {payload[:2].hex()}, expected {MAGIC:02x}{VERSION:02x}")
+        if kind not in _BODIES:
+            return None
+        *_, sender, target, origin, sequence, lifetime_ms, hops = NOTICE.unpack_from(payload)
+        return Notice(sender, target, origin, sequence, lifetime_ms, hops, _BODIES[kind](payload[NOTICE.size :]))
+    except struct.error as error:
+        raise Garbage(f"{len(payload)} bytes: {error}") from None
+
+
+def _failures(rest: bytes) -> Failures:
+    (count,) = COUNT.unpack_from(rest)
+    if len(rest) != COUNT.size + count * FAILURE.size:
+        raise Garbage("lengths do not fit")
+    found = []
+    for kind, degraded, network, length, neighbour in FAILURE.iter_unpack(rest[COUNT.size :]):
+        if degraded > 1 or length > 32:
+            raise Garbage(f"no failure is degraded {degraded} and affects a prefix of length {length}")
+        found.append(Failure(kind, Prefix(network, length), neighbour, bool(degraded)))
+    return Failures(tuple(found))
+
+
+def _crowding(rest: bytes) -> Crowding:
+    (state,) = STATE.unpack(rest)
+    if state > MOST_STATE:
+        raise Garbage(f"there is no state {state}")
+    return Crowding(state)
+
+
+_BODIES: dict[int, Callable[[bytes], Body]] = {FAILURES: _failures, CROWDING: _crowding}

@@ -1,0 +1,1 @@
+"""Proxy routing, PR (CCRDN, section 5)."""

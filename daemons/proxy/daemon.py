@@ -1,0 +1,387 @@
+"""Proxy routing, PR (CCRDN, section 5), as a daemon.
+
+Every server routes the addresses of all ways (daemons/routing/proxy_addresses.py) over the links that live, and knows
+nothing of anybody's flows.  A source asks the paths to the destinations that are in use how they are, and lets its own
+packets for each of them bear the address of the best one:
+
+    first packet    DR at once; meanwhile ask, routinely, DR and the candidates that are no longer
+    answers         take the shortest connected path, of those the one with the least congested bottleneck (5.4)
+    refresh         each `refresh_ms`, or as often as `probes_per_s` allows, ask the present path and those that are
+                    no longer again, routinely
+    refusal         of a packet on its way: ask the present path, urgently
+    failure         a hop that died (its server tells: probe.py), a question refused, two questions without an answer:
+                    take the best path that is known to be connected, else the shortest on trust, and ask it and the
+                    next ones, urgently, until one is connected
+    nothing sent    for `idle_s`: forget the destination
+
+No packet ever runs in circles, whatever fails and whatever is lost: where a steered address leads follows from the
+address alone, and a server whose hop died has no other for it.  The bound on loops is 0 s.  A path that is lost without
+anybody telling the source is left after two questions that are not answered.
+
+What it costs is bounded, whatever happens: in the long run a server asks `probes_per_s` + `urgent_per_s` questions a
+second, and wakes others `wakes_per_s` times for all questions and bad news that it passes on (asking.py, probe.py).
+After a rest it may do at once what it may do in a second, what is urgent in BURST_S.
+
+The server's own routes to 10.x.y.z, which its packets follow until they are given the address on the wire, must let
+them leave even where DR has no way: what DR's hop cannot take, any other that lives does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from math import inf
+from typing import Any
+
+from daemons.control.candidate_routes import LiveRoutes
+from daemons.control.hello import Neighbourhood
+from daemons.core import wire
+from daemons.core.contract import NOTHING, Action, Adjacencies, Hop, Note, Send, SetRoute, Steer
+from daemons.core.token_bucket import Budget
+from daemons.proxy import routing as proxy
+from daemons.proxy.path_selection import NOT_ASKED, Paths, Way
+from daemons.proxy.probe import Answer, Event, HopLost, Probes
+from daemons.proxy.probe_queue import Asking, Lane, Question
+from daemons.routing import dr, proxy_addresses
+from daemons.routing.path_tables import Tables, tabulate
+from topologies.core.address import SERVER_BLOCK, Prefix
+from topologies.recursive.ccrdn import Ccrdn
+
+FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
+TRIES = 2  # questions without an answer, and the path counts as broken
+FAN = 2  # paths asked at a time by a source that has none
+SLOW_INTERVALS = 64  # hello intervals that a routine answer may take: over twice what it needs on the longest paths
+BURST_S = 4.0
+NEWS_PER_S, NEWS_AT_ONCE = 8, 128  # sources told that a hop died; who is not told finds out by a packet refused
+FORGET_S = 1.0  # between two looks for destinations that are not in use
+REMEMBER_S = 120.0  # longer than between two questions about a path, with hundreds of destinations in use
+MOST_DESTINATIONS = 4096
+
+
+@lru_cache(maxsize=4)
+def tables(network: Ccrdn) -> Tables:
+    """Lengths of DR's paths within an X(1)."""
+    return tabulate(network.rule, network.t, min(network.k, 1))
+
+
+class Pr:
+    """A SteeringProtocol for the server of `neighbourhood`.
+
+    routes: DR's, to the servers' own addresses.
+    policy: which proxies are tried.
+    cost: of a path, by its hops and load.
+    """
+
+    def __init__(
+        self,
+        neighbourhood: Neighbourhood,
+        network: Ccrdn,
+        routes: Sequence[tuple[Prefix, tuple[Hop, ...]]],
+        *,
+        policy: proxy.Policy,
+        cost: Callable[[int, int], int] = proxy.shortest_first,
+        hello_ms: int,
+        refresh_ms: int,
+        probe_ms: int,
+        hold_ms: int,
+        most_hold_ms: int,
+        table_ms: int,
+        idle_s: int,
+        probes_per_s: int,
+        urgent_per_s: int,
+        wakes_per_s: int,
+    ) -> None:
+        self.node = neighbourhood.node
+        self._target = self.node.to_bytes(4, "big")
+        self._neighbourhood = neighbourhood
+        self._network = network
+        self._policy = policy
+        self._cost = cost
+        self._refresh_s, self._idle_s = refresh_ms / 1000, idle_s
+        self._hold_s, self._most_hold_s = hold_ms / 1000, most_hold_ms / 1000
+        steered = [(prefix, (hop,)) for prefix, hop in proxy_addresses.prefix_routes(network, self.node)]
+        self._routes = LiveRoutes(neighbourhood, steered)
+        self._gates = {prefix: hops[0] for prefix, hops in routes}
+        self._open: dict[Prefix, tuple[Hop, ...]] = {}
+        self._hops = [neighbour.hop for neighbour in neighbourhood.neighbours()]
+        self._alive: frozenset[Hop] = frozenset()
+        self._loads: Mapping[int, int] = {}
+        self._probes = self._make_probes(wakes_per_s, table_ms / 1000)
+        self._paths: dict[int, Paths] = {}  # by the destination's number, those first that were asked longest ago
+        self._asking = Asking(
+            urgent=Lane(Budget(urgent_per_s, urgent_per_s * BURST_S), probe_ms / 1000),
+            routine=Lane(Budget(probes_per_s, probes_per_s), SLOW_INTERVALS * hello_ms / 1000),
+        )
+        self._forget_s = inf  # when to look for destinations that are not in use
+        self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
+
+    def _make_probes(self, wakes_per_s: int, table_s: float) -> Probes:
+        network = self._network
+        return Probes(
+            self.node,
+            next_hop=self._next_hop,
+            hop_to=lambda node: dr.hop_to(network, self.node, node),
+            lives=self._routes.lives,
+            load=lambda port: self._loads.get(port, 0),
+            wakes=Budget(wakes_per_s, wakes_per_s * BURST_S),
+            news=Budget(NEWS_PER_S, NEWS_AT_ONCE),
+            remember_s=REMEMBER_S,
+            stretch=lambda destination, way, server: proxy_addresses.stretch(network, server, destination, way),
+            table_s=table_s,
+        )
+
+    @property
+    def deadline(self) -> float:
+        return min(self._routes.deadline, self._asking.deadline)  # what can wait is done with the hellos
+
+    def start(self, now: float) -> Sequence[Action]:
+        return self._follow(self._routes.start(now), now)
+
+    def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
+        if payload[2:3] < FIRST_TARGETED:
+            if heard := self._routes.receive(payload, port, now):
+                return self._follow(heard, now)
+            return NOTHING
+        if payload[wire.TARGET] != self._target:
+            return NOTHING
+        try:
+            message = wire.decode(payload)
+        except wire.Garbage:
+            self._counters["garbage"] += 1
+            return NOTHING
+        if isinstance(message, wire.HopDied) or (isinstance(message, wire.Probe) and self._valid(message)):
+            return self._take(self._probes.receive(message, now), now) + self._ask(now)
+        return NOTHING
+
+    def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
+        return self._follow(self._routes.link_changed(port, up, now), now)
+
+    def tick(self, now: float) -> Sequence[Action]:
+        actions: list[Action] = []
+        if now >= self._routes.deadline:
+            actions += self._follow(self._routes.tick(now), now)
+        while question := self._asking.expired(now):
+            self._counters["timeouts"] += 1
+            actions += self._unanswered(question, now)
+        if now >= self._forget_s:
+            actions += self._forget(now)
+        self._refresh_oldest(now)
+        return actions + self._ask(now)
+
+    def converged(self) -> bool:
+        return self._routes.converged()
+
+    def adjacencies(self) -> Adjacencies:
+        return self._routes.adjacencies()
+
+    def status(self) -> dict[str, Any]:
+        steered = {
+            f"h{paths.node}": {
+                "hops": paths.current.hops,
+                "proxy": proxy_addresses.proxy(self._network, paths.current.number)[1],
+                "connected": paths.current.load is not None,
+                "load_kbps": paths.current.load,
+                "changes": paths.changes,
+            }
+            for paths in self._paths.values()
+        }
+        return {**self._routes.status(), "destinations": steered, **self._counters}
+
+    def in_use(self, destination: int, now: float) -> Sequence[Action]:
+        node = self._number(destination)
+        if node is None:
+            return NOTHING
+        paths = self._paths.get(node)
+        if paths is None:
+            at = proxy.parting(self._network.t, self.node, node)
+            alternatives = [
+                (hops, proxy_addresses.number(self._network, at.level, copy))
+                for hops, copy in proxy.alternatives(tables(self._network), self._policy, self.node, node)
+            ]
+            if len(alternatives) == 1 or len(self._paths) >= MOST_DESTINATIONS:
+                return NOTHING
+            paths = self._paths[node] = Paths(
+                node,
+                destination,
+                alternatives,
+                proxy_addresses.DIRECT,
+                cost=self._cost,
+                hold_s=self._hold_s,
+                most_hold_s=self._most_hold_s,
+            )
+            self._refresh(paths, now)
+            self._forget_s = min(self._forget_s, now + FORGET_S)
+        paths.used_s = now
+        return self._ask(now)
+
+    def refused(self, destination: int, now: float) -> Sequence[Action]:
+        node = self._number(destination)
+        paths = None if node is None else self._paths.get(node)
+        if paths is None:
+            return NOTHING
+        # The packet may have gone by the path before the present one; so ask.
+        self._asking.want(paths, [paths.current], urgent=True)
+        return self._ask(now)
+
+    def measured(self, loads: Mapping[int, int]) -> None:
+        self._loads = loads
+
+    def _number(self, address: int) -> int | None:
+        """The other server that has `address`, None if nobody has."""
+        try:
+            node = self._network.layout.number_of(self._network.layout.digits(address))
+        except ValueError:
+            return None
+        return None if node == self.node or address >> 24 != SERVER_BLOCK >> 24 else node
+
+    def _valid(self, probe: wire.Probe) -> bool:
+        return probe.destination < self._network.t[-1] and probe.way < proxy_addresses.ways(self._network)
+
+    def _next_hop(self, destination: int, way: int) -> Hop:
+        return dr.hop_to(self._network, self.node, proxy_addresses.next_hop(self._network, self.node, destination, way))
+
+    # -- links
+
+    def _follow(self, actions: Sequence[Action], now: float) -> list[Action]:
+        """Do `actions`, and what follows from hops that died or came to life, of which there is a Note."""
+        if self._open and all(isinstance(action, Send) for action in actions):
+            return list(actions)
+        alive = frozenset(hop for hop in self._hops if self._routes.lives(hop))
+        if alive == self._alive and self._open:
+            return list(actions)
+        died = self._alive - alive
+        self._alive = alive
+        done = [*actions, *self._gate()]
+        for hop in sorted(died):
+            # Also for paths that are taken on trust, and were not asked.
+            done += self._lost((self.node, hop.node), self.node, now)
+            done += self._take(self._probes.hop_died(hop, now), now)
+        return done + self._ask(now)
+
+    def _gate(self) -> list[Action]:
+        """Routes to the servers' own addresses: DR's hop, or any that lives."""
+        changed: list[Action] = []
+        other = tuple(hop for hop in self._hops if hop in self._alive)[:1]
+        for prefix, hop in self._gates.items():
+            hops = (hop,) if hop in self._alive else other
+            if self._open.get(prefix) != hops:
+                self._open[prefix] = hops
+                changed.append(SetRoute(prefix, hops))
+        return changed
+
+    # -- asking
+
+    def _refresh(self, paths: Paths, now: float) -> None:
+        self._asking.want(paths, paths.worth_asking(), urgent=False)
+        paths.refreshed_s = now
+        self._paths[paths.node] = self._paths.pop(paths.node)
+
+    def _refresh_oldest(self, now: float) -> None:
+        if self._paths and self._asking.idle(now):
+            oldest = next(iter(self._paths.values()))
+            if oldest.refreshed_s + self._refresh_s <= now:
+                self._refresh(oldest, now)
+
+    def _ask(self, now: float) -> list[Action]:
+        """Let leave what may leave now."""
+        actions: list[Action] = []
+        while question := self._asking.leaving(now):
+            self._counters["probes_sent"] += 1
+            asked = (question.paths.node, question.way.number, question.token)
+            actions += self._take(self._probes.ask(*asked, now, urgent=question.urgent), now)
+        return actions
+
+    def _forget(self, now: float) -> list[Action]:
+        """Forget what is not in use."""
+        actions: list[Action] = []
+        for paths in [paths for paths in self._paths.values() if paths.used_s + self._idle_s < now]:
+            del self._paths[paths.node]
+            self._asking.forget(paths)
+            actions.append(Steer(paths.address, None))
+        self._forget_s = now + FORGET_S if self._paths else inf
+        return actions
+
+    def _unanswered(self, question: Question, now: float) -> list[Action]:
+        """Ask once more; then it counts as broken."""
+        paths, way = question.paths, question.way
+        if way.asking == NOT_ASKED:
+            return []  # another question has been answered
+        way.asking = NOT_ASKED
+        way.tries += 1
+        if way.tries < TRIES:
+            self._asking.want(paths, [way], urgent=question.urgent)
+            return []
+        return self._broke(paths, way, now)
+
+    # -- answers
+
+    def _take(self, events: Iterable[Event], now: float) -> list[Action]:
+        actions: list[Action] = []
+        for event in events:
+            if isinstance(event, Answer):
+                actions += self._answered(event, now)
+            elif isinstance(event, HopLost):
+                actions += self._lost((event.near, event.far), event.by, now)
+            else:
+                actions.append(event)
+        return actions
+
+    def _lost(self, hop: tuple[int, int], by: int, now: float) -> list[Action]:
+        """What is known of paths over that hop is not true any more, says server `by`; where packets went over it, the
+        destination's may come back over it."""
+        actions: list[Action] = []
+        for paths in self._paths.values():
+            before = paths.current
+            for way in paths.ways.values():
+                if (way.load is not None or way is paths.current) and hop in self._hops_of(paths, way):
+                    actions += self._broke(paths, way, now)
+            if paths.current is not before and paths.node != by:
+                told = self._probes.tell(self._route(paths, paths.current), hop[::-1], now)
+                actions += self._take(told, now)
+        return actions
+
+    def _hops_of(self, paths: Paths, way: Way) -> frozenset[tuple[int, int]]:
+        """The hops of a path, from server to server."""
+        if not way.over:
+            way.over = frozenset(pairwise(self._route(paths, way)))
+        return way.over
+
+    def _route(self, paths: Paths, way: Way) -> list[int]:
+        """The servers of a path, this one first."""
+        route = [self.node]
+        while route[-1] != paths.node:
+            route.append(proxy_addresses.next_hop(self._network, route[-1], paths.node, way.number))
+        return route
+
+    def _answered(self, answer: Answer, now: float) -> list[Action]:
+        question = self._asking.answered(answer.token)
+        paths = self._paths.get(answer.destination)
+        way = paths.ways.get(answer.way) if paths else None
+        if paths is None or way is None:
+            return []
+        self._counters["answers"] += 1
+        if not answer.connected:
+            return self._broke(paths, way, now)
+        if question is None:
+            return []  # too late: who knows what has happened since
+        paths.connected(way, answer.load)
+        self._hops_of(paths, way)  # now, lest it take time when a hop dies
+        return self._choose(paths, now)
+
+    def _broke(self, paths: Paths, way: Way, now: float) -> list[Action]:
+        """`way` is not connected."""
+        self._counters["breaks"] += 1
+        paths.broke(way, now)
+        actions = self._choose(paths, now)
+        self._asking.want(paths, paths.next_to_ask(FAN, now), urgent=True)
+        return actions
+
+    def _choose(self, paths: Paths, now: float) -> list[Action]:
+        if not paths.choose(now):
+            return []
+        way = paths.current
+        level, copy = proxy_addresses.proxy(self._network, way.number)
+        by = f"by way of copy {copy} of level {level}" if level else "by DR"
+        steered = proxy_addresses.address(paths.address, way.number) if level else None
+        return [Steer(paths.address, steered), Note(f"h{paths.node}: {by}, {way.hops} hops")]

@@ -1,0 +1,1 @@
+"""CCRDN: DCell, beta-DCell and FiConn on the graph."""

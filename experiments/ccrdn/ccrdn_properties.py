@@ -1,0 +1,101 @@
+"""How large are the networks of the evaluation?  CCRDN, table 1.
+
+Servers, switches, links, the bound on DR's hops, and the copies of X(l-1) that make an X(l); counted, not only worked
+out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiments.ccrdn.recursive import in_order, title
+from experiments.figures import style
+from experiments.graph_engine.graph import graph, policy
+from experiments.graph_engine.pairs import pairs
+from experiments.runner.definition import Experiment, Result, Run, Table, Value
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SAMPLE_PAIRS = 1_000_000
+COLUMNS = ("servers", "switches", "links", "dr_bound_hops", "copies_1", "copies_2", "copies_3")
+
+PAPER = {
+    "ficonn:n=36,k=2": (117648, 3268, 161766, 7, 19, 172, None),
+    "ficonn:n=48,k=2": (361200, 7525, 496650, 7, 25, 301, None),
+    "ficonn:n=10,k=3": (116160, 11616, 166980, 15, 6, 16, 121),
+    "ficonn:n=16,k=3": (3553776, 222111, 5108553, 15, 9, 37, 667),
+    "dcell:n=18,k=2": (117306, 6517, 234612, 7, 19, 343, None),
+    "dcell:n=43,k=2": (3581556, 83292, 7163112, 7, 44, 1893, None),
+    "dcell:n=3,k=3": (24492, 8164, 61230, 15, 4, 13, 157),
+    "dcell:n=4,k=3": (176820, 44205, 442050, 15, 5, 21, 421),
+    "dcell:n=6,k=3": (3263442, 543907, 8158605, 15, 7, 43, 1807),
+}
+
+
+def check_run(run: Run) -> None:
+    """ValueError for what is no recursively-defined network."""
+    graph(run.text("topology"))
+
+
+def measure(run: Run) -> Result:
+    """The columns of table 1, whether they are the paper's, and the longest DR route of a sample."""
+    net = graph(run.text("topology"))
+    copies = net.network.copies
+    chosen = pairs(f"uniform:flows={SAMPLE_PAIRS}", net.servers, np.random.default_rng(run.seed))
+    counted: tuple[int | None, ...] = (
+        net.servers,
+        net.servers // net.network.n,
+        len(net.links[0]),
+        2 ** (net.k + 1) - 1,
+        *(copies[level] if level <= net.k else None for level in (1, 2, 3)),
+    )
+    figures: dict[str, Value] = dict(zip(COLUMNS, counted, strict=True))
+    figures["longest_seen_hops"] = len(net.route(policy("dr"), chosen).hops) - 1
+    as_in_paper = PAPER.get(run.text("topology"))
+    if as_in_paper:
+        figures["as_in_paper"] = counted == as_in_paper
+    return Result(figures=figures)
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Table 1, with a mark where the paper prints the same."""
+    networks = in_order(table)
+    rows = [next(row for row in table if row["topology"] == network) for network in networks]
+    figure.set_size_inches(9, 0.5 + 0.22 * len(rows))
+    axes = figure.add_subplot()
+    axes.axis("off")
+    cells = [
+        [
+            title(network),
+            *(str(row[column] or "") for column in COLUMNS),
+            {True: "yes", False: "NO"}.get(bool(row.get("as_in_paper"))),
+        ]
+        for network, row in zip(networks, rows, strict=True)
+    ]
+    drawn = axes.table(
+        cells,
+        colLabels=["DCN", "N", "N/n", "|E|", "d", "$g_1$", "$g_2$", "$g_3$", "as in the paper"],
+        loc="center",
+        edges="horizontal",
+    )
+    for cell in drawn.get_celld().values():
+        cell.set_edgecolor(style.FAINT)
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(9)
+
+
+EXPERIMENT = Experiment(
+    name="ccrdn_properties",
+    question="How large are the networks of the evaluation?",
+    source="CCRDN, table 1",
+    engines=("graph",),
+    sweep={"topology": list(PAPER)},
+    seeds=1,
+    measure=measure,
+    plot=plot,
+    check=check_run,
+    must_hold=("as_in_paper",),
+)

@@ -1,0 +1,189 @@
+"""How long does a workload take under each scheme?  CCRDN, sections 6.7 and 7.5, figure 14.
+
+Messages of 1 GB over links of 1 Gbit/s as fluids (experiments/graph_engine/fluid.py), each on the route that its scheme
+chooses when it begins; the answer is when the last one has arrived.
+
+workload: uniform:messages=1, from each server to as many random ones; many-all-to-all:group=10, random groups of
+servers in which everybody sends to everybody; one-to-all.
+causality: rounds, a server sends on when its last message has arrived, and the last that it was to get before that;
+none, all at once.  In one-to-all the one sender sends all at once.
+sharing: max-min fair; or bottleneck, the authors' simulator's rule, where a flow gets its share of its fullest link
+and what others cannot use is left idle.
+
+The paper prints no numbers for figure 14, only that PR is up to 40 % faster on beta-DCell, up to 35 % on DCell, and
+not on FiConn but for one-to-all; nor how many messages there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.ccrdn.recursive import check, in_order, least_level, series, title
+from experiments.figures import style
+from experiments.graph_engine.compiled import compiled
+from experiments.graph_engine.fluid import Messages, completion
+from experiments.graph_engine.graph import METHODS, graph, policy
+from experiments.runner.definition import Experiment, Result, Run, Table
+from topologies.core.grammar import integer, parse, unknown
+from topologies.core.link import Gbps
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Ints = NDArray[np.int64]
+
+MESSAGE_BITS = 8e9
+WORKLOADS = {"uniform": "messages", "many-all-to-all": "group", "one-to-all": None}
+CAUSALITY = ("rounds", "none")
+SHARING = ("max-min", "bottleneck")
+PAPER = "paper: PR takes up to 40 % less than DR on β-DCell, 35 % on DCell; on FiConn only one-to-all gains"
+
+
+def check_run(run: Run) -> None:
+    """ValueError for what there is not."""
+    check(run)
+    if run.text("routing") not in ("dr", *METHODS):
+        raise ValueError(f"completion_time: routing must be dr, {', '.join(METHODS)}, got {run.text('routing')}")
+    workload_of(run)
+    for key, known in (("causality", CAUSALITY), ("sharing", SHARING)):
+        if run.text(key) not in known:
+            raise ValueError("completion_time: " + unknown(key, run.text(key), known))
+    if not 0 <= float(run.parameters["resolution"]) < 1:
+        raise ValueError(f"completion_time: resolution must lie in [0, 1), got {run.parameters['resolution']}")
+
+
+def workload_of(run: Run) -> tuple[str, int]:
+    """The name of the workload and its parameter."""
+    name, given = parse(run.text("workload"))
+    if name not in WORKLOADS:
+        raise ValueError("completion_time: " + unknown("workload", name, WORKLOADS))
+    parameter = WORKLOADS[name]
+    if set(given) != ({parameter} if parameter else set()):
+        raise ValueError(f"completion_time: write {name}" + (f":{parameter}=10" if parameter else ""))
+    if parameter is None:
+        return name, 0
+    most = graph(run.text("topology")).servers if parameter == "group" else 1000
+    return name, integer(name, parameter, given[parameter], least=2 if parameter == "group" else 1, most=most)
+
+
+def ends(run: Run) -> tuple[Ints, Ints]:
+    """Source and destination of every message, in such an order that all servers' first ones come first, and so on."""
+    rng, servers = np.random.default_rng([run.seed, 0]), graph(run.text("topology")).servers
+    name, number = workload_of(run)
+    everybody = np.arange(servers)
+    if name == "one-to-all":
+        order = rng.permutation(servers)
+        return np.repeat(order[:1], servers - 1), order[1:]
+    if name == "uniform":
+        src = np.tile(everybody, number)
+        return src, (src + 1 + rng.integers(servers - 1, size=len(src))) % servers
+    order = rng.permutation(servers)
+    first = everybody - everybody % number  # of a place's group, and how many that has
+    size = np.minimum(number, servers - first)
+    steps = [(everybody[size > step], step) for step in range(1, number)]
+    src = np.concatenate([place for place, _ in steps])
+    dst = np.concatenate([first[p] + (p - first[p] + step) % size[p] for p, step in steps])
+    return order[src], order[dst]
+
+
+def messages(run: Run) -> Messages:
+    """The workload of `run`, with who waits for whom."""
+    src, dst = ends(run)
+    count = len(src)
+    if run.text("causality") == "none" or workload_of(run)[0] == "one-to-all":
+        return Messages(src, dst, np.zeros(count, np.int64), np.zeros(0, np.int64), np.zeros(count + 1, np.int64))
+    after, before = waiting(src, dst, graph(run.text("topology")).servers)
+    order = np.argsort(before, kind="stable")
+    return Messages(
+        src,
+        dst,
+        np.bincount(after, minlength=count),
+        after[order],
+        np.searchsorted(before[order], np.arange(count + 1)),
+    )
+
+
+def waiting(src: Ints, dst: Ints, servers: int) -> tuple[Ints, Ints]:
+    """Pairs (after, before) of messages: each comes after its sender's last one, and the last that its sender is sent
+    before it."""
+    sent, received = np.full(servers, -1), np.full(servers, -1)
+    after, before = [], []
+    for message, (one, other) in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):
+        for last in {int(sent[one]), int(received[one])} - {-1}:
+            after.append(message)
+            before.append(last)
+        sent[one] = message
+        received[other] = message
+    return np.array(after, np.int64), np.array(before, np.int64)
+
+
+def measure(run: Run) -> Result:
+    """When the last message has arrived, and on average each."""
+    net, work = graph(run.text("topology")), messages(run)
+    end_s, times = compiled(completion)(
+        net.tables,
+        policy(run.text("routing"), least_level=least_level(run)),
+        work,
+        net.channels,
+        MESSAGE_BITS,
+        float(Gbps),
+        float(run.parameters["resolution"]),
+        run.text("sharing") == "max-min",
+    )
+    return Result(
+        figures={
+            "completion_s": float(end_s.max()),
+            "mean_end_s": float(end_s.mean()),
+            "sent_messages": len(end_s),
+            "rate_updates": times,
+        }
+    )
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Figure 14: completion time of each scheme on each network, for each workload."""
+    workloads = sorted({str(row["workload"]) for row in table})
+    figure.set_size_inches(4.8 * len(workloads), 4.2)
+    for axes, workload in zip(figure.subplots(1, len(workloads), squeeze=False)[0], workloads, strict=True):
+        rows = [row for row in table if row["workload"] == workload]
+        networks, lines = in_order(rows), series(rows, "causality", "sharing", "apply", "resolution")
+        width = 0.8 / len(lines)
+        for place, line in enumerate(lines):
+            seen = [(x, line.at("completion_s", topology=network)) for x, network in enumerate(networks)]
+            bars = [(x + (place - (len(lines) - 1) / 2) * width, *value) for x, value in seen if value]
+            x, y, error = zip(*bars, strict=True)
+            axes.bar(
+                x, y, 0.9 * width, yerr=error if any(error) else None, color=line.look.colour, label=line.look.label
+            )
+        axes.set_xticks(range(len(networks)), [title(network) for network in networks])
+        axes.set(title=workload, ylabel=style.axis("completion_s", "completion time"))
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), ncols=4, loc="outside upper right")
+    figure.suptitle(PAPER, fontsize=8.5, x=0.01, ha="left")
+
+
+EXPERIMENT = Experiment(
+    name="completion_time",
+    question="How long does a workload take under each scheme?",
+    source="CCRDN, sections 6.7 and 7.5, figure 14",
+    engines=("graph",),
+    sweep={
+        "topology": [
+            *("dcell:n=18,k=2", "dcell:n=4,k=3", "beta-dcell:n=18,k=2", "beta-dcell:n=4,k=3"),
+            *("ficonn:n=36,k=2", "ficonn:n=10,k=3"),
+        ],
+        "routing": ["dr", "pr-gp0", "pr-gpi", "pr-gpe"],
+        "workload": ["uniform:messages=1", "many-all-to-all:group=5", "one-to-all"],
+        "causality": ["rounds"],
+        "sharing": ["max-min"],
+        "resolution": [0.05],
+        "apply": ["algorithm"],
+    },
+    seeds=1,
+    measure=measure,
+    plot=plot,
+    check=check_run,
+)

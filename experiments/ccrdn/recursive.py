@@ -1,0 +1,213 @@
+"""What the experiments on DCell, beta-DCell and FiConn share: how a run names network, scheme and faults.
+
+On the graph engine `routing` is dr, pr-gp0, pr-gpi, pr-gpe, dfr with its parameters as in
+dfr:b=1,retry=3,ttl=64,nearest=1, tar (on ficonn) or bfs, shortest paths.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from daemons.dfr.routing import Dfr
+from experiments.figures import style
+from experiments.graph_engine.graph import METHODS, NO_FAULTS, Faults, Tally, graph, policy
+from experiments.graph_engine.pairs import Pairs, pairs
+from experiments.runner.definition import Row, Run, Table
+from topologies.core.grammar import integer, parse, unknown
+from topologies.recursive.ccrdn import FICONN
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROUTINGS = ("dr", *METHODS, "dfr", "tar", "bfs")
+APPLY = ("algorithm", "top")
+FAILED = ("links", "nodes", "racks")
+PAIRS_OF_A_SOURCE = 500  # about as many random pairs as tell the mean as well as one search from a random source
+Paper = Mapping[tuple[str, ...], Mapping[str, float]]
+SHORT = {"dcell": "D", "beta-dcell": "β", "ficonn": "F"}
+
+
+def least_level(run: Run) -> int:
+    """Where proxies are tried: at the level where source and destination part, from 2 on, or at the top only."""
+    apply = run.text("apply")
+    if apply not in APPLY:
+        raise ValueError(f"{run.experiment}: " + unknown("apply", apply, APPLY))
+    return graph(run.text("topology")).k if apply == "top" else 2
+
+
+def dfr_of(routing: str) -> Dfr:
+    """The parameters of DFR that `routing`, dfr:b=2 say, gives; ValueError for others."""
+    name, given = parse(routing)
+    defaults = Dfr()._asdict()
+    for key in given:
+        if key not in defaults:
+            raise ValueError(f"{name}: " + unknown("parameter", key, defaults))
+    read = {key: integer(name, key, text, least=0, most=1 if key == "nearest" else 250) for key, text in given.items()}
+    return Dfr(**{**defaults, **read, "nearest": bool(read.get("nearest", 1))})
+
+
+def check(run: Run) -> None:
+    """ValueError unless the graph engine has the network and the scheme of `run`, and they go together."""
+    net, (name, given) = graph(run.text("topology")), parse(run.text("routing"))
+    if name not in ROUTINGS:
+        raise ValueError(f"{run.experiment}: " + unknown("routing", name, ROUTINGS))
+    if name == "dfr" and dfr_of(run.text("routing")).b > net.k:
+        raise ValueError(f"{run.experiment}: dfr: b must be at most {net.k} in {run.text('topology')}")
+    if name != "dfr" and given:
+        raise ValueError(f"{run.experiment}: {name} has no parameters here, got {run.text('routing')}")
+    if name == "tar" and net.rule != FICONN:
+        raise ValueError(
+            f"{run.experiment}: tar is for ficonn, whose servers have two ports; got {run.text('topology')}"
+        )
+    if "flows" in run.parameters and run.integer("flows") < 1:
+        raise ValueError(f"{run.experiment}: flows must be at least 1, got {run.integer('flows')}")
+    if "apply" in run.parameters:
+        least_level(run)
+    if "failed" in run.parameters:
+        failed, fraction = run.text("failed"), float(run.parameters["failed_fraction"])
+        if failed not in FAILED:
+            raise ValueError(f"{run.experiment}: " + unknown("failed", failed, FAILED))
+        if not 0 <= fraction < 1:
+            raise ValueError(f"{run.experiment}: failed_fraction must lie in [0, 1), got {fraction}")
+
+
+def traffic(run: Run, spec: str) -> Pairs:
+    """The pairs of `run`, the same ones for every scheme and whatever has failed."""
+    return pairs(spec, graph(run.text("topology")).servers, np.random.default_rng([run.seed, 0]))
+
+
+def faults(run: Run) -> Faults:
+    """What of the network has failed: `failed_fraction` of its `failed`, links, nodes or racks."""
+    net, failed, fraction = graph(run.text("topology")), run.text("failed"), float(run.parameters["failed_fraction"])
+    if fraction == 0:
+        return NO_FAULTS
+    draw = {"links": net.link_faults, "nodes": net.node_faults, "racks": net.rack_faults}[failed]
+    return draw(np.random.default_rng([run.seed, 1]), fraction=fraction)
+
+
+def routed(
+    run: Run, chosen: Pairs, dead: Faults = NO_FAULTS, *, condition1: bool = False, least: int = 2, loads: bool = False
+) -> Tally:
+    """The pairs of `run` by its scheme.
+
+    With `loads`, PR chooses by the load of the bottleneck among the shortest connected routes (CCRDN 5.4).
+    """
+    net, name = graph(run.text("topology")), parse(run.text("routing"))[0]
+    if name == "dfr":
+        return net.reroute(dfr_of(run.text("routing")), chosen, dead, loads=loads)
+    if name == "tar":
+        return net.probe(chosen, dead)
+    if name == "bfs":
+        raise ValueError(f"{run.experiment}: bfs finds lengths only")
+    chosen_policy = policy(name, least_level=least, condition1=condition1)
+    return net.route(chosen_policy, chosen, dead, loads=loads, balanced=loads and name != "dr")
+
+
+def shortest(run: Run, total: int, dead: Faults = NO_FAULTS, *, everywhere: bool = False) -> list[Tally]:
+    """Breadth-first search from one random server for each PAIRS_OF_A_SOURCE of `total` pairs; from all if that is as
+    many."""
+    net = graph(run.text("topology"))
+    alive = np.flatnonzero(dead.servers == 0) if len(dead.servers) else np.arange(net.servers)
+    count = len(alive) if everywhere else min(len(alive), max(20, math.ceil(total / PAIRS_OF_A_SOURCE)))
+    sources = np.random.default_rng([run.seed, 2]).choice(alive, count, replace=False)
+    return net.shortest(sources.tolist(), dead)
+
+
+def mean_and_error(values: Sequence[float], population: int | None = None) -> tuple[float, float]:
+    """Mean of a sample and its standard error; 0 where the sample is the whole population."""
+    if population == len(values) or len(values) < 2:
+        return float(np.mean(values)), 0.0
+    return float(np.mean(values)), float(np.std(values, ddof=1) / math.sqrt(len(values)))
+
+
+def title(topology: str) -> str:
+    """A network as the paper writes it: D 3,4 is DCell_{3,4}."""
+    name, given = parse(topology)
+    return f"{SHORT[name]}$_{{{given['k']},{given['n']}}}$"
+
+
+def kind(topology: str) -> tuple[int, int]:
+    """Family and depth of a network, in the order of figures."""
+    name, given = parse(topology)
+    return list(SHORT).index(name), int(given["k"])
+
+
+def in_order(table: Table) -> list[str]:
+    """The networks of `table` by kind and size."""
+    return sorted({str(row["topology"]) for row in table}, key=lambda one: (*kind(one), int(parse(one)[1]["n"])))
+
+
+class Series(NamedTuple):
+    """Rows that one line of a figure shows, and how it looks."""
+
+    look: style.Look
+    dash: str
+    rows: Table
+
+    def at(self, key: str, **equal: object) -> tuple[float, float] | None:
+        """Mean of `key` where the columns are `equal`, and its standard error; None if no row has it.
+
+        The error is over the seeds, or where there is but one the row's own, whose column is `key` less mean_, after
+        se_.
+        """
+        chosen = [row for row in self.rows if key in row and all(row[column] == v for column, v in equal.items())]
+        if not chosen:
+            return None
+        mean, error = mean_and_error([float(str(row[key])) for row in chosen])
+        own = chosen[0].get("se_" + key.removeprefix("mean_"), 0.0)
+        return mean, float(str(own)) if len(chosen) == 1 else error
+
+
+def series(table: Table, *columns: str) -> list[Series]:
+    """A line for each scheme, and for each combination of those `columns` that differ within `table`."""
+    varied = [column for column in columns if len({row[column] for row in table}) > 1]
+    found: dict[tuple[object, ...], list[Row]] = {}
+    routings = style.in_order(str(row["routing"]) for row in table)
+    for row in sorted(table, key=lambda row: routings.index(str(row["routing"]))):
+        found.setdefault((row["routing"], *(row[column] for column in varied)), []).append(row)
+    looks = style.lines(str(row["routing"]) for row in table)
+    lines: list[Series] = []
+    for (routing, *values), rows in found.items():
+        look, dash = looks[str(routing)]
+        same = sum(other.look.colour == look.colour for other in lines)
+        label = " ".join([look.label, *(f"{column}={value}" for column, value in zip(varied, values, strict=True))])
+        lines.append(Series(look._replace(label=label), style.DASHES[same % len(style.DASHES)] if same else dash, rows))
+    return lines
+
+
+def draw_over_networks(axes: Axes, lines: Sequence[Series], networks: Sequence[str], key: str, **equal: object) -> None:
+    """`key` of each line over the networks, with standard errors; lines join what differs in its size only, and lie
+    side by side, since many schemes are equal somewhere."""
+    for place, line in enumerate(lines):
+        label, shift = line.look.label, (place - (len(lines) - 1) / 2) * 0.5 / len(lines)
+        for _, group in groupby(enumerate(networks), key=lambda place: kind(place[1])):
+            places = [(x + shift, line.at(key, topology=network, **equal)) for x, network in group]
+            seen = [(x, *value) for x, value in places if value]
+            if seen:
+                x, y, error = zip(*seen, strict=True)
+                axes.errorbar(x, y, error, fmt=line.look.marker + line.dash, color=line.look.colour, label=label)
+                label = ""
+    axes.set_xticks(range(len(networks)), [title(network) for network in networks], rotation=60)
+    axes.set_ylabel(style.axis(key))
+
+
+def beside(paper: Paper, *cell: str) -> dict[str, float]:
+    """What the paper says of a cell, as columns whose names begin with paper_."""
+    return {f"paper_{key}": value for key, value in paper.get(cell, {}).items()}
+
+
+def mark_paper(axes: Axes, table: Table, networks: Sequence[str], key: str) -> None:
+    """A cross where the paper gives a figure in its text."""
+    seen = {
+        (networks.index(str(row["topology"])), float(str(row[f"paper_{key}"])))
+        for row in table
+        if f"paper_{key}" in row
+    }
+    if seen:
+        x, y = zip(*sorted(seen), strict=True)
+        axes.plot(x, y, "x", color=style.INK, markersize=8, label="the paper's text", zorder=4)

@@ -1,0 +1,171 @@
+"""How long does a packet take through an idle network?  CCRDN, sections 6.6 and 7.4, table 2.
+
+Each hop costs the protocol stack, propagation, the transmission of a full frame, and its share of the search for the
+route; mean hops times that is the latency.  The last is measured here: CPU time of a core per flow, divided by its
+hops.  The others are `costs`: the paper's, measured by ping between two of its servers; kernel, the straight line
+through what a full frame takes between namespaces of one Linux, whose links have no rate (proxy_latency fits yours);
+or numbers, costs=us:once=0,hop=70, of which `once` is spent at the ends of the route.
+
+code=compiled is the graph engine's machine code, which writes down every link of the route; code=python is what a
+daemon runs when it chooses, and forwarding by DR at each hop.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daemons.proxy.routing import parting, route, search, shortest_first
+from daemons.routing.path_tables import tabulate
+from experiments.ccrdn.recursive import Paper, beside, check, in_order, least_level, routed, series, title, traffic
+from experiments.figures import style
+from experiments.graph_engine.graph import METHODS, Graph, graph, policy
+from experiments.graph_engine.pairs import Pairs, pair
+from experiments.runner.definition import Experiment, Result, Run, Table
+from topologies.core.grammar import parse, unknown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CODES = {"compiled": 500_000, "python": 2_000}  # flows that are timed; the paper's half a million
+EXAMPLE = "us:once=0,hop=70"
+ROUNDS = 3  # of which the fastest counts
+
+COSTS_US = {
+    "paper": {"once": 0.0, "hop": 10.0 + 22.0 + 38.0},  # stack, propagation, transmission: 7.4
+    "kernel": {"once": 6.8, "hop": 1.2},  # proxy_latency on dcell:n=4,k=1, Linux 6.18 on two shared cores
+}
+
+# Table 2, with the paper's processor.
+PAPER: Paper = {
+    (network, routing): {"latency_ms": latency_ms}
+    for network, row in {
+        "ficonn:n=10,k=3": (0.913, 0.894, 0.908, 1.122),
+        "dcell:n=4,k=3": (0.795, 0.752, 0.796, 1.400),
+        "beta-dcell:n=4,k=3": (0.794, 0.714, 0.742, 1.361),
+    }.items()
+    for routing, latency_ms in zip(("dr", "pr-gp0", "pr-gpi", "pr-gpe"), row, strict=True)
+}
+
+
+def check_run(run: Run) -> None:
+    """ValueError for what there is not."""
+    check(run)
+    if run.text("routing") not in ("dr", *METHODS):
+        raise ValueError(f"zero_load_latency: routing must be dr, {', '.join(METHODS)}, got {run.text('routing')}")
+    if run.text("code") not in CODES:
+        raise ValueError("zero_load_latency: " + unknown("code", run.text("code"), CODES))
+    costs_us(run)
+
+
+def costs_us(run: Run) -> dict[str, float]:
+    """What a route costs but for the search, once and for each hop; ValueError if `costs` does not say."""
+    costs = run.text("costs")
+    if costs in COSTS_US:
+        return COSTS_US[costs]
+    name, given = parse(costs)
+    if name != "us" or given.keys() != {"once", "hop"}:
+        raise ValueError(f"zero_load_latency: costs must be paper, kernel or {EXAMPLE}, got {costs}")
+    found = {}
+    for part, text in given.items():
+        try:
+            found[part] = float(text)
+        except ValueError:
+            found[part] = math.nan
+        if not 0 <= found[part] < math.inf:
+            raise ValueError(f"zero_load_latency: {part} must be a number of microseconds, got {text}")
+    return found
+
+
+def measure(run: Run) -> Result:
+    """Latency of a hop and of a mean route, and the part of the search in it."""
+    flows = CODES[run.text("code")]
+    chosen = traffic(run, f"uniform:flows={flows}")
+    mean_hops = routed(run, traffic(run, "uniform:flows=500000"), least=least_level(run)).mean_hops
+    timed = seconds_compiled if run.text("code") == "compiled" else seconds_python
+    routing_us = 1e6 * timed(run, chosen) / flows / mean_hops
+    costs = costs_us(run)
+    hop_us = routing_us + costs["hop"]
+    return Result(
+        figures={
+            "mean_hops": mean_hops,
+            "routing_us": routing_us,
+            "hop_us": hop_us,
+            "latency_ms": (costs["once"] + mean_hops * hop_us) / 1000,
+            **(beside(PAPER, run.text("topology"), run.text("routing")) if run.text("costs") == "paper" else {}),
+        }
+    )
+
+
+def seconds_compiled(run: Run, chosen: Pairs) -> float:
+    """CPU time of the graph engine for `chosen`."""
+    net, tries = (
+        Graph(graph(run.text("topology")).network, threads=1),
+        policy(run.text("routing"), least_level=least_level(run)),
+    )
+    net.route(tries, chosen._replace(total=100), loads=True)  # tables, and compilation if need be
+    rounds = []
+    for _ in range(ROUNDS):
+        begin = time.process_time()
+        net.route(tries, chosen, loads=True)
+        rounds.append(time.process_time() - begin)
+    return min(rounds)
+
+
+def seconds_python(run: Run, chosen: Pairs) -> float:
+    """CPU time of the plain functions for `chosen`."""
+    network, tries = graph(run.text("topology")).network, policy(run.text("routing"), least_level=least_level(run))
+    table = tabulate(network.rule, network.t, 1)
+    with np.errstate(over="ignore"):  # of unsigned words
+        ends = [tuple(int(server) for server in pair(chosen, index)) for index in range(chosen.total)]
+    begin = time.process_time()
+    for src, dst in ends:
+        proxy = -1
+        if run.text("routing") != "dr":
+            _, proxy = search(table, tries, shortest_first, parting(network.t, src, dst), (), 1, [])
+        route(network.rule, network.t, src, dst, proxy)
+    return time.process_time() - begin
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Table 2: latency of each scheme on each network, a cross where the paper gives one."""
+    networks, lines = in_order(table), series(table, "code", "costs")
+    figure.set_size_inches(7.5, 4.5)
+    axes, width = figure.add_subplot(), 0.8 / len(lines)
+    for place, line in enumerate(lines):
+        for x, network in enumerate(networks):
+            latency, paper = (line.at(key, topology=network) for key in ("latency_ms", "paper_latency_ms"))
+            at = x + (place - (len(lines) - 1) / 2) * width
+            if latency:
+                label = line.look.label if x == 0 else ""
+                axes.bar(at, latency[0], 0.9 * width, yerr=latency[1] or None, color=line.look.colour, label=label)
+            if paper:
+                axes.plot(at, paper[0], "x", color=style.INK)
+    axes.plot([], [], "x", color=style.INK, label="the paper, table 2")
+    axes.set_xticks(range(len(networks)), [title(network) for network in networks])
+    axes.set(
+        ylabel=style.axis("latency_ms", "zero-load latency"), title="Latency of a mean route through an idle network"
+    )
+    figure.legend(ncols=len(lines) + 1, loc="outside upper right")
+
+
+EXPERIMENT = Experiment(
+    name="zero_load_latency",
+    question="How long does a packet take through an idle network?",
+    source="CCRDN, sections 6.6 and 7.4, table 2",
+    engines=("graph",),
+    sweep={
+        "topology": ["ficonn:n=10,k=3", "dcell:n=4,k=3", "beta-dcell:n=4,k=3"],
+        "routing": ["dr", "pr-gp0", "pr-gpi", "pr-gpe"],
+        "code": ["compiled"],
+        "costs": [*COSTS_US],
+        "apply": ["algorithm"],
+    },
+    seeds=1,
+    measure=measure,
+    plot=plot,
+    check=check_run,
+)

@@ -1,0 +1,111 @@
+"""The `weft` command: its parser, and what becomes of errors.
+
+Exit status: 0; 1 if something failed or a run did not give what it must; 2 for wrong input; 130 after Ctrl-C.  No
+traceback reaches a user: what is not foreseen is one line, and a file with the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+DESCRIPTION = "Data-center routing on a real Linux kernel."
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises ValueError, in one line, where argparse would print its usage and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see {self.prog} --help)")
+
+
+class Terminated(BaseException):
+    """Somebody asked this process to end; contexts are left in order, as after Ctrl-C."""
+
+
+def parser() -> Parser:
+    """The parser of every command; `action` of what it returns carries the command out."""
+    from experiments.commands import graph_commands, network_commands, run_commands
+
+    top = Parser(prog="weft", description=DESCRIPTION)
+    top.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = top.add_subparsers(metavar="COMMAND", title="commands")
+    for part in (graph_commands, run_commands, network_commands):
+        part.add_commands(commands)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    previous = signal.signal(signal.SIGTERM, terminate)
+    try:
+        return carry_out(sys.argv[1:] if argv is None else list(argv))
+    except ValueError as error:
+        return complain(error, status=2)
+    except KeyboardInterrupt:
+        return complain("interrupted", status=130)
+    except Terminated:
+        return complain("terminated", status=143)
+    except BrokenPipeError:  # the reader of our output went away, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (OSError, TimeoutError) as error:
+        return complain(error, status=1)
+    except Exception as error:
+        with tempfile.NamedTemporaryFile("w", prefix="weft-", suffix=".txt", delete=False) as file:
+            traceback.print_exc(file=file)
+        return complain(f"{type(error).__name__}: {one_line(error)} (all of it in {file.name})", status=1)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def carry_out(argv: list[str]) -> int:
+    top = parser()
+    given = top.parse_args(argv)
+    if given.version:
+        print(f"weft {version()}")
+        return 0
+    if "action" not in given:
+        top.print_help()
+        return 2
+    status: int = given.action(given)
+    sys.stdout.flush()  # a broken pipe is noticed here, not after main()
+    return status
+
+
+def version() -> str:
+    """As the installed package, or else the work tree, says."""
+    import tomllib
+    from importlib import metadata
+
+    try:
+        return metadata.version("weft")
+    except metadata.PackageNotFoundError:
+        project = Path(__file__).parents[2] / "pyproject.toml"
+        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
+
+
+def terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise Terminated
+
+
+def complain(what: object, *, status: int) -> int:
+    """One line on standard error; returns `status`."""
+    print(f"weft: {one_line(what)}", file=sys.stderr)
+    return status
+
+
+def one_line(what: object) -> str:
+    return " ".join(str(what).split())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

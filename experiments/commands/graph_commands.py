@@ -1,0 +1,128 @@
+"""The commands that need no more than a graph: list, topo, route."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from topologies.core.topology import Topology
+
+
+def add_commands(commands: Any) -> None:
+    """Add list, topo and route."""
+    add = commands.add_parser("list", help="experiments, families of networks, routing schemes")
+    add.add_argument("--json", action="store_true", help="print JSON")
+    add.set_defaults(action=list_all)
+
+    add = commands.add_parser("topo", help="what a network is made of, and a picture of it")
+    add.add_argument("topology", metavar="TOPOLOGY", help="family:key=value,... such as dcell:n=4,k=1")
+    add.add_argument("--json", action="store_true", help="print JSON")
+    add.add_argument("--nodes", action="store_true", help="every node's name, label and address too")
+    add.add_argument("--plot", metavar="FILE", help="draw it: .png, .pdf or .svg")
+    add.set_defaults(action=topo)
+
+    add = commands.add_parser("route", help="the path of a routing scheme, links failed or not")
+    add.add_argument("topology", metavar="TOPOLOGY", help="family:key=value,... such as dcell:n=4,k=1")
+    add.add_argument("--routing", metavar="SCHEME", required=True, help="dr, pr-gpi, dfr:b=0, bfs, ecmp, ...")
+    add.add_argument("src", metavar="SRC", help="a server, by name (h3) or label (s1.0.3)")
+    add.add_argument("dst", metavar="DST", help="another")
+    add.add_argument("--fail", metavar="LINK", action="append", default=[], help="a link that is dead, such as h0-h4")
+    add.add_argument("--json", action="store_true", help="print JSON")
+    add.set_defaults(action=route)
+
+
+def list_all(given: argparse.Namespace) -> int:
+    """What there is, as text or JSON."""
+    from experiments.commands.catalogue import catalogue
+
+    found = catalogue()
+    if given.json:
+        print(json.dumps(found, indent=1))
+        return 0
+    print("experiments (weft run NAME)")
+    for one in found["experiments"]:
+        print(f"  {one['name']:<14} {one['question']}")
+        print(f"  {'':<14} on {', '.join(one['engines'])}; sweeps {', '.join(one['sweep'])}; {one['source']}")
+    print("\ntopologies (NAME:key=value,...)")
+    for one in found["topologies"]:
+        print(f"  {one['example']:<22} {one['summary']}")
+        print_parameters(one["parameters"], 22)
+    print("\nrouting schemes (NAME or NAME:key=value,...)")
+    for one in found["routing"]:
+        print(f"  {one['name']:<14} {one['summary']}")
+        print_parameters(one["parameters"], 14)
+    print("\nschemes of a switch fabric's data plane (NAME or NAME:key=value,...)")
+    for one in found["data_plane"]:
+        print(f"  {one['name']:<14} {one['summary']}")
+        for key, has in one["parameters"].items():
+            span = " or ".join(has["words"]) if has["words"] else f"at least {has['least']}"
+            print(f"  {'':<14} {key}: {has['meaning']}, {span}, {has['default']} by default")
+    return 0
+
+
+def print_parameters(parameters: dict[str, dict[str, Any]], indent: int) -> None:
+    for key, parameter in parameters.items():
+        default = "" if parameter["default"] is None else f", {parameter['default']} by default"
+        optional = ", may be left out" if parameter["optional"] else ""
+        print(f"  {'':<{indent}} {key}: {parameter['meaning']}, at least {parameter['least']}{default}{optional}")
+
+
+def topo(given: argparse.Namespace) -> int:
+    """What a network is made of."""
+    from experiments.commands.describe import describe, nodes
+    from topologies import build
+
+    topology = build(given.topology)
+    topology.check()
+    facts = describe(topology)
+    if given.plot:
+        plot(topology, given.plot)
+    if given.json:
+        print(json.dumps(facts | ({"nodes": nodes(topology)} if given.nodes else {}), indent=1))
+        return 0
+    for key, value in facts.items():
+        if value is not None:
+            print(f"{key:<18} {', '.join(f'{k}: {v}' for k, v in value.items()) if isinstance(value, dict) else value}")
+    if given.nodes:
+        from experiments.runner.console import show
+
+        print()
+        show(nodes(topology), ["name", "label", "address"])
+    return 0
+
+
+def plot(topology: Topology, path: str) -> None:
+    """Draw `topology` into the file `path`."""
+    from experiments.figures.figures import new, save
+    from experiments.figures.network_drawing import draw
+
+    with new() as figure:
+        draw(topology, figure)
+        save(figure, path)
+
+
+def route(given: argparse.Namespace) -> int:
+    """The path from one server to another; status 1 if there is none."""
+    from experiments.scenarios.routes import find
+    from topologies import build
+
+    topology = build(given.topology)
+    src, dst = (topology.naming.node(text) for text in (given.src, given.dst))
+    failed = [topology.link(text) for text in given.fail]
+    found = find(given.routing, topology, src, dst, failed)
+    if found is None:
+        ends = f"from {topology.naming.name(src)} to {topology.naming.name(dst)}"
+        dead = f" with {', '.join(topology.link_name(link) for link in failed)} failed" if failed else ""
+        reason = f"{given.routing} finds no path {ends}{dead}"
+        print(json.dumps({"path": None, "hops": None, "reason": reason}) if given.json else reason)
+        return 1
+    path = [topology.naming.name(node) for node in found.path]
+    hops = len(path) - 1
+    if given.json:
+        print(json.dumps({"path": path, "hops": hops} | ({} if found.paths is None else {"paths": found.paths})))
+        return 0
+    others = "" if found.paths is None else f", one of {found.paths}"
+    print(f"{' '.join(path)}  ({hops} hops{others})")
+    return 0

@@ -1,0 +1,343 @@
+"""Commands on networks in the kernel: up, exec, fail, restore, status, down, ps, clean, daemon, doctor, uml."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.network.network import Network
+    from topologies.core.link import LinkSpec
+    from topologies.core.topology import Topology
+
+Commands = Any  # argparse does not export the class of what add_subparsers() returns
+
+
+def add_commands(commands: Commands) -> None:
+    """Add this file's commands to the parser."""
+    _add_up(commands)
+    _add_on_a_run(commands)
+    _add_others(commands)
+
+
+def _add_up(commands: Commands) -> None:
+    up = _command(commands, "up", start, "bring a network up; Mininet's command line, or --detach")
+    up.add_argument("topology", help="such as dcell:n=4,k=1; `weft list` has the families")
+    up.add_argument("--routing", help="scheme, static or none; default: dr on server-centric networks, else ecmp")
+    up.add_argument("--rate", help="of every link, such as 20mbit; default: as fast as the machine goes")
+    up.add_argument("--queue", type=int, help="packets that wait at a port; default 250")
+    up.add_argument("--delay", help="of every link, one way, such as 1ms; needs --rate")
+    up.add_argument("--packed", type=int, metavar="P", help="P processes share the daemons; default: one for each node")
+    up.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
+    up.add_argument("--dry-run", action="store_true", help="print the plan as commands and make nothing")
+
+
+def _add_on_a_run(commands: Commands) -> None:
+    """What is done to one run, and asked of it."""
+    execute = _command(commands, "exec", run_in, "run a command on a node")
+    execute.add_argument("node", help="name or label, such as h3 or s1.0.3")
+    execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    _of_run(execute)
+
+    fail = _command(commands, "fail", break_it, "let a link or a node die")
+    fail.add_argument("--silent", action="store_true", help="packets vanish, carriers stay")
+    fail.add_argument("--only-to", metavar="NODE", help="with --silent: only what NODE should hear vanishes")
+    restore = _command(commands, "restore", mend_it, "undo fail")
+    for parser in (fail, restore):
+        parser.add_argument("what", metavar="LINK|NODE", help="a link by its two ends, such as h0-w0, or a node: h0")
+        _of_run(parser)
+
+    slow = _command(commands, "degrade", slow_down, "let a link carry less, or as much as the others again")
+    slow.add_argument("link", metavar="LINK", help="by its two ends, such as e0.0-a0.1")
+    slow.add_argument("rate", help="such as 2mbit; the network's own rate undoes it")
+    slow.add_argument("--tell", action="store_true", help="let the daemons at its ends know, as an operator would")
+    _of_run(slow)
+
+    scheme = _command(commands, "scheme", change_scheme, "let a running switch fabric choose ports by another scheme")
+    scheme.add_argument("scheme", help="of the data plane, such as ttc or drill:d=2,m=1; `weft list` has them")
+    _of_run(scheme)
+
+    status = _command(commands, "status", tell, "neighbours, routes and daemons of a run")
+    status.add_argument("node", nargs="?", help="what the daemon of this one node knows")
+    status.add_argument("--json", action="store_true")
+    _of_run(status)
+
+    daemon = _command(commands, "daemon", serve, "run one node's routing daemon by hand")
+    daemon.add_argument("scheme", nargs="?", help="default: the run's")
+    daemon.add_argument("--node", required=True, help="name or label")
+    daemon.add_argument("--stop", action="store_true", help="end the daemon that the node has; its routes stay")
+    _of_run(daemon)
+
+    down = _command(commands, "down", stop, "take a run down")
+    down.add_argument("run", nargs="?", help="default: the only one")
+
+
+def _add_others(commands: Commands) -> None:
+    ps = _command(commands, "ps", list_runs, "list runs")
+    ps.add_argument("--json", action="store_true")
+    _command(commands, "clean", clean_up, "remove what dead runs left, and nothing else")
+
+    doctor = _command(commands, "doctor", examine, "what this kernel can do")
+    doctor.add_argument("--json", action="store_true")
+    doctor.add_argument("--fresh", action="store_true", help="probe again rather than believe the last time")
+
+    uml = _command(commands, "uml", under_uml, "run a command under User-Mode Linux: a full kernel, without root")
+    uml.add_argument("--core", type=int, help="processor core to stay on; default: any one")
+    uml.add_argument("--memory-mb", type=int, default=1500)
+    uml.add_argument("--timeout-s", type=float, default=600.0)
+    uml.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+
+
+def _command(commands: Commands, name: str, action: Any, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.set_defaults(action=action)
+    return parser
+
+
+def _of_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--run", help="which run; default: the only one")
+
+
+def start(given: argparse.Namespace) -> int:
+    from daemons.core.schemes import usual
+    from testbed.network.network import need_root
+    from topologies import build
+
+    topology = build(given.topology)
+    link = link_from(given)
+    routing = given.routing or usual(topology)
+    if given.dry_run:
+        return _print_plan(topology, link, routing)
+    need_root()
+    if given.detach:
+        return _detach(topology, link, routing, given)
+    return _foreground(topology, link, routing, given)
+
+
+def link_from(given: argparse.Namespace) -> LinkSpec | None:
+    """What --rate, --queue and --delay say; ValueError if they do not go together."""
+    from topologies.core.link import LinkSpec, delay_us, rate_bps
+
+    if given.rate is None:
+        for name in ("queue", "delay"):
+            if getattr(given, name) is not None:
+                raise ValueError(f"--{name} needs --rate: a link as fast as the machine has no {name}")
+        return None
+    queue = 250 if given.queue is None else given.queue
+    return LinkSpec(
+        rate_bps=rate_bps(given.rate), queue_packets=queue, delay_us=delay_us(given.delay) if given.delay else 0
+    )
+
+
+def _print_plan(topology: Topology, link: LinkSpec | None, routing: str) -> int:
+    from testbed.plan.network_plan import Plan
+    from testbed.plan.run import DIRECTORY, Run
+
+    for line in Plan(Run("RUN", 1, DIRECTORY / "RUN"), topology, link, static=routing == "static").text():
+        print(line)
+    return 0
+
+
+def _detach(topology: Topology, link: LinkSpec | None, routing: str, given: argparse.Namespace) -> int:
+    from experiments.runner.console import stages
+    from testbed.network.network import Network
+
+    with stages("bringing up") as progress:
+        network = Network.create(
+            topology, link, scheme=routing, name=given.detach, packed=given.packed, detached=True, progress=progress
+        )
+    print(f"{network.run.id} is up: {summary(network)}", file=sys.stderr)
+    network.close()
+    return 0
+
+
+def _foreground(topology: Topology, link: LinkSpec | None, routing: str, given: argparse.Namespace) -> int:
+    from mininet.cli import CLI
+    from mininet.log import setLogLevel
+
+    from experiments.runner.console import stages
+    from testbed.interop.net import Net
+
+    setLogLevel("info")
+    with stages("bringing up") as progress:
+        net = Net(topology, link=link, routing=routing, packed=given.packed, progress=progress)
+        net.start()
+    try:
+        print(f"run {net.run.id} is up: {summary(net.network)}", file=sys.stderr)
+        CLI(net)
+    finally:
+        with stages("taking down") as progress:
+            progress("processes and namespaces")
+            net.stop()
+    return 0
+
+
+def summary(network: Network) -> str:
+    """What came up, and how long each part took."""
+    from experiments.runner.console import duration
+
+    topology = network.topology
+    took = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in network.stages.items())
+    counts = f"{topology.servers} servers, {topology.switches} switches, {len(topology.links)} links"
+    return f"{topology.spec}, {counts}, in {duration(sum(network.stages.values()))} ({took})"
+
+
+def run_in(given: argparse.Namespace) -> int:
+    from testbed.network.network import need_root
+    from testbed.plan import run
+
+    need_root()
+    found = run.find(given.run)
+    network = _open(found.id)
+    node = network.topology.naming.node(given.node)
+    argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv
+    if not argv:
+        raise ValueError("exec: no command; write weft exec NODE -- COMMAND")
+    os.environ[run.ENVIRONMENT] = found.id
+    os.execvp("ip", ["ip", "netns", "exec", network.plan.namespace(node), *argv])
+
+
+def _open(name: str | None) -> Network:
+    from testbed.network.network import Network
+
+    return Network.open(name)
+
+
+def _name(network: Network, node: str) -> str:
+    """The name of the node whose name or label is given."""
+    return network.plan.names[network.topology.naming.node(node)]
+
+
+def break_it(given: argparse.Namespace) -> int:
+    network = _open(given.run)
+    if "-" in given.what or given.only_to:
+        network.fail(given.what, silent=given.silent, only_to=given.only_to)
+    else:
+        network.fail_node(given.what, silent=given.silent)
+    return 0
+
+
+def mend_it(given: argparse.Namespace) -> int:
+    network = _open(given.run)
+    if "-" in given.what:
+        network.restore(given.what)
+    else:
+        network.restore_node(given.what)
+    return 0
+
+
+def slow_down(given: argparse.Namespace) -> int:
+    from testbed.network import degrade
+    from topologies.core.link import rate_bps
+
+    network, rate = _open(given.run), rate_bps(given.rate)
+    degrade.set_rate(network, given.link, rate)
+    if given.tell:
+        assert network.plan.link  # else it would have had no rate to set
+        degrade.tell(network, given.link, degraded=rate < network.plan.link.rate_bps)
+    return 0
+
+
+def change_scheme(given: argparse.Namespace) -> int:
+    _open(given.run).change_scheme(given.scheme)
+    return 0
+
+
+def tell(given: argparse.Namespace) -> int:
+    from experiments.runner.console import show
+    from testbed.agent import control
+
+    network = _open(given.run)
+    if given.node is not None:
+        found = control.status(network.run.directory, _name(network, given.node))
+        print(json.dumps(found, indent=None if given.json else 2))
+        return 0
+    state = network.status()
+    if given.json:
+        print(json.dumps(state))
+        return 0
+    print(
+        f"{state['run']}: {state['topology']}, {state['scheme']}, failed links: {', '.join(state['failed']) or 'none'}"
+    )
+    if state["nodes"]:
+        show(state["nodes"], list(state["nodes"][0]))
+    return 0
+
+
+def stop(given: argparse.Namespace) -> int:
+    from experiments.runner.console import stages
+
+    network = _open(given.run)
+    with stages("taking down") as progress:
+        progress(f"run {network.run.id}")
+        network.down()
+    return 0
+
+
+def list_runs(given: argparse.Namespace) -> int:
+    from experiments.runner.console import show
+    from testbed.plan.run import runs
+
+    rows = []
+    for run in runs():
+        told = run.journal_or_empty()
+        rows.append(
+            {
+                "run": run.id,
+                "state": "up" if run.alive() else "dead",
+                "topology": told.get("topology"),
+                "scheme": told.get("scheme"),
+                "pid": told.get("pid"),
+            }
+        )
+    if given.json:
+        print(json.dumps(rows))
+    elif rows:
+        show(rows, list(rows[0]))
+    else:
+        print("no run is up", file=sys.stderr)
+    return 0
+
+
+def clean_up(given: argparse.Namespace) -> int:
+    from testbed.network.clean import clean
+    from testbed.network.network import need_root
+
+    need_root()
+    removed = clean()
+    print(f"removed {', '.join(removed)}" if removed else "nothing to remove", file=sys.stderr)
+    return 0
+
+
+def serve(given: argparse.Namespace) -> int:
+    from testbed.agent import control
+    from testbed.network import foreground
+
+    network = _open(given.run)
+    if given.stop:
+        control.stop(network.run.directory, _name(network, given.node))
+        return 0
+    return foreground.serve(network, network.topology.naming.node(given.node), given.scheme)
+
+
+def examine(given: argparse.Namespace) -> int:
+    from testbed.host import doctor
+
+    features = doctor.probe(fresh=given.fresh)
+    if given.json:
+        print(json.dumps(doctor.as_json(features)))
+    else:
+        doctor.show(features)
+    return 0
+
+
+def under_uml(given: argparse.Namespace) -> int:
+    from testbed.host import uml
+
+    argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv
+    if not argv:
+        raise ValueError("uml: no command; write weft uml -- COMMAND")
+    return uml.run(argv, memory_mb=given.memory_mb, core=given.core, timeout_s=given.timeout_s)

@@ -1,0 +1,243 @@
+"""The whole of weft once: does a network of routing daemons on the kernel do what the graph says?
+
+A network comes up, every pair pings, every packet takes the computed path, TCP gets the rate of the links; then a link
+dies, once announced by its carrier and once in silence, and each time exactly the pairs that the graph predicts lose
+each other and find each other again when the link is back.  Then the same links die under schemes that know a way
+around: those of the pairs that the graph predicts still ping, and a TCP flow goes on.  Told step by step.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.demo.failover_demo import outlive, prefix, survivors
+from experiments.figures import figures, style
+from experiments.runner.console import duration, step
+from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.scenarios.routes import find, lost_pairs
+from topologies import build
+from topologies.core.failures import draw, fail_links
+from topologies.core.link import LinkSpec, Mbps
+from topologies.core.topology import Topology
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from testbed.interop.net import Net
+
+PAYLOAD_FRACTION = 1448 / 1514  # of a full frame: what is left of Ethernet, IP, and TCP with timestamps
+LEAST_GOODPUT_FRACTION = 0.9  # of the payload that the links could carry; a loaded machine costs a few hundredths
+KEPT_UP = {"PASS": "yes", "WARN": "just about", "FAIL": "no, so its figures say nothing"}
+MOST_WATCHED = 20  # pairs that are pinged every 10 ms while a link is dead
+
+
+@dataclass
+class Story:
+    """What has been found so far."""
+
+    net: Net
+    figures: dict[str, Value] = field(default_factory=dict)
+    passed: bool = True
+
+    @property
+    def topology(self) -> Topology:
+        return self.net.topology
+
+    def all_ping(self) -> None:
+        from experiments.scenarios import reachability
+
+        pairs = self.topology.servers * (self.topology.servers - 1)
+        with step("every pair pings") as told:
+            table = reachability.pinged(self.net)
+            reached = pairs - len(table.lost)
+            rtt_us = table.percentile_us(50)
+            self.figures |= {"pairs": pairs, "pairs_reached": reached, "rtt_median_us": rtt_us}
+            told.says(f"{reached} of {pairs}, round trip {rtt_us or 0:.0f} µs (median)", self.holds(reached == pairs))
+
+    def paths_are_computed_ones(self) -> None:
+        from testbed.measure.traceroute import differences, trace
+        from testbed.plan.network_handle import all_pairs
+
+        with step("every packet takes the path that DR computes") as told:
+            traces = trace(self.net, all_pairs(self.net))
+            others = differences(traces, self.computed, self.topology.naming.name)
+            equal = len(traces) - len(others)
+            self.figures["paths_equal"] = equal
+            first = f"; {others[0]}" if others else ""
+            told.says(f"{equal} of {len(traces)}{first}", self.holds(not others))
+
+    def computed(self, src: int, dst: int) -> list[int]:
+        found = find("dr", self.topology, src, dst)
+        return found.path if found else []
+
+    def tcp_gets_its_rate(self, rate_bps: int, seconds: int) -> None:
+        from testbed.traffic.iperf import IperfSpec, iperf
+
+        src, dst = 0, self.topology.servers - 1
+        name = self.topology.naming.name
+        with step(f"iperf3 from {name(src)} to {name(dst)}") as told:
+            goodput_bps = iperf(self.net, src, dst, IperfSpec(seconds=seconds, omit_s=1)).goodput_bps
+            share = goodput_bps / (rate_bps * PAYLOAD_FRACTION)
+            self.figures |= {"goodput_bps": goodput_bps, "goodput_fraction": share}
+            says = f"{goodput_bps / Mbps:.2f} Mbit/s, {share:.1%} of what a link can carry"
+            told.says(says, self.holds(share >= LEAST_GOODPUT_FRACTION))
+
+    def link_dies(self, link: int, *, silent: bool) -> None:
+        """Let `link` die and come back, and compare who is lost with what the graph predicts."""
+        from experiments.scenarios import reachability
+        from testbed.measure.outage import OutageProbe
+
+        how, name = "silent" if silent else "announced", self.topology.link_name(link)
+        predicted = lost_pairs("dr", fail_links(self.topology, [link]))
+        with OutageProbe(self.net, sorted(predicted)[:MOST_WATCHED]) as probe:
+            with step(f"{name} dies, {how}") as told:
+                died_ns = time.monotonic_ns()
+                self.net.fail(name, silent=silent)
+                noticed_s = reachability.wait_for_notice(self.net, reachability.around(self.topology, link), died_ns)
+                reachability.wait_for_routes(self.net, predicted)
+                lost = reachability.lost(reachability.pinged(self.net))
+                exact = f"exactly the {len(predicted)} that the graph predicts"
+                missed = f"{len(lost - predicted)} unpredicted, {len(predicted - lost)} predicted but not lost"
+                noticed = "not noticed" if noticed_s is None else f"noticed in {duration(noticed_s)}"
+                says = f"{noticed}; pairs lost: {exact if lost == predicted else missed}"
+                told.says(says, self.holds(lost == predicted and noticed_s is not None))
+            with step(f"{name} is back") as told:
+                restored_at_s = time.monotonic()
+                self.net.restore(name)
+                self.net.network.wait_until_converged()
+                reached = not reachability.pinged(self.net).lost
+                probe.stop()
+                gaps = [gap for outage in probe.table.outages for gap in outage.gaps if gap.begin_s < restored_at_s]
+                ends = [gap.end_s for gap in gaps]
+                restored_s = max((end for end in ends if end), default=restored_at_s) - restored_at_s
+                back = self.holds(reached and None not in ends)
+                told.says(f"every pair pings again; the last answered after {duration(restored_s)}", back)
+        self.figures |= {
+            f"{how}_link": name,
+            f"{how}_predicted_pairs": len(predicted),
+            f"{how}_lost_pairs": len(lost),
+            f"{how}_exact": lost == predicted,
+            f"{how}_noticed_ms": None if noticed_s is None else 1000 * noticed_s,
+            f"{how}_restored_ms": 1000 * restored_s,
+        }
+
+    def holds(self, true: bool) -> bool:
+        """Whether a step went as it must; one that did not spoils the whole."""
+        self.passed = self.passed and true
+        return true
+
+
+def measure(run: Run) -> Result:
+    """The story of one network, told on standard error."""
+    from testbed.interop.net import Net
+    from testbed.measure.fidelity import ORDER, Fidelity
+
+    topology = build(run.text("topology"))
+    link, routing = links_of(run), run.text("routing")
+    story = Story(Net(topology, link=link, routing=routing))
+    announced, silent = links_to_kill(topology, np.random.default_rng(run.seed))
+    size = f"{topology.servers} servers, {topology.switches} switches, {len(topology.links)} links"
+    with step(f"{topology.spec} comes up: {size}") as told:
+        story.net.start()
+        stages = story.net.stages
+        told.says(", ".join(f"{stage} {duration(took_s)}" for stage, took_s in stages.items()))
+    try:
+        with Fidelity(story.net) as fidelity:
+            story.all_ping()
+            story.paths_are_computed_ones()
+            story.tcp_gets_its_rate(link.rate_bps, run.integer("iperf_s"))
+            story.link_dies(announced, silent=False)
+            story.link_dies(silent, silent=True)
+    finally:
+        with step("everything is taken down again"):
+            story.net.stop()
+    reports = [fidelity.report]
+    for survivor in survivors():
+        found, passed, report = outlive(topology, link, survivor, {announced: False, silent: True})
+        story.figures |= found
+        story.holds(passed)
+        reports.append(report)
+    report = max(reports, key=lambda one: ORDER.index(one.verdict))
+    with step("fidelity, whether the machine kept up") as told:
+        told.mark, told.found = report.verdict, f"{KEPT_UP[report.verdict]}; worst is {report.worst}"
+    return Result(
+        figures={"up_s": sum(stages.values()), **story.figures, "passed": story.passed},
+        fidelity=report.verdict,
+        circumstances={"stages_s": dict(stages), "fidelity_report": report.as_dict()},
+    )
+
+
+def check(run: Run) -> None:
+    """ValueError unless DR runs on the network of `run`, over links that there can be."""
+    from daemons.core import schemes
+
+    chosen, _ = schemes.scheme(run.text("routing"))
+    if chosen.name != "dr":
+        raise ValueError(f"first_light: routing must be dr, got {chosen.name}")
+    schemes.views(build(run.text("topology")), run.text("routing"))
+    links_of(run)
+    if run.integer("iperf_s") < 1:
+        raise ValueError(f"first_light: iperf_s must be at least 1, got {run.integer('iperf_s')}")
+
+
+def links_of(run: Run) -> LinkSpec:
+    return LinkSpec(rate_bps=run.integer("rate_bps"), queue_packets=run.integer("queue_packets"))
+
+
+def links_to_kill(topology: Topology, generator: np.random.Generator) -> tuple[int, int]:
+    """A link of the highest level, and one between a server and its switch: of its death only hellos can tell."""
+    high = draw(np.flatnonzero(topology.level == topology.level.max()), count=1, generator=generator)
+    low = draw(np.flatnonzero(topology.level == 0), count=1, generator=generator)
+    return int(high[0]), int(low[0])
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """How long things took: a row for each, a mark for each run."""
+    axes = figure.add_subplot()
+    rows: list[Any] = list(table)
+    took_ms = {
+        "comes up, with daemons": [1000 * row["up_s"] for row in rows],
+        "announced death noticed": [row["announced_noticed_ms"] for row in rows],
+        "silent death noticed": [row["silent_noticed_ms"] for row in rows],
+        "pings again, DR, mended announced death": [row["announced_restored_ms"] for row in rows],
+        "pings again, DR, mended silent death": [row["silent_restored_ms"] for row in rows],
+    }
+    for survivor in survivors():
+        for how in ("announced", "silent"):
+            stalls = [row.get(f"{prefix(survivor, how)}_tcp_stall_ms") for row in rows]
+            if any(stalls):
+                took_ms[f"TCP stalls, {how} death, {style.scheme(survivor).label}"] = stalls
+    for height, times in enumerate(reversed(took_ms.values())):
+        known = [(time_ms, figures.failed_fidelity(row)) for time_ms, row in zip(times, rows, strict=True) if time_ms]
+        x, hollow = [time_ms for time_ms, _ in known], [failed for _, failed in known]
+        figures.marks(axes, x, [height] * len(x), style.ENGINES["kernel"], hollow)
+    axes.set(xscale="log", xlabel="time (ms)", yticks=range(len(took_ms)), yticklabels=list(reversed(took_ms)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    figure.set_figheight(1.4 + 0.32 * len(took_ms))
+    axes.set_ylim(-0.5, len(took_ms) - 0.5)
+    axes.set_title(f"First light of {', '.join(dict.fromkeys(row['topology'] for row in rows))}")
+
+
+EXPERIMENT = Experiment(
+    name="first_light",
+    question="Does a network of routing daemons on the kernel do what the graph says, also when links die?",
+    source="DCell, SIGCOMM 2008; CCRDN, section 3 and definition 4.1",
+    engines=("kernel",),
+    sweep={
+        "topology": ["dcell:n=4,k=1"],
+        "routing": ["dr"],
+        "rate_bps": [20 * Mbps],
+        "queue_packets": [250],
+        "iperf_s": [3],
+    },
+    seeds=1,
+    measure=measure,
+    plot=plot,
+    check=check,
+    must_hold=("passed",),
+    version=2,
+)

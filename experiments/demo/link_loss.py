@@ -1,0 +1,154 @@
+"""Random links die: which pairs of servers lose each other?
+
+The same question goes to three engines.  On the graph, DR's path of a pair crosses a dead link or does not.  In the
+fabric, daemons on in-memory wires withdraw their routes, and a packet follows what is left of them.  On the kernel,
+real daemons do, and every pair pings.  The pairs lost must be the same ones.
+
+A ping goes there and back, a path only there.  That makes no difference: DR's path from b to a is its path from a to b
+reversed, so what is lost one way is lost both ways.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import lru_cache
+from itertools import cycle
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.figures import figures, style
+from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.scenarios.routes import Pairs, lost_pairs
+from topologies import build
+from topologies.core.failures import fail_links, random_links
+from topologies.core.topology import Topology
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from testbed.measure.fidelity import Report
+
+SCHEMES = ("dr", "bfs")  # those whose paths follow from the live links alone, so that engines can agree
+
+
+@lru_cache(maxsize=8)
+def whole(spec: str) -> Topology:
+    return build(spec)
+
+
+def broken(run: Run) -> Topology:
+    """The network of `run` with as many random links failed as it says, the same ones on every engine."""
+    topology = whole(run.text("topology"))
+    generator = np.random.default_rng(run.seed)
+    return fail_links(topology, random_links(topology, count=run.integer("failed_links"), generator=generator))
+
+
+def check(run: Run) -> None:
+    """ValueError unless `run` names a network, a scheme that goes with it, and no more links than there are."""
+    from daemons.core import schemes
+
+    topology, links = whole(run.text("topology")), run.integer("failed_links")
+    chosen, _ = schemes.scheme(run.text("routing"))
+    if chosen.name not in SCHEMES:
+        raise ValueError(f"link_loss: routing must be {' or '.join(SCHEMES)}, got {chosen.name}")
+    if not 0 <= links <= len(topology.links):
+        raise ValueError(f"link_loss: failed_links must be 0 .. {len(topology.links)} in {topology.spec}, got {links}")
+    schemes.views(topology, run.text("routing"))
+
+
+def measure(run: Run) -> Result:
+    """The fraction of ordered pairs lost, by each engine that `run.engine` includes, and whether these all agree."""
+    topology, routing = broken(run), run.text("routing")
+    lost = {"graph": lost_pairs(routing, topology)}
+    report: Report | None = None
+    if run.engine != "graph":
+        lost["fabric"] = lost_in_fabric(routing, topology)
+    if run.engine == "kernel":
+        lost["kernel"], report = lost_on_kernel(routing, topology, lost["graph"])
+    pairs = topology.servers * (topology.servers - 1)
+    failed = np.flatnonzero(topology.failed).tolist()
+    row: dict[str, Value] = {
+        "failed": " ".join(map(topology.link_name, failed)),
+        "failed_links_fraction": len(failed) / len(topology.links),
+        "pairs": pairs,
+        **{f"lost_{engine}_fraction": len(one) / pairs for engine, one in lost.items()},
+    }
+    if len(lost) > 1:
+        row["equal"] = all(one == lost["graph"] for one in lost.values())
+    return Result(
+        figures=row,
+        fidelity=report.verdict if report else None,
+        circumstances={"fidelity_report": report.as_dict()} if report else {},
+    )
+
+
+def lost_in_fabric(routing: str, topology: Topology) -> Pairs:
+    """The pairs between which packets do not arrive, once the daemons know what has failed."""
+    from daemons.simulator.simulator import Fabric
+
+    fabric = Fabric(whole(topology.spec), routing)
+    fabric.run_until_converged()
+    for link in np.flatnonzero(topology.failed).tolist():
+        fabric.fail(link)
+    fabric.run_until_quiet()
+    servers = range(topology.servers)
+    return {(src, dst) for src in servers for dst in servers if src != dst and fabric.walk(src, dst).lost}
+
+
+def lost_on_kernel(routing: str, topology: Topology, expected: Pairs) -> tuple[Pairs, Report]:
+    """The pairs that do not ping once the daemons know what has failed, and whether the emulation kept up."""
+    from experiments.scenarios import reachability
+    from testbed.interop.net import Net
+    from testbed.measure.fidelity import Fidelity
+
+    with Net(whole(topology.spec), routing=routing) as net, Fidelity(net) as fidelity:
+        for link in np.flatnonzero(topology.failed).tolist():
+            net.fail(topology.link_name(link))
+        reachability.wait_for_routes(net, expected)
+        lost = reachability.lost(reachability.pinged(net))
+    return lost, fidelity.report
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Lost pairs over failed links: a line through the graph's means, and for each run a mark of each engine."""
+    axes = figure.add_subplot()
+    cells: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for row in table:
+        cells[str(row["topology"]), str(row["routing"])].append(row)
+    several = len({routing for _, routing in cells}) > 1
+    for colour, ((topology, routing), rows) in zip(cycle(style.SEVERAL), cells.items(), strict=False):
+        for engine, look in style.ENGINES.items():
+            seen = [row for row in rows if f"lost_{engine}_fraction" in row]
+            x, y = ([row[key] for row in seen] for key in ("failed_links_fraction", f"lost_{engine}_fraction"))
+            hollow = [figures.failed_fidelity(row) for row in seen]
+            figures.marks(axes, x, y, look._replace(colour=colour), hollow)
+        on_graph = {(row["failed_links_fraction"], row["seed"]): row["lost_graph_fraction"] for row in rows}
+        counts = sorted({count for count, _ in on_graph})
+        means = [mean(lost for (count, _), lost in on_graph.items() if count == one) for one in counts]
+        axes.plot(counts, means, color=colour, label=f"{topology} {routing}" if several else topology)
+    for engine, look in style.ENGINES.items():
+        if any(f"lost_{engine}_fraction" in row for row in table):
+            figures.marks(axes, [], [], look._replace(colour="#777777"), [], label=engine)
+    axes.set(xlabel="failed links (fraction)", ylabel="ordered pairs lost (fraction)", ylim=(0, None))
+    axes.set_title("Pairs that lose each other as links die" + ("" if several else f" ({style.scheme(routing).label})"))
+    axes.legend()
+
+
+EXPERIMENT = Experiment(
+    name="link_loss",
+    question="As links die, which pairs lose each other under DR, and do graph, fabric and kernel agree?",
+    source="CCRDN, sections 6.4 and 7.2 (faults), definition 4.1 (DR)",
+    engines=("kernel", "fabric", "graph"),
+    sweep={
+        "topology": ["dcell:n=4,k=1", "ficonn:n=4,k=1"],
+        "routing": ["dr"],
+        "failed_links": [0, 1, 2, 4, 8],
+    },
+    seeds=3,
+    measure=measure,
+    plot=plot,
+    check=check,
+    must_hold=("equal",),
+)

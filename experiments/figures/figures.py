@@ -1,0 +1,79 @@
+"""Figures: one style, hollow marks for runs that did not keep up, and at the foot where the numbers come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.figures import style
+from experiments.runner.definition import Experiment, Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".pdf", ".svg")
+
+
+@contextmanager
+def new() -> Iterator[Figure]:
+    """An empty figure; the style holds within the context, so it is drawn and saved there."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(style.RC):
+        yield Figure()
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write `figure` in the format that the end of `path` names; ValueError for one that there is not."""
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"{path}: a figure is one of {', '.join(FORMATS)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".tmp")
+    figure.savefig(unfinished, format=path.suffix[1:].lower())
+    unfinished.replace(path)
+
+
+def plot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]], path: str | Path) -> None:
+    """Draw what is stored of `experiment` into `path`."""
+    rows = [row for row, _ in entries]
+    with new() as figure:
+        experiment.plot(rows, figure)
+        figure.supxlabel(foot(experiment, entries), fontsize=6.5, color="#777777", x=0.01, ha="left")
+        save(figure, path)
+
+
+def foot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) -> str:
+    """Experiment, engines, number of runs, commits; and how many runs did not keep up."""
+    engines = ", ".join(sorted({str(row["engine"]) for row, _ in entries}))
+    commits = {str(about["commit"]) + ("+" if about["dirty"] else "") for _, about in entries}
+    slow = sum(failed_fidelity(row) for row, _ in entries)
+    hollow = f"   {slow} failed fidelity (hollow)" if slow else ""
+    at = ", ".join(sorted(commits)[:3]) + (", ..." if len(commits) > 3 else "")
+    return f"{experiment.name}   {engines}   {len(entries)} runs{hollow}   commit {at}"
+
+
+def failed_fidelity(row: Row) -> bool:
+    """Whether the emulation did not keep up, so that times and rates of this run say little."""
+    return row.get("fidelity") == "FAIL"
+
+
+def marks(
+    axes: Axes, x: Sequence[float], y: Sequence[float], look: style.Look, hollow: Sequence[bool], label: str = ""
+) -> None:
+    """A mark for each run, hollow where it failed fidelity; `label` for the legend."""
+    for empty in (False, True):
+        chosen = [(a, b) for a, b, c in zip(x, y, hollow, strict=True) if c is empty]
+        face = style.PAPER if empty else look.colour
+        xs, ys = [a for a, _ in chosen], [b for _, b in chosen]
+        form: dict[str, Any] = {
+            "color": look.colour,
+            "marker": look.marker,
+            "markersize": look.size,
+            "markerfacecolor": face,
+        }
+        axes.plot(xs, ys, linestyle="none", markeredgewidth=1.2, zorder=3, label="" if empty else label, **form)

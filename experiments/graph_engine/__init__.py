@@ -1,0 +1,1 @@
+"""The graph engine: millions of pairs by compiled pure functions, workloads, fluid flows."""

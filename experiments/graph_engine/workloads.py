@@ -1,0 +1,218 @@
+"""Traffic from seeds: who sends how much to whom, and when.  Pure: a generator of random numbers is an argument.
+
+Hosts are numbered from 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from testbed.traffic.flows import Flow
+from topologies.core.grammar import integer, parse, unknown
+
+PACKET_BYTES = 1460  # of payload, in which the published distributions count
+
+
+def derangements(rng: Generator, hosts: int, count: int) -> NDArray[np.int64]:
+    """`count` times a destination for each host, itself never, each host once; every such assignment equally likely.
+
+    Shape (count, hosts).
+    """
+    own = np.arange(hosts)
+    drawn = np.tile(own, (count, 1))
+    again = np.arange(count)
+    while len(again):
+        drawn[again] = rng.permuted(drawn[again], axis=1)
+        again = again[(drawn[again] == own).any(axis=1)]
+    return drawn
+
+
+def permutation(rng: Generator, hosts: int) -> list[tuple[int, int]]:
+    """Every host sends to one other and receives from one other."""
+    return k_permutation(rng, hosts, 1)
+
+
+def k_permutation(rng: Generator, hosts: int, k: int) -> list[tuple[int, int]]:
+    """Every host sends k flows and receives k (TTC, section 4.1): k permutations on top of each other."""
+    return [pair for drawn in derangements(rng, hosts, k).tolist() for pair in enumerate(drawn)]
+
+
+def cross(rng: Generator, hosts: int, group: int) -> list[tuple[int, int]]:
+    """A permutation in which every host sends to a host of another group of `group` hosts in a row, an edge switch say:
+    all of it must go up.  ValueError unless there are two groups or more of that size."""
+    if hosts % group or hosts < 2 * group:
+        raise ValueError(f"cross: {hosts} hosts are not two or more groups of {group}")
+    places = rng.permuted(np.tile(np.arange(group), (2, hosts // group, 1)), axis=2)
+    found = []
+    for place, to in enumerate(derangements(rng, hosts // group, group).tolist()):
+        for src_group, dst_group in enumerate(to):
+            src = src_group * group + int(places[0, src_group, place])
+            found.append((src, dst_group * group + int(places[1, dst_group, place])))
+    return sorted(found)
+
+
+def stride(hosts: int, step: int) -> list[tuple[int, int]]:
+    """Host i sends to host i + step."""
+    return [(src, (src + step) % hosts) for src in range(hosts)]
+
+
+def random_pairs(rng: Generator, hosts: int, count: int) -> list[tuple[int, int]]:
+    """`count` pairs of different hosts, each drawn alone."""
+    src = rng.integers(hosts, size=count)
+    dst = (src + 1 + rng.integers(hosts - 1, size=count)) % hosts
+    return list(zip(src.tolist(), dst.tolist(), strict=True))
+
+
+def incast(rng: Generator, hosts: int, senders: int) -> list[tuple[int, int]]:
+    """`senders` random hosts send to one other."""
+    chosen = rng.permutation(hosts)[: senders + 1].tolist()
+    return [(src, chosen[0]) for src in chosen[1:]]
+
+
+def all_to_all(hosts: int) -> list[tuple[int, int]]:
+    """Every host sends to every other, so ordered that hosts take turns."""
+    return [(src, (src + step) % hosts) for step in range(1, hosts) for src in range(hosts)]
+
+
+class Pattern(NamedTuple):
+    """Who sends to whom, by name: `pairs` takes a generator, the number of hosts, and the parameter if there is one."""
+
+    meaning: str
+    parameter: str | None
+    pairs: Callable[[Generator, int, int], list[tuple[int, int]]]
+
+
+PATTERNS: Mapping[str, Pattern] = {
+    "permutation": Pattern("each host to one other", None, lambda rng, hosts, _: permutation(rng, hosts)),
+    "k-permutation": Pattern("each host to k others", "k", k_permutation),
+    "cross": Pattern("each host to one of another group", "group", cross),
+    "stride": Pattern("host i to host i + step", "step", lambda _, hosts, step: stride(hosts, step)),
+    "random": Pattern("count random pairs", "count", random_pairs),
+    "incast": Pattern("senders to one host", "senders", incast),
+    "all-to-all": Pattern("each host to every other", None, lambda rng, hosts, _: all_to_all(hosts)),
+}
+
+
+def pairs(spec: str, hosts: int, rng: Generator) -> list[tuple[int, int]]:
+    """The (src, dst) of the pattern that `spec` names, stride:step=8 say; ValueError says what is wrong with it."""
+    name, given = parse(spec)
+    if name not in PATTERNS:
+        raise ValueError(unknown("traffic pattern", name, PATTERNS))
+    _, parameter, make = PATTERNS[name]
+    for key in given:
+        if key != parameter:
+            raise ValueError(f"{name}: no parameter {key}" + (f", there is {parameter}" if parameter else ""))
+    if parameter and parameter not in given:
+        raise ValueError(f"{name}: {parameter} is missing, for example {name}:{parameter}=4")
+    if hosts < 2:
+        raise ValueError(f"{name}: traffic takes at least 2 hosts, got {hosts}")
+    most = {"step": hosts - 1, "senders": hosts - 1}.get(parameter or "")
+    return make(rng, hosts, integer(name, parameter, given[parameter], least=1, most=most) if parameter else 0)
+
+
+def endless(chosen: list[tuple[int, int]]) -> list[Flow]:
+    """A flow for each pair, from the beginning to the end."""
+    return [Flow(0.0, src, dst, None) for src, dst in chosen]
+
+
+class Sizes(NamedTuple):
+    """Flow sizes as points of their cumulative distribution, between which it is linear: bytes, and the fraction of
+    flows that are no larger."""
+
+    bytes_: tuple[float, ...]
+    fraction: tuple[float, ...]
+    source: str
+
+    @property
+    def mean_bytes(self) -> float:
+        sizes, fraction = np.array(self.bytes_), np.array(self.fraction)
+        return float(sizes[0] * fraction[0] + (np.diff(fraction) * (sizes[1:] + sizes[:-1]) / 2).sum())
+
+    def draw(self, rng: Generator, count: int) -> NDArray[np.int64]:
+        """`count` sizes in bytes, at least 1 each."""
+        return np.maximum(1, np.interp(rng.random(count), self.fraction, self.bytes_)).astype(np.int64)
+
+    def at_most(self, most_bytes: int) -> Sizes:
+        """The same without what is larger: a larger flow has `most_bytes`."""
+        kept = [(size, share) for size, share in zip(self.bytes_, self.fraction, strict=True) if size < most_bytes]
+        if len(kept) == len(self.bytes_):
+            return self
+        cut = float(np.interp(most_bytes, self.bytes_, self.fraction))
+        sizes = (*(size for size, _ in kept), float(most_bytes), float(most_bytes))
+        return Sizes(sizes, (*(share for _, share in kept), cut, 1.0), f"{self.source}, at most {most_bytes} bytes")
+
+
+def _in_packets(source: str, *points: tuple[int, float]) -> Sizes:
+    return Sizes(tuple(float(size * PACKET_BYTES) for size, _ in points), tuple(share for _, share in points), source)
+
+
+SIZES: Mapping[str, Sizes] = {
+    "web-search": _in_packets(
+        "DCTCP, SIGCOMM 2010, figure 4",
+        (1, 0.0), (6, 0.15), (13, 0.2), (19, 0.3), (33, 0.4), (53, 0.53), (133, 0.6), (667, 0.7), (1333, 0.8),
+        (3333, 0.9), (6667, 0.97), (20000, 1.0),
+    ),
+    "data-mining": _in_packets(
+        "VL2, SIGCOMM 2009, figure 2",
+        (1, 0.0), (1, 0.5), (2, 0.6), (3, 0.7), (7, 0.8), (267, 0.9), (2107, 0.95), (66667, 0.99), (666667, 1.0),
+    ),
+}  # fmt: skip
+
+
+def sizes(spec: str) -> Sizes:
+    """The distribution that `spec` names: web-search, data-mining:most_bytes=1000000, fixed:bytes=100000."""
+    name, given = parse(spec)
+    least = "bytes" if name == "fixed" else "most_bytes"
+    for key in given:
+        if key != least:
+            raise ValueError(f"{name}: no parameter {key}, there is {least}")
+    number = integer(name, least, given[least], least=1) if least in given else None
+    if name == "fixed":
+        if number is None:
+            raise ValueError("fixed: bytes is missing, for example fixed:bytes=100000")
+        return Sizes((float(number), float(number)), (0.0, 1.0), "all alike")
+    if name not in SIZES:
+        raise ValueError(unknown("distribution of flow sizes", name, [*SIZES, "fixed"]))
+    return SIZES[name] if number is None else SIZES[name].at_most(number)
+
+
+def poisson(
+    rng: Generator,
+    hosts: int,
+    *,
+    of: Sizes,
+    load_fraction: float,
+    rate_bps: float,
+    duration_s: float,
+    across: Callable[[int, int], bool] = lambda src, dst: True,
+) -> Iterator[Flow]:
+    """Flows that arrive at random, each between two random hosts for which `across` holds; so many that the links of
+    the hosts, of `rate_bps` each, send `load_fraction` of the time, headers aside.
+
+    Raises ValueError for a load that no link can carry.
+    """
+    if not 0 < load_fraction < 1:
+        raise ValueError(f"load_fraction must lie between 0 and 1, got {load_fraction}")
+    per_s = hosts * load_fraction * rate_bps / (8 * of.mean_bytes)
+    at_s = rng.exponential(1 / per_s)
+    while at_s < duration_s:
+        src = int(rng.integers(hosts))
+        dst = int((src + 1 + rng.integers(hosts - 1)) % hosts)
+        if across(src, dst):
+            yield Flow(at_s, src, dst, int(of.draw(rng, 1)[0]))
+            at_s += rng.exponential(1 / per_s)
+
+
+def ideal_s(size_bytes: int, *, rate_bps: int, hops: int, header_bytes: int, packet_bytes: int) -> float:
+    """The time that `size_bytes` take over `hops` links of `rate_bps` of which nobody else sends: store and forward of
+    the first packet at each hop but the first, then the rest at the rate; connection set-up and propagation aside."""
+    packets = max(1, math.ceil(size_bytes / packet_bytes))
+    on_wire = size_bytes + packets * header_bytes
+    first = min(size_bytes, packet_bytes) + header_bytes
+    return 8 * (on_wire + (hops - 1) * first) / rate_bps

@@ -1,0 +1,1 @@
+"""LBSP: queues, completion times and recovery on fat-trees."""

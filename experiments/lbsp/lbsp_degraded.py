@@ -1,0 +1,22 @@
+"""How long do long flows take when one link carries a tenth of its rate?
+
+LBSP, section 4, figure 7c, with the flows of lbsp_long; short flows with a degraded link (figure 7b) are a damage of
+lbsp_short.  LBSP is told that the link is degraded and avoids it; nobody else is.
+"""
+
+from __future__ import annotations
+
+from experiments.lbsp import lbsp_long, lbsp_tcp
+from experiments.runner.definition import Experiment
+
+EXPERIMENT = Experiment(
+    name="lbsp_degraded",
+    question="How long do long flows take under LBSP, packet scatter and others, when a link is degraded?",
+    source="LBSP, section 4, figure 7c",
+    engines=("kernel",),
+    sweep={**lbsp_long.EXPERIMENT.sweep, "damage": ["none", "degraded"], "repeats": [2], "patience_s": [12]},
+    seeds=3,
+    measure=lbsp_long.measure,
+    plot=lbsp_tcp.plot,
+    check=lbsp_tcp.check,
+)

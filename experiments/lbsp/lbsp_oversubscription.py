@@ -1,0 +1,72 @@
+"""How long do long flows take in an oversubscribed fat-tree with a failed link?
+
+LBSP, section 4, figure 7a: four flows from the pod with the failed link and one from another pod, all to one pod, at
+ratios that slower links between aggregation and core switches make.  The paper has k = 16; by default k = 8 here, since
+this takes a quarter of the switches.  fattree:k=16,pods=5 is the part of k = 16 that the flows can see: the pods up to
+the last that has one, and all core switches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiments.lbsp import lbsp_tcp
+from experiments.lbsp.lbsp_tcp import shape_of
+from experiments.runner.definition import Experiment, Result, Run, Table
+from topologies import build
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from testbed.traffic.flows import Flow
+
+
+def measure(run: Run) -> Result:
+    """Times of all flows."""
+    return lbsp_tcp.measure(run, traffic(run), deadline_s=run.integer("repeats") * run.integer("patience_s"))
+
+
+def traffic(run: Run) -> list[Flow]:
+    """Four flows from the edge switches of pod 2, the last of which has the damaged link, and one from pod 4."""
+    from testbed.traffic.flows import Flow
+
+    topology = build(run.text("topology"))
+    shape, number = shape_of(topology), topology.naming.layout.number_of
+    d = shape.d
+    sources = [(2, (d - 1 - at // 2) % d, at % 2) for at in range(4)] + [(4 % shape.pods, 0, 0)]
+    sinks = [(1, at % d, at % 2 + at // d) for at in range(5)]
+    begins = [at * run.integer("patience_s") for at in range(run.integer("repeats"))]
+    return [
+        Flow(float(at_s), number(src), number(dst), run.integer("flow_bytes"))
+        for at_s in begins
+        for src, dst in zip(sources, sinks, strict=True)
+    ]
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Times with the failed link over the ratio."""
+    lbsp_tcp.plot([row for row in table if row["damage"] == "link"], figure, across="oversubscription")
+
+
+EXPERIMENT = Experiment(
+    name="lbsp_oversubscription",
+    question="How long do long flows take under LBSP and packet scatter, with a failed link, the slower the core is?",
+    source="LBSP, section 4, figure 7a",
+    engines=("kernel",),
+    sweep={
+        "topology": ["fattree:k=8"],
+        "scheme": ["lbsp", "spray", "ecmp", "letflow", "drill", "ttc"],
+        "damage": ["none", "link"],
+        "oversubscription": [1, 4, 8],
+        "tcp": ["rack", "reno"],
+        "rate_mbps": [20],
+        "queue_packets": [250],
+        "flow_bytes": [2000000],
+        "repeats": [2],
+        "patience_s": [15],
+    },
+    seeds=3,
+    measure=measure,
+    plot=plot,
+    check=lbsp_tcp.check,
+)

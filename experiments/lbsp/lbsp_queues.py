@@ -1,0 +1,192 @@
+"""How long do queues grow at each hop under LBSP, and how far apart are those of its two link groups?
+
+LBSP, section 5.2, figure 9, as lbsp_model.py reads it; with the states of section 5.1 and without, which the paper does
+not show.  A link group's queue is the mean of its ports'.
+
+On the kernel the same packets are sent, slot by slot, through real queues under LBSP's daemons and data plane, one
+pattern a run; queues are averaged over all the time that the slots take, exactly.  How far apart two link groups are
+from moment to moment is not seen there, only how far apart their averages are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import mean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daemons.lbsp.routing import Shape
+from experiments.figures import style
+from experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
+from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from topologies import build
+from topologies.core.link import LinkSpec, Mbps
+from topologies.core.topology import Topology
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from testbed.measure.occupancy import Occupancy
+
+KERNEL_RATE_MBPS = 1  # at which one process can send for 128 hosts
+KERNEL_PROCESSES, KERNEL_HELLO_MS = 2, 100  # of the daemons: nothing fails here
+HOPS = {"edge": "first hop (edge)", "aggregation": "second hop (aggregation)", "core": "third hop (core)"}
+
+
+def measure(run: Run) -> Result:
+    """Mean queue of each hop, mean distance between link groups' queues, and how often a switch changes its state."""
+    if run.engine == "kernel":
+        return on_kernel(run)
+    d = shape(run).d
+    slots, patterns = run.integer("slots"), run.integer("patterns")
+    on = Conditions(
+        d, run.integer("states"), int(run.text("arrivals") == "at-once"), run.integer("edge_packets"),
+        run.integer("edge_percent"), run.integer("above_packets"), run.integer("above_percent"),
+    )  # fmt: skip
+    rng = np.random.default_rng(run.seed)
+    seen = simulate(on, float(run.parameters["load_fraction"]), slots=slots, patterns=patterns, rng=rng)
+    watched = slots * patterns
+    ports, switches = 2 * d**3, 2 * d * d
+    queues = {
+        f"{hop}_queue_packets": float(total / watched / ports) for hop, total in zip(HOPS, seen.waiting, strict=True)
+    }
+    apart = dict(zip(HOPS, seen.apart, strict=False))
+    changes = dict(zip(HOPS, seen.changes, strict=False))
+    return Result(
+        figures={
+            **queues,
+            **{f"{hop}_apart_packets": float(total / watched / switches) for hop, total in apart.items()},
+            **{f"{hop}_changes_per_1000_slots": float(1000 * n / watched / switches) for hop, n in changes.items()},
+        }
+    )
+
+
+def on_kernel(run: Run) -> Result:
+    """Mean queue of each hop of a network, and how far the link groups' means lie apart."""
+    from experiments.ttc.ttc_kernel import worse
+    from testbed.measure.fidelity import Fidelity
+    from testbed.measure.occupancy import Occupancies
+    from testbed.network.degrade import one_at_a_time
+    from testbed.network.network import Network
+    from testbed.traffic import slotted_udp
+
+    topology, d = build(run.text("topology")), shape(run).d
+    rate_bps = KERNEL_RATE_MBPS * Mbps
+    rng = np.random.default_rng(run.seed)
+    to, begins = traffic(d, float(run.parameters["load_fraction"]), run.integer("slots"), rng)
+    sent = paced(d, to, begins)
+    scheme = f"lbsp:states={run.integer('states')},hello_ms={KERNEL_HELLO_MS}"
+    link = LinkSpec(rate_bps=rate_bps, queue_packets=1000)
+    network = Network.create(topology, link, scheme=scheme, packed=KERNEL_PROCESSES)
+    try:
+        one_at_a_time(network)
+        with Fidelity(network) as fidelity, Occupancies(network) as queues:
+            seen: list[Mapping[tuple[int, int], Occupancy]] = []
+            told = slotted_udp.run(network, sent.tolist(), rate_bps=rate_bps, at_end=lambda: seen.append(queues.read()))
+    finally:
+        network.down()
+    late_fraction = told.late_slots / len(sent)
+    return Result(
+        figures=by_hop(topology, d, seen[0]) | {"late_slots_fraction": late_fraction},
+        fidelity=worse(fidelity.report.verdict, late_fraction),
+        circumstances={"fidelity_report": fidelity.report.as_dict(), "scheme": scheme, "rate_bps": rate_bps},
+    )
+
+
+def by_hop(topology: Topology, d: int, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
+    """The mean queues of figure 9's hops: up at edge and aggregation switches, down at core switches."""
+    found: dict[str, Value] = {}
+    for level, (hop, of_apart) in enumerate((("edge", True), ("aggregation", True), ("core", False)), 1):
+        rows = topology.links[topology.level == min(level, 2)].tolist()
+        ends = [(row[2], row[3]) if hop == "core" else (row[0], row[1]) for row in rows]
+        means = np.array([table[end].mean_packets for end in sorted(ends)])
+        found[f"{hop}_queue_packets"] = float(means.mean())
+        if of_apart:
+            groups = means.reshape(-1, d // 2, 2).mean(axis=1)
+            found[f"{hop}_means_apart_packets"] = float(abs(groups[:, 0] - groups[:, 1]).mean())
+    return found
+
+
+def shape(run: Run) -> Shape:
+    """The fat-tree of `run`; ValueError if LBSP cannot part its paths."""
+    topology = build(run.text("topology"))
+    radices = topology.naming.layout.radices
+    if topology.family != "fattree" or radices != (2 * radices[-1], radices[-1], radices[-1]):
+        raise ValueError(f"lbsp_queues: topology must be a fattree:k=..., not {topology.spec}")
+    return Shape.of(radices)
+
+
+def check(run: Run) -> None:
+    """ValueError unless `run` names a fat-tree for LBSP, a load that links can carry, and a kind of arrivals."""
+    shape(run)
+    if not 0 < float(run.parameters["load_fraction"]) < 1:
+        raise ValueError(f"lbsp_queues: load_fraction must lie between 0 and 1, got {run.parameters['load_fraction']}")
+    if run.text("arrivals") not in ("paced", "at-once"):
+        raise ValueError(f"lbsp_queues: arrivals are paced or at-once, not {run.text('arrivals')}")
+    if run.engine == "kernel" and run.text("arrivals") != "paced":
+        raise ValueError("lbsp_queues: hosts on the kernel send one packet a slot, so arrivals are paced")
+    if run.integer("states") not in (0, 1):
+        raise ValueError(f"lbsp_queues: states must be 0 or 1, got {run.integer('states')}")
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Queues (figure 9a) and their distance (9b) over load: a row of panels for each kind of arrivals."""
+    kinds = sorted({str(row["arrivals"]) for row in table}, reverse=True)
+    figure.set_size_inches(7.6, 2.9 * len(kinds))
+    panels = figure.subplots(len(kinds), 2, squeeze=False)
+    for row_of_panels, kind in zip(panels, kinds, strict=True):
+        for axes, what in zip(row_of_panels, ("queue", "apart"), strict=True):
+            for (hop, label), colour in zip(HOPS.items(), style.SEVERAL, strict=False):
+                for states, dash in ((1, "-"), (0, ":")):
+                    key = f"{hop}_{what}_packets"
+                    values: dict[float, list[float]] = {}
+                    for row in table:
+                        model = row["engine"] == "graph" and row["arrivals"] == kind and row["states"] == states
+                        if model and row.get(key) is not None:
+                            values.setdefault(float(str(row["load_fraction"])), []).append(float(str(row[key])))
+                    if values:
+                        loads = sorted(values)
+                        name = f"{label}, {'with' if states else 'without'} states"
+                        y = [mean(values[load]) for load in loads]
+                        axes.plot(loads, y, "o" + dash, color=colour, label=name, markersize=3.5)
+            if what == "queue" and kind == "paced":
+                marks(axes, table)
+            title = "mean queue" if what == "queue" else "groups apart"
+            axes.set(xlabel="load (fraction)", ylabel=f"{title} (packets)", yscale="log", title=f"arrivals {kind}")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=7)
+
+
+def marks(axes: Axes, table: Table) -> None:
+    """What was measured on the kernel: filled with states, hollow without."""
+    for (hop, _), colour in zip(HOPS.items(), style.SEVERAL, strict=False):
+        for row in table:
+            if row["engine"] == "kernel":
+                x, y = (float(str(row[key])) for key in ("load_fraction", f"{hop}_queue_packets"))
+                fill = colour if row["states"] else "none"
+                axes.plot([x], [y], "s", markeredgecolor=colour, markerfacecolor=fill, markersize=6)
+
+
+EXPERIMENT = Experiment(
+    name="lbsp_queues",
+    question="How long do LBSP's queues grow, and how far apart are its link groups, with and without their states?",
+    source="LBSP, section 5.2, figure 9",
+    engines=("graph", "kernel"),
+    sweep={
+        "topology": ["fattree:k=8"],
+        "load_fraction": [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
+        "states": [1, 0],
+        "arrivals": ["paced", "at-once"],
+        "edge_packets": [5],
+        "edge_percent": [150],
+        "above_packets": [20],
+        "above_percent": [200],
+        "slots": [1000],
+        "patterns": [100],
+    },
+    seeds=1,
+    measure=measure,
+    plot=plot,
+    check=check,
+)

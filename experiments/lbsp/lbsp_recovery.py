@@ -1,0 +1,338 @@
+"""How long until the last flow that a failure affects is rerouted, and what is lost meanwhile?
+
+Beyond LBSP's paper, which has its switches detect failures by hellos (section 3.3.1) and does not say how fast.  What
+fails is the link between the last edge and the last aggregation switch of pod 2, or that aggregation switch:
+
+link         both ends lose their carrier
+silent-link  packets vanish, carriers stay
+node         the aggregation switch loses its power
+degraded     the link carries a tenth of its rate, and two TCP flows cross it
+
+`pairs` random pairs with an end behind that edge switch ping each other every 10 ms.  A switch that takes ports in
+turns loses every second packet or fewer, so what counts is when the last loss was over: `outage_ms` is the time from
+the failure to the first answer after the last lost ping, over all pairs.  Meanwhile each host behind that edge switch
+and one elsewhere send each other full UDP packets, `load_fraction` of a link's rate each: of those, the lost ones and
+those that were overtaken are counted.  In the degraded case `outage_ms` is the time until an edge switch of another pod
+avoids the link; only a scheme that finds degraded links, lbsp with `rate_kbps`, ever does.
+
+The scheme frr-bgp is FRR's BGP, equal-cost paths and BFD (testbed/interop/frr_config.py), where FRR is installed.
+`neighbours_lost` counts at both ends: more than 2 for a link are false alarms.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from experiments.figures import style
+from experiments.lbsp import lbsp_tcp
+from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from topologies import build
+from topologies.core.grammar import integer, parse, unknown
+from topologies.core.link import LinkSpec, Mbps
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from testbed.interop.frr_config import Bgp
+    from testbed.measure.fidelity import Fidelity
+    from testbed.measure.outage import Outage
+    from testbed.network.network import Network
+    from testbed.plan.network_plan import Plan
+
+FAILURES = ("link", "silent-link", "node", "degraded")
+FRR = "frr-bgp"
+HELLO_MS = 30  # of every scheme that is not told otherwise
+FRR_PARAMETERS = {"hello_ms": HELLO_MS, "dead": 3}
+INTERVAL_MS = 10.0
+BEFORE_S, AFTER_S = 0.3, 1.5
+HELLOS = 4  # within which a failure has been found
+LEARN_S = 6.0  # that a degraded link may take to be found
+
+
+class Routed(NamedTuple):
+    """A network and who routes it: how to wait until that has converged, how many neighbours it has lost, and the
+    memory of each switch's share of it, [] where switches share processes."""
+
+    network: Network
+    wait: Callable[[], None]
+    losses: Callable[[], int]
+    pss_kib: list[int]
+
+
+def measure(run: Run) -> Result:
+    """Outages of the pairs, what was lost and overtaken, and what the daemons cost."""
+    from testbed.measure.fidelity import Fidelity
+
+    with routed(run) as on:
+        with Fidelity(on.network) as fidelity:
+            degrades = run.text("failure") == "degraded"
+            seen = degraded(on.network, run) if degrades else outages(on, run, fidelity)
+        memory: dict[str, Value] = {
+            "pss_median_kib": median(on.pss_kib) if on.pss_kib else None,
+            "pss_max_kib": max(on.pss_kib, default=None),
+        }
+        report = fidelity.report
+        return Result(
+            figures={**seen, **memory},
+            fidelity=report.verdict,
+            circumstances={"fidelity_report": report.as_dict()},
+        )
+
+
+@contextmanager
+def routed(run: Run) -> Iterator[Routed]:
+    """The network of `run` with its scheme, up for the length of a `with`."""
+    from testbed.interop.frr import frr
+    from testbed.measure.host_load import pss_kib
+    from testbed.network.network import Network
+
+    topology, scheme = build(run.text("topology")), run.text("scheme")
+    link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+    packed = run.integer("processes") or None
+    network = Network.create(topology, link, scheme="none" if is_frr(scheme) else scheme, packed=packed)
+    try:
+        if is_frr(scheme):
+            with frr(network, bgp(scheme, network.plan)) as theirs:
+                yield Routed(network, theirs.wait_until_converged, theirs.losses, theirs.memory_kib())
+        else:
+            kib = [pss_kib(row.pid) for row in network.rows().values()] if not packed else []
+            yield Routed(network, network.wait_until_converged, partial(losses, network), kib)
+    finally:
+        network.down()
+
+
+def losses(network: Network) -> int:
+    """How many neighbours our daemons have lost since they began."""
+    return sum(row.losses for row in network.rows().values())
+
+
+def is_frr(scheme: str) -> bool:
+    return parse(scheme)[0] == FRR
+
+
+def frr_options(scheme: str) -> dict[str, int]:
+    """The parameters of frr-bgp; ValueError for one that it has not."""
+    _, given = parse(scheme)
+    for key in given:
+        if key not in FRR_PARAMETERS:
+            raise ValueError(unknown(f"parameter of {FRR}", key, FRR_PARAMETERS))
+    return FRR_PARAMETERS | {key: integer(FRR, key, text, least=1) for key, text in given.items()}
+
+
+def bgp(scheme: str, plan: Plan) -> Bgp:
+    """What FRR is told."""
+    from testbed.interop.frr_config import Bgp
+
+    return Bgp(plan, **frr_options(scheme))
+
+
+def outages(on: Routed, run: Run, fidelity: Fidelity) -> dict[str, Value]:
+    """What pings tell of a failure and of its end, and what the failure does to the packets of flows; `fidelity` hears
+    how punctual the pings were."""
+    from testbed.measure.outage import OutageProbe
+    from testbed.measure.reordering import Reordering
+
+    network = on.network
+    fail, mend = acts(network, run.text("failure"))
+    after_s = patience_s(run.text("scheme"))
+    lost_before = on.losses()
+    with Reordering(network) as order, OutageProbe(network, some_pairs(network, run), interval_ms=INTERVAL_MS) as probe:
+        with traffic(network, run, BEFORE_S + after_s):
+            time.sleep(BEFORE_S)
+            failed_s = time.monotonic()
+            fail()
+            time.sleep(after_s)
+        lost_neighbours = on.losses() - lost_before
+        packets = order.read()
+        mended_s = time.monotonic()
+        mend()
+        on.wait()
+        time.sleep(BEFORE_S)
+    fidelity.add(probe.table.lateness())
+    found = probe.table.outages
+    rerouted = [1000 * rerouted_s(one, failed_s, mended_s) for one in found]
+    early = [gap.lost for one in found for gap in one.gaps if gap.begin_s < mended_s]
+    return {
+        "pairs_hit": sum(one > 0 for one in rerouted),
+        "outage_ms": max(rerouted),
+        "median_ms": median([one for one in rerouted if one > 0] or [0.0]),
+        "unreachable_pairs": sum(cut_off(one, mended_s) for one in found),
+        "lost_pings": sum(early),
+        "lost_by_mending": sum(gap.lost for one in found for gap in one.gaps) - sum(early),
+        "sent_packets": packets.total("sent"),
+        "lost_packets": packets.lost,
+        "overtaken_packets": packets.total("late"),
+        "neighbours_lost": lost_neighbours,
+        "prober_late_ms": 1000 * probe.table.late_s,
+    }
+
+
+def patience_s(scheme: str) -> float:
+    """How long a failure lasts: until it has surely been found, and AFTER_S more."""
+    return AFTER_S + HELLOS * float(parse(scheme)[1].get("hello_ms", HELLO_MS)) / 1000
+
+
+@contextmanager
+def traffic(network: Network, run: Run, seconds: float) -> Iterator[None]:
+    """UDP between the hosts behind the edge switch concerned and as many others; it has arrived when this ends."""
+    from testbed.traffic import slotted_udp
+
+    rate_bps = run.integer("rate_mbps") * Mbps
+    plan = udp(network, run, round(seconds / slotted_udp.slot_s(rate_bps)))
+    sender = threading.Thread(target=partial(slotted_udp.run, network, plan, rate_bps=rate_bps))
+    sender.start()
+    try:
+        yield
+    finally:
+        sender.join()
+
+
+def udp(network: Network, run: Run, count: int) -> Sequence[Sequence[int]]:
+    """Slot by slot, to whom each host sends a packet, -1 for nobody."""
+    rng = np.random.default_rng(run.seed)
+    near, far = sides(network)
+    others = rng.choice(far, len(near), replace=False)
+    plan = np.full((count, network.topology.servers), -1)
+    for a, b in zip(near, others.tolist(), strict=True):
+        plan[:, a], plan[:, b] = b, a
+    plan[rng.random(plan.shape) >= float(run.parameters["load_fraction"])] = -1
+    sent: list[list[int]] = plan.tolist()
+    return sent
+
+
+def rerouted_s(outage: Outage, failed_s: float, mended_s: float) -> float:
+    """From the failure to the first answer after the last ping that it cost; 0 if it cost none."""
+    ends = [min(gap.end_s or mended_s, mended_s) for gap in outage.gaps if gap.begin_s < mended_s]
+    return max((end - failed_s for end in ends if end > failed_s), default=0.0)
+
+
+def cut_off(outage: Outage, at_s: float) -> bool:
+    """Whether a pair has no answer then, of several pings."""
+    return any(gap.lost > 3 and gap.begin_s < at_s and (gap.end_s is None or gap.end_s > at_s) for gap in outage.gaps)
+
+
+def acts(network: Network, failure: str) -> tuple[Callable[[], None], Callable[[], None]]:
+    """What brings the failure about, and what undoes it."""
+    name = lbsp_tcp.damaged(network.topology)
+    if failure == "node":
+        switch = name.partition("-")[2]
+        return partial(network.fail_node, switch), partial(network.restore_node, switch)
+    return partial(network.fail, name, silent=failure == "silent-link"), partial(network.restore, name)
+
+
+def some_pairs(network: Network, run: Run) -> list[tuple[int, int]]:
+    """Random pairs, one end of each behind the edge switch concerned, in both directions."""
+    rng = np.random.default_rng(run.seed)
+    near, far = sides(network)
+    found = []
+    for i in range(run.integer("pairs")):
+        pair = int(rng.choice(near)), int(rng.choice(far))
+        found.append(pair if i % 2 else pair[::-1])
+    return found
+
+
+def sides(network: Network) -> tuple[list[int], list[int]]:
+    """The hosts behind the edge switch concerned, and all others."""
+    topology = network.topology
+    edge = topology.naming.node(lbsp_tcp.damaged(topology).partition("-")[0])
+    near = [peer for _, peer, _, _ in topology.ports(edge) if peer < topology.servers]
+    return near, [host for host in range(topology.servers) if host not in near]
+
+
+def degraded(network: Network, run: Run) -> dict[str, Value]:
+    """How long until an edge switch of another pod avoids a link that has lost most of its rate."""
+    from testbed.agent import control
+    from testbed.network.degrade import set_rate
+    from testbed.traffic import flows
+    from testbed.traffic.flows import Flow
+
+    topology = network.topology
+    name = lbsp_tcp.damaged(topology)
+    watcher, d = "e0.0", lbsp_tcp.shape_of(topology).d
+    source = topology.naming.layout.number_of((2, d - 1, 0))
+    # to a destination of the link group that the link is in, and back
+    destination = topology.naming.layout.number_of((0, 0, (d - 1) % 2))
+    endless = [Flow(0.0, source, destination, None), Flow(0.0, destination, source, None)]
+    traffic = threading.Thread(
+        target=partial(flows.run, network, endless, deadline_s=BEFORE_S + 2 * LEARN_S, congestion_control="reno")
+    )
+    traffic.start()
+    time.sleep(LEARN_S / 2)
+    set_rate(network, name, round(run.integer("rate_mbps") * Mbps * lbsp_tcp.DEGRADED_FRACTION))
+    failed_s = time.monotonic()
+    learned_s = None
+    while learned_s is None and time.monotonic() < failed_s + LEARN_S:
+        known = control.status(network.run.directory, watcher)["protocol"].get("failures", ())
+        if any(each["link"] == name and each["degraded"] for each in known):
+            learned_s = time.monotonic() - failed_s
+        time.sleep(0.005)
+    traffic.join()
+    return {"outage_ms": None if learned_s is None else 1000 * learned_s, "unreachable_pairs": 0}
+
+
+def check(run: Run) -> None:
+    """ValueError unless `run` names a scheme, a fat-tree and a failure that there is."""
+    from testbed.host import doctor
+    from testbed.plan.plane_selection import carriage
+
+    scheme, failure = run.text("scheme"), run.text("failure")
+    lbsp_tcp.shape_of(build(run.text("topology")))
+    if failure not in FAILURES:
+        raise ValueError("lbsp_recovery: " + unknown("failure", failure, FAILURES))
+    if not 0 <= float(run.parameters["load_fraction"]) <= 1:
+        raise ValueError("lbsp_recovery: load_fraction must be within 0 and 1")
+    if not is_frr(scheme):
+        carriage(scheme)
+        return
+    frr_options(scheme)
+    if failure == "degraded" or run.integer("processes"):
+        raise ValueError(f"lbsp_recovery: {FRR} does not find degraded links, and its processes cannot be shared")
+    doctor.require("frr", f"scheme {FRR}")
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Outages of each scheme, for each failure and network; a mark is a run."""
+    networks = sorted({str(row["topology"]) for row in table})
+    looks = style.lines(sorted({str(row["scheme"]) for row in table}))
+    for axes, network in zip(figure.subplots(1, len(networks), squeeze=False).flat, networks, strict=True):
+        for at, (scheme, (look, _)) in enumerate(looks.items()):
+            rows = [row for row in table if (row["topology"], row["scheme"]) == (network, scheme) and row["outage_ms"]]
+            x = [FAILURES.index(str(row["failure"])) + (at - (len(looks) - 1) / 2) * 0.1 for row in rows]
+            axes.plot(
+                x, [float(str(row["outage_ms"])) for row in rows], look.marker, color=look.colour, label=look.label
+            )
+        axes.set_xticks(range(len(FAILURES)), FAILURES)
+        axes.set(ylabel="until the last was rerouted (ms)", title=network, xlim=(-0.5, len(FAILURES) - 0.5))
+        axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7)
+
+
+EXPERIMENT = Experiment(
+    name="lbsp_recovery",
+    question="How long until the last flow that a failure affects is rerouted, and what is lost meanwhile?",
+    source="LBSP, section 3.3; beyond the paper",
+    engines=("kernel",),
+    sweep={
+        "topology": ["fattree:k=4", "fattree:k=8"],
+        "scheme": ["lbsp:rate_kbps=20000", "spray", "ecmp", "letflow", "drill", "ttc"],
+        "failure": list(FAILURES),
+        "rate_mbps": [20],
+        "queue_packets": [250],
+        "pairs": [20],
+        "load_fraction": [0.3],
+        "processes": [0],
+    },
+    seeds=5,
+    version=2,
+    measure=measure,
+    plot=plot,
+    check=check,
+)

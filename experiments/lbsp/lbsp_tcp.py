@@ -1,0 +1,233 @@
+"""What LBSP's experiments under TCP share (its section 4): the fabric and its damage, TCP as the paper had it, figures.
+
+The paper's network has 1 Gbit/s, queues of 250 packets, 50 us a link, TCP Reno and a retransmission timer of 20 ms; an
+emulated one is `rate_mbps` slow.  Queues and thresholds count packets and need no scaling; the retransmission timer is
+given as many packet times as in the paper, 20 ms x 1000 / rate_mbps.  What does not scale: there is no propagation
+delay, for what a delay holds back misses the data plane, so that the empty path holds a packet a hop and not 50 more;
+delayed acknowledgements, 40 ms, and the first timeout, 1 s, are the kernel's; flows are shorter, by a stated size.
+
+Damage is on the link between the last edge and the last aggregation switch of pod 2 (figure 3: T11 and A11), or is that
+aggregation switch.  Every scheme knows of what has failed, as if its daemons had had their time; of the degraded link,
+to a tenth of its rate, only LBSP is told (lbsp_recovery asks how long it takes to learn).  spray, ECMP, LetFlow, DRILL
+and TTC then choose among the shortest paths that are left.
+
+tcp=rack is Linux as it is: SACK, RACK, and a reordering tolerance that grows.  tcp=reno has all of that turned off:
+three duplicate acknowledgements are a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daemons.lbsp import routing as lbsp
+from daemons.lbsp.routing import Link, Shape
+from daemons.routing import load_balancing
+from daemons.routing.load_balancing import Rule
+from experiments.figures import style
+from experiments.runner.definition import Result, Run, Table, Value
+from topologies import build
+from topologies.core.failures import fail_links, fail_nodes
+from topologies.core.grammar import unknown
+from topologies.core.link import LinkSpec, Mbps
+from topologies.core.topology import Topology
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from experiments.scenarios.fabric_run import Fabric, Seen
+    from testbed.forwarding.data_plane import DataPlane
+    from testbed.network.network import Network
+    from testbed.traffic.flows import Flow
+
+DAMAGE = ("none", "link", "node", "degraded")
+DEGRADED_FRACTION = 0.1
+PAPERS_RATE_MBPS, PAPERS_RTO_MS = 1000, 20
+TCP: Mapping[str, Mapping[str, str]] = {
+    "rack": {"recovery": "1", "sack": "1", "dsack": "1", "reordering": "3", "max_reordering": "300",
+             "early_retrans": "3", "frto": "2"},
+    "reno": {"recovery": "0", "sack": "0", "dsack": "0", "reordering": "3", "max_reordering": "3",
+             "early_retrans": "0", "frto": "0"},
+}  # fmt: skip
+
+
+def shape_of(topology: Topology) -> Shape:
+    """The fat-tree of LBSP; ValueError if `topology` is none."""
+    radices = topology.naming.layout.radices
+    if topology.family != "fattree" or len(radices) != 3:
+        raise ValueError(f"LBSP's experiments need a fat-tree of three tiers such as fattree:k=8, not {topology.spec}")
+    return Shape.of(radices)
+
+
+def damaged(topology: Topology) -> str:
+    """The link that is damaged, by name."""
+    last = shape_of(topology).d - 1
+    return f"e2.{last}-a2.{last}"
+
+
+def check(run: Run) -> None:
+    """ValueError unless `run` names a scheme of the data plane, a fat-tree, a damage and a TCP that there are."""
+    load_balancing.scheme(run.text("scheme"))
+    topology = build(run.text("topology"))
+    shape_of(topology)
+    topology.link(damaged(topology))
+    for key, known in (("damage", DAMAGE), ("tcp", TCP)):
+        if run.text(key) not in known:
+            raise ValueError(unknown(key, run.text(key), known))
+
+
+@contextmanager
+def fabric(run: Run) -> Iterator[Fabric]:
+    """The network of `run`, damaged, up for the length of a `with`."""
+    from experiments.scenarios.fabric_run import Fabric
+    from testbed.forwarding.data_plane import DataPlane
+    from testbed.network.network import Network
+
+    topology = build(run.text("topology"))
+    link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+    network = Network.create(topology, link, scheme="static")
+    try:
+        with DataPlane.load(network, run.text("scheme"), seed=run.seed) as plane:
+            plane.attach()
+            slow_core_links(network, link, run.integer("oversubscription"))
+            left = damage(network, plane, run, link)
+            seeds = plane.set_scheme(run.text("scheme"), seed=run.seed)
+            yield Fabric(network, plane, left, seeds)
+    finally:
+        network.down()
+
+
+def slow_core_links(network: Network, link: LinkSpec, oversubscription: int) -> None:
+    """Ratios as the paper makes them: slower links between aggregation and core switches."""
+    from testbed.network.degrade import set_rate
+
+    for at in np.flatnonzero(network.topology.level == 2).tolist() if oversubscription > 1 else ():
+        set_rate(network, network.topology.link_name(at), link.rate_bps // oversubscription)
+
+
+def damage(network: Network, plane: DataPlane, run: Run, link: LinkSpec) -> Topology:
+    """Do it, and let the routes be those of switches that know; the topology that is left."""
+    from testbed.network.degrade import set_rate
+
+    topology, kind = network.topology, run.text("damage")
+    name = damaged(topology)
+    if kind == "degraded":
+        set_rate(network, name, round(link.rate_bps * DEGRADED_FRACTION))
+    left = topology
+    if kind == "link":
+        left = fail_links(topology, [topology.link(name)])
+    elif kind == "node":
+        left = fail_nodes(topology, [topology.naming.node(name.partition("-")[2])])
+    gone = np.flatnonzero(left.failed).tolist()
+    for at in gone:
+        network.fail(topology.link_name(at))
+    if load_balancing.scheme(run.text("scheme")).rule is Rule.LBSP:
+        slow = [topology.link(name)] if kind == "degraded" else []
+        set_tables(network, plane, [of(topology, at) for at in gone], [of(topology, at) for at in slow])
+    elif gone:
+        plane.follow(left)
+    return left
+
+
+def of(topology: Topology, link: int) -> Link:
+    """A link of the topology as LBSP names it."""
+    a, _, b, _ = topology.links[link].tolist()
+    return shape_of(topology).link(a, b)
+
+
+def set_tables(network: Network, plane: DataPlane, dead: Sequence[Link], degraded: Sequence[Link]) -> None:
+    """Give every switch the table that its daemon would set."""
+    topology = network.topology
+    shape = shape_of(topology)
+    for node in plane.switches:
+        table = {p: list(route.ports) for p, route in lbsp.table(shape, shape.place(node), dead, degraded).items()}
+        for port, peer, _, _ in topology.ports(node):
+            if peer < topology.servers:
+                table[topology.naming.layout.prefix(topology.naming.layout.label_of(peer))] = [port]
+        indexes = {prefix: [network.ifindex(node, port) for port in ports] for prefix, ports in table.items()}
+        plane.groups[node].replace(indexes)
+
+
+def rto_us(run: Run) -> int:
+    """The least retransmission timeout: as many packet times as in the paper."""
+    return PAPERS_RTO_MS * 1000 * PAPERS_RATE_MBPS // run.integer("rate_mbps")
+
+
+def tcp(run: Run, on: Fabric, wanted: Sequence[Flow], *, deadline_s: float) -> Seen:
+    """Let the flows happen over the TCP of `run`, every packet watched."""
+    from experiments.scenarios.fabric_run import Seen
+    from testbed.measure.fidelity import Fidelity
+    from testbed.measure.reordering import Reordering
+    from testbed.traffic import flows
+
+    flows.tune(
+        on.network,
+        {
+            **{f"ipv4/tcp_{key}": value for key, value in TCP[run.text("tcp")].items()},
+            "ipv4/tcp_rto_min_us": str(rto_us(run)),
+        },
+    )
+    with Fidelity(on.network) as fidelity, Reordering(on.network) as order:
+        table = flows.run(on.network, wanted, deadline_s=deadline_s, congestion_control="reno")
+    return Seen(table, order.table, fidelity.report)
+
+
+def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
+    """Completion times and reordering of the flows `wanted`; one that has not ended in time counts with the time that
+    it has had."""
+    from experiments.scenarios.fabric_run import circumstances, order_figures
+
+    with fabric(run) as on:
+        seen = tcp(run, on, wanted, deadline_s=deadline_s)
+        ms = [1000 * (deadline_s - one.flow.at_s if one.seconds is None else one.seconds) for one in seen.flows.results]
+        figures: dict[str, Value] = {
+            "flows": len(ms),
+            "unfinished": seen.flows.unfinished,
+            "mean_ms": float(np.mean(ms)),
+            "p50_ms": float(np.percentile(ms, 50)),
+            "p99_ms": float(np.percentile(ms, 99)),
+            "p999_ms": float(np.percentile(ms, 99.9)),
+            "times_ms": [round(one, 3) for one in ms],
+            **order_figures(seen),
+        }
+        return Result(figures=figures, fidelity=seen.report.verdict, circumstances=circumstances(on, seen))
+
+
+def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p999_ms") -> None:
+    """For each TCP and size of flows a panel: bars of `key` for each value of `across` and each scheme.
+
+    Marks are single runs, hollow where fidelity failed, which bars and their 95 % intervals leave out.
+    """
+    from experiments.scenarios.fabric_run import interval
+
+    sizes = sorted({int(str(row["flow_bytes"])) for row in table})
+    pairs = {(row["tcp"], row["flow_bytes"]) for row in table}
+    variants = [(tcp, size) for size in sizes for tcp in TCP if (tcp, size) in pairs]
+    values = list(dict.fromkeys(row[across] for row in table))
+    order = {kind: at for at, kind in enumerate(DAMAGE)}
+    values.sort(key=lambda one: order.get(str(one), 0) if isinstance(one, str) else float(str(one)))
+    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
+    figure.set_size_inches(7.6, 2.6 * len(variants))
+    for axes, variant in zip(figure.subplots(len(variants), 1, squeeze=False).flat, variants, strict=True):
+        width = 0.8 / len(looks)
+        for at, (scheme, (look, dash)) in enumerate(looks.items()):
+            rows = [row for row in table if (row["scheme"], row["tcp"], row["flow_bytes"]) == (scheme, *variant)]
+            chosen = [[row for row in rows if row[across] == one] for one in values]
+            x = np.arange(len(values)) + (at - (len(looks) - 1) / 2) * width
+            sound = [[float(str(row[key])) for row in one if row["fidelity"] != "FAIL"] for one in chosen]
+            heights = np.array([np.mean(one) if one else 0.0 for one in sound])
+            ends = np.array([interval(one) if one else (0.0, 0.0) for one in sound]).T
+            axes.bar(x, heights, width, color=look.colour, label=look.label, alpha=0.85 if dash == "-" else 0.5)
+            axes.errorbar(x, heights, abs(ends - heights), fmt="none", ecolor=style.INK, elinewidth=0.9)
+            for place, runs in zip(x, chosen, strict=True):
+                for row in runs:
+                    fill, edge = ("none", look.colour) if row["fidelity"] == "FAIL" else (style.INK, style.INK)
+                    y = float(str(row[key]))
+                    axes.plot([place], [y], "o", markeredgecolor=edge, markerfacecolor=fill, markersize=2.5)
+        axes.set_xticks(range(len(values)), [str(one) for one in values])
+        axes.set(ylabel=style.axis(key, "99.9th percentile"), ylim=(0, None), xlabel=across)
+        axes.set_title(f"TCP: {variant[0]}, flows of {variant[1] / 1000:g} kB")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7)

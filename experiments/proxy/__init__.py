@@ -1,0 +1,1 @@
+"""CCRDN on the kernel: PR, DFR and TAR beside the graph."""

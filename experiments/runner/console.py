@@ -1,0 +1,195 @@
+"""What a person sees while something runs: on standard error, moving on a terminal, plain lines elsewhere.
+
+rich is imported where it is first needed, so that `weft --help` does not wait for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from experiments.runner.definition import Row, Run
+from experiments.runner.ledger import Failure
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+QUIET_S = 2.0  # what takes no longer needs no word; and plain lines come no faster
+MARKS = {"PASS": "green", "WARN": "yellow", "FAIL": "red"}
+
+
+@lru_cache
+def terminal() -> Console:
+    """The terminal behind standard error."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def plain() -> bool:
+    """Whether standard error is something other than a terminal."""
+    return not sys.stderr.isatty()
+
+
+def say(text: str) -> None:
+    """One line on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class Bar:
+    """Progress of a sweep of `total` runs; use as a context, and tell it of every run that ended.
+
+    It moves by itself only if `ticking`: that takes a thread, which must not be there when the sweep forks.
+    """
+
+    def __init__(self, title: str, total: int, *, ticking: bool) -> None:
+        self.title, self.total, self.ticking = title, total, ticking
+        self.count = self.failed = 0
+        self.began = self.said = time.monotonic()
+        self.bar: Progress | None = None
+
+    def __enter__(self) -> Self:
+        if self.total > 1 and not plain():
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            left = TextColumn("{task.fields[left]}", style="dim")
+            columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), left
+            self.bar = Progress(*columns, console=terminal(), transient=True, auto_refresh=self.ticking)
+            self.bar.add_task(self.title, total=self.total, left="")
+            self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self.bar:
+            self.bar.stop()
+
+    def ended(self, run: Run, failure: Failure | None) -> None:
+        self.count += 1
+        now = time.monotonic()
+        left_s = (now - self.began) / self.count * (self.total - self.count)
+        left = f"{duration(left_s)} left" if self.count < self.total else ""
+        if failure:
+            self.failed += 1
+            if self.total > 1:  # of one alone it is told at the end
+                self._line(f"{self.title}: {run} failed: {failure.reason}")
+        if self.bar:
+            failed = f"  {self.failed} failed" if self.failed else ""
+            self.bar.update(self.bar.task_ids[0], completed=self.count, left=left + failed, refresh=True)
+        elif now - self.said >= QUIET_S and self.count < self.total:
+            self.said = now
+            self._line(f"{self.title}: {self.count} of {self.total} runs, {left}")
+
+    def _line(self, text: str) -> None:
+        if self.bar:
+            terminal().print(text, markup=False)
+        else:
+            say(text)
+
+
+@contextmanager
+def stages(title: str) -> Iterator[Callable[[str], None]]:
+    """Yields what is to be told of each stage as it begins; plain lines only once it takes more than two seconds."""
+    if plain():
+        began = time.monotonic()
+
+        def tell(stage: str) -> None:
+            if time.monotonic() - began >= QUIET_S:
+                say(f"{title}: {stage}")
+
+        yield tell
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=terminal(), transient=True) as bar:
+        task = bar.add_task(title)
+        yield lambda stage: bar.update(task, description=f"{title}: {stage}")
+
+
+class Step:
+    """One step of a story: what it found, and whether that is as it should be."""
+
+    def __init__(self) -> None:
+        self.found, self.mark = "", "PASS"
+
+    def says(self, found: str, passed: bool = True) -> None:
+        self.found, self.mark = found, "PASS" if passed else "FAIL"
+
+
+@contextmanager
+def step(what: str) -> Iterator[Step]:
+    """Tell that `what` is being done, and when it is, how long it took and what was found; an error is a FAIL."""
+    told, begin = Step(), time.monotonic()
+    try:
+        if plain():
+            yield told
+        else:
+            with terminal().status(what):
+                yield told
+    except BaseException as error:
+        told.says(" ".join(f"{type(error).__name__} {error}".split()), passed=False)
+        raise
+    finally:
+        line(told.mark, time.monotonic() - begin, what, told.found)
+
+
+def line(mark: str, took_s: float, what: str, found: str) -> None:
+    """A line of the story."""
+    if plain():
+        say(f"{mark}  {duration(took_s):>7}  {what}" + (f": {found}" if found else ""))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))  # wraps what is long beside the mark and the time, not below them
+    text = Text.assemble(what, (f": {found}" if found else "", "dim"))
+    grid.add_row(Text(mark, f"bold {MARKS[mark]}"), Text(f"{duration(took_s):>7}", "dim"), text)
+    terminal().print(grid)
+
+
+def duration(seconds: float) -> str:
+    """A time as a person reads it: 3.1 ms, 4.2 s, 3 min 20 s."""
+    if seconds < 1:
+        return f"{seconds * 1000:.1f} ms" if seconds < 0.1 else f"{seconds * 1000:.0f} ms"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def show(rows: list[Row], columns: list[str]) -> None:
+    """`rows` as a table on standard output: aligned text with a header, whoever reads it."""
+    cells = [columns] + [[cell(row.get(column)) for column in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    numeric = [all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns]
+    for number, texts in enumerate(cells):
+        aligned = [t.rjust(w) if right else t.ljust(w) for t, w, right in zip(texts, widths, numeric, strict=True)]
+        print("  ".join(aligned).rstrip())
+        if number == 0:
+            print("  ".join("-" * width for width in widths))
+
+
+def show_one(row: Row) -> None:
+    """A row on standard output, a line for each of its figures."""
+    width = max(map(len, row))
+    for key, value in row.items():
+        print(f"{key:<{width}}  {cell(value)}")
+
+
+def cell(value: object) -> str:
+    """A figure as text; a distribution as its size."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.4g}"
+        case list():
+            return f"[{len(value)} values]"
+    return str(value)

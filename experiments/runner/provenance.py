@@ -1,0 +1,42 @@
+"""What a result was measured with: the code, and the machine."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from testbed.host.doctor import probe
+from testbed.host.machine import machine
+
+
+def circumstances(*, kernel: bool) -> dict[str, Any]:
+    """Commit, time and machine, JSON-able; with `kernel`, for runs on it, which of its features there are too."""
+    commit, dirty = code()
+    features = {"features": {feature.name: feature.present for feature in probe()}} if kernel else {}
+    return {
+        "commit": commit,
+        "dirty": dirty,
+        "swept_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        **features,
+    }
+
+
+@lru_cache
+def code() -> tuple[str | None, bool]:
+    """The commit that this code is of, None outside a work tree, and whether a tracked file differs from it."""
+    try:
+        git("ls-files", "--error-unmatch", __file__)  # an installed copy may lie within a work tree of something else
+        return git("rev-parse", "--short=10", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None, False
+
+
+def git(*argv: str) -> str:
+    """What git prints about the work tree that holds this file, whoever owns it; it is not written to."""
+    where = ["-C", str(Path(__file__).parent), "-c", "safe.directory=*", "--no-optional-locks"]
+    done = subprocess.run(["git", *where, *argv], capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()

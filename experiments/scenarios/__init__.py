@@ -1,0 +1,1 @@
+"""What experiments share: failures, reachability, predicted paths, one run of a switch fabric."""

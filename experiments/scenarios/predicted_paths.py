@@ -1,0 +1,135 @@
+"""Which pairs of a small network the daemons of a scheme can connect, and over how many hops, by the graph engine.
+
+Its loops run as they stand, uncompiled, for one pair at a time, with the parameters of the daemons' scheme.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from daemons.core import schemes
+from daemons.core.contract import Flow
+from daemons.dfr.routing import FIELDS, Dfr
+from daemons.proxy.routing import most_routes
+from daemons.routing import shortest
+from daemons.routing.path_tables import tabulate
+from daemons.routing.scope import dead_channels
+from daemons.tar import routing as tar
+from daemons.tar.daemon import ATTEMPTS
+from experiments.graph_engine import loops as loops
+from experiments.graph_engine.graph import LONGEST, METHODS, NO_FAULTS, Graph, graph, policy
+from experiments.graph_engine.pairs import ONE_TO_ALL, Pairs
+from topologies.core.grammar import parse, unparse
+from topologies.core.topology import Topology
+from topologies.recursive.ccrdn import CcrdnNaming
+
+Pair = tuple[int, int]
+BUDGETS = ("probes_per_s", "urgent_per_s", "wakes_per_s")
+EVERYWHERE = ("dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "bfs")  # on every recursively-defined network
+Ask = Callable[[Pairs, list[int]], None]  # of the one pair of a traffic; counts its hops in a histogram
+
+
+def routings() -> list[str]:
+    """The schemes of daemons that an experiment sweeps where nobody asks for others, such as tar on ficonn."""
+    return [name for name in EVERYWHERE if name in schemes.SCHEMES]
+
+
+def asking(routing: str, per_s: int) -> str:
+    """`routing` with so many questions a second for each source, of those that PR asks about paths, where it does not
+    say itself how many; as it is if `per_s` is 0 or the scheme asks none."""
+    name, given = parse(routing)
+    known = schemes.scheme(routing)[0].parameters
+    budgets = {key: str(per_s) for key in BUDGETS if key in known and per_s}
+    return unparse(name, {**budgets, **given})
+
+
+def some_pairs(servers: int, most: int, generator: np.random.Generator) -> list[Pair]:
+    """At most `most` unordered pairs at random, each in both directions; neighbours in the list begin at different
+    servers."""
+    half = [(src, src + step) for step in range(1, servers) for src in range(servers - step)]
+    drawn = [half[i] for i in generator.permutation(len(half))[:most].tolist()]
+    return [*drawn, *((dst, src) for src, dst in drawn)]
+
+
+def lengths(topology: Topology, routing: str, pairs: Iterable[Pair]) -> dict[Pair, int] | None:
+    """The hops from server to server of each of `pairs` that `routing` connects over the live links of `topology`.
+
+    None for a scheme whose paths do not follow from the live links alone.
+    """
+    if schemes.scheme(routing)[0].name == "bfs":
+        distances = lru_cache(maxsize=None)(lambda src: shortest.distances(topology.adjacency, src))
+        found = {(src, dst): distances(src).get(dst) for src, dst in pairs}
+    else:
+        net = graph(topology.spec)
+        ask = loop(net, routing, net.faults(topology.failed).down)
+        if ask is None:
+            return None
+        found = {pair: hops(ask, net.servers, pair) for pair in pairs}
+    return {pair: length for pair, length in found.items() if length is not None}
+
+
+def connects(topology: Topology, routing: str, pairs: Iterable[Pair]) -> set[Pair] | None:
+    """Those of `pairs` that `routing` connects over the live links of `topology`; None if it depends on more.
+
+    Of tar: those whose pings some attempt finds a path for where no link is busy.
+    """
+    if schemes.scheme(routing)[0].name == "tar" and isinstance(topology.naming, CcrdnNaming):
+        probe = partial(probed, topology.naming, dead_channels(topology, topology.naming.network))
+        return {pair for pair in pairs if probe(*pair)}
+    found = lengths(topology, routing, pairs)
+    return None if found is None else set(found)
+
+
+def probed(naming: CcrdnNaming, down: Sequence[int], src: int, dst: int) -> bool:
+    """Whether one of the probes that TAR sends for pings of `src` to `dst` arrives, where the channels `down` are
+    dead."""
+    network, address = naming.network, naming.address
+    flow = tar.number(*Flow(address(src), address(dst), socket.IPPROTO_ICMP, 0))
+    return any(
+        tar.route(network.rule, network.t, down, src, dst, flow=flow, attempt=attempt)[1] for attempt in range(ATTEMPTS)
+    )
+
+
+def loop(net: Graph, routing: str, down: Any) -> Ask | None:
+    """How the graph engine carries `routing` out where the channels `down` are dead; None if it depends on more."""
+    scheme, options = schemes.scheme(routing)
+    rule, t, nobody = net.network.rule, net.network.t, NO_FAULTS.servers
+    if scheme.name == "dr" or scheme.name in METHODS:
+        tables = tabulate(rule, t, 1, with_channels=True)
+        least, condition1 = options.get("level", 0) or net.k, bool(options.get("condition1", 0))
+        tries = policy(scheme.name, least_level=least, condition1=condition1)
+        load = [loops.DEAD * dead for dead in down.tolist()]
+        state, lengths = (load, loops.DEAD, nobody, nobody), [0] * most_routes(t)
+        return lambda pairs, histogram: loops.route(tables, tries, pairs, 0, 1, *state, histogram, lengths)
+    if scheme.name == "dfr" and options.get("nearest", 1):
+        dfr = dfr_of(options)
+        room = np.zeros((3, t[dfr.b] + FIELDS), np.int64)
+        return lambda pairs, histogram: loops.reroute(rule, t, dfr, pairs, 0, 1, down, nobody, nobody, histogram, room)
+    return None
+
+
+def dfr_of(options: Mapping[str, int]) -> Dfr:
+    """The parameters of DFR among those of the daemons' scheme."""
+    usual = Dfr()
+    b, retry, ttl = (options.get(key, getattr(usual, key)) for key in ("b", "retry", "ttl"))
+    return Dfr(b, retry, ttl, bool(options.get("nearest", 1)))
+
+
+def hops(ask: Ask, servers: int, pair: Pair) -> int | None:
+    """Of a pair; None if it is not connected."""
+    histogram = [0] * (LONGEST + 3)
+    with np.errstate(over="ignore"):  # of unsigned words
+        ask(Pairs(ONE_TO_ALL, servers, 1, np.uint64(0), pair, 0), histogram)
+    length = histogram.index(1)
+    return None if length == len(histogram) + loops.LOST else length
+
+
+def both_ways(found: Iterable[Pair]) -> set[Pair]:
+    """Those of `found` whose reverse is there as well: a ping goes there and back."""
+    there = set(found)
+    return {(src, dst) for src, dst in there if (dst, src) in there}

@@ -1,0 +1,1 @@
+"""TTC: threshold-triggered choice on fat-trees, by models and on the kernel."""

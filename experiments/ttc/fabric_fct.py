@@ -1,0 +1,279 @@
+"""How long do short and long flows take under each scheme, in a sound fabric and in a damaged one?
+
+Flows arrive at random (Poisson) between random hosts, with sizes as published, cut off so that a run ends in time.  A
+flow's slowdown is its time over that which it would have alone: store and forward over the links of its path.  Damage
+is on one link between an edge switch and the tier above: failed, known to all switches; or degraded to a fifth of its
+rate, known to none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daemons.routing.shortest import distances
+from experiments.figures import figures, style
+from experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from topologies.core.grammar import unknown
+from topologies.core.link import LinkSpec, Mbps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+    from testbed.traffic.flows import Flow, FlowTable
+    from topologies.core.topology import Topology
+
+Floats = NDArray[np.float64]
+Statistic = Callable[[Floats], float]
+Looks = Mapping[str, tuple[style.Look, str]]
+
+SHORT_BYTES, LONG_BYTES = 100_000, 1_000_000  # below, from on: as in the papers on load balancing
+GRACE_S = 10.0  # after the last arrival, for flows to end
+
+
+def measure(run: Run) -> Result:
+    """Time and slowdown of every flow, and their means and 99th percentiles for short and long ones."""
+    from experiments.scenarios import fabric_run
+
+    rate_bps = run.integer("rate_mbps") * Mbps
+    link = LinkSpec(rate_bps=rate_bps, queue_packets=run.integer("queue_packets"))
+    with fabric_run.fabric(run, link, damage=run.text("damage")) as on:
+        seen = fabric_run.tcp(
+            on,
+            list(traffic(run, on.topology.servers, rate_bps)),
+            deadline_s=run.integer("seconds") + GRACE_S,
+            warm_up_s=0.0,
+            control=run.text("congestion_control"),
+            transport=run.text("transport"),
+            min_rtt_window_s=run.integer("min_rtt_window_s"),
+        )
+        return Result(
+            figures={**times(on.topology, seen.flows, rate_bps), **fabric_run.order_figures(seen)},
+            fidelity=seen.report.verdict,
+            circumstances=fabric_run.circumstances(on, seen),
+        )
+
+
+def traffic(run: Run, hosts: int, rate_bps: int) -> Iterator[Flow]:
+    """The flows of `run`, the same for every scheme and damage."""
+    from experiments.graph_engine.workloads import poisson, sizes
+    from experiments.scenarios import fabric_run
+
+    return poisson(
+        np.random.default_rng(run.seed),
+        hosts,
+        of=sizes(run.text("sizes")),
+        load_fraction=float(run.parameters["load_fraction"]),
+        rate_bps=rate_bps * fabric_run.PAYLOAD_FRACTION,
+        duration_s=run.integer("seconds"),
+    )
+
+
+def times(topology: Topology, table: FlowTable, rate_bps: int) -> dict[str, Value]:
+    """The columns about the flows' times; one that has not ended counts with the time that it has had."""
+    from experiments.graph_engine.workloads import ideal_s
+    from experiments.scenarios.fabric_run import HEADER_BYTES, PAYLOAD_BYTES
+
+    hops = {src: distances(topology.adjacency, src) for src in range(topology.servers)}
+    taken = [
+        (one.flow, one.flow.size_bytes or 0, table.measured_s - one.began_s if one.seconds is None else one.seconds)
+        for one in table.results
+    ]
+    alone = [
+        ideal_s(
+            size,
+            rate_bps=rate_bps,
+            hops=hops[flow.src][flow.dst],
+            header_bytes=HEADER_BYTES,
+            packet_bytes=PAYLOAD_BYTES,
+        )
+        for flow, size, _ in taken
+    ]
+    sizes_bytes, seconds = (np.array([row[column] for row in taken], dtype=float) for column in (1, 2))
+    slowdowns = seconds / np.array(alone)
+    return {
+        "flows": len(table.results),
+        "unfinished": table.unfinished,
+        **summary("short", seconds, slowdowns, sizes_bytes < SHORT_BYTES),
+        **summary("long", seconds, slowdowns, sizes_bytes >= LONG_BYTES),
+        **summary("all", seconds, slowdowns, sizes_bytes > 0),
+        "sizes_bytes": sizes_bytes.astype(int).tolist(),
+        "times_ms": (1000 * seconds).round(3).tolist(),
+        "slowdowns": slowdowns.round(3).tolist(),
+    }
+
+
+def summary(name: str, seconds: Floats, slowdowns: Floats, chosen: NDArray[np.bool_]) -> dict[str, Value]:
+    """Mean and 99th percentile of the chosen flows' times, and of their slowdowns; None if there is no such flow."""
+    found: dict[str, Value] = {}
+    for key, values in (("ms", 1000 * seconds[chosen]), ("slowdown", slowdowns[chosen])):
+        found[f"{name}_mean_{key}"] = float(values.mean()) if len(values) else None
+        found[f"{name}_p99_{key}"] = float(np.percentile(values, 99)) if len(values) else None
+    return found
+
+
+def check(run: Run) -> None:
+    """ValueError unless `run` names a scheme, a fabric, a kind of damage, a load and sizes."""
+    from experiments.graph_engine.workloads import sizes
+    from experiments.scenarios import fabric_run
+
+    fabric_run.check_scheme(run)
+    fabric_run.check_transport(run)
+    sizes(run.text("sizes"))
+    if run.text("damage") not in fabric_run.DAMAGE:
+        raise ValueError(unknown("damage", run.text("damage"), fabric_run.DAMAGE))
+    if not 0 < float(run.parameters["load_fraction"]) < 1:
+        raise ValueError(f"fabric_fct: load_fraction must lie between 0 and 1, got {run.parameters['load_fraction']}")
+
+
+PANELS: tuple[tuple[str, Statistic, Callable[[Floats], NDArray[np.bool_]]], ...] = (
+    ("mean time of short flows (ms)", np.mean, lambda size: size < SHORT_BYTES),
+    ("99th percentile of short flows (ms)", lambda ms: np.percentile(ms, 99), lambda size: size < SHORT_BYTES),
+    ("mean time of long flows (ms)", np.mean, lambda size: size >= LONG_BYTES),
+)
+MARKERS = {"none": "o", "failed": "X", "degraded": "^"}
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """For each network, traffic and transport: times of short and of long flows, a mark for each scheme and damage;
+    then for each damage the distributions of these times, and the slowdown by size.
+
+    All flows of the runs of a mark or line count together.  Runs that failed fidelity count only where there are no
+    others; the mark is hollow then, and the line pale.
+    """
+    keys = ("topology", "sizes", "load_fraction", "rate_mbps", "transport")
+    groups = sorted({tuple(str(row[key]) for key in keys) for row in table}, key=lambda group: (group[4], *group))
+    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
+    of = {group: [row for row in table if tuple(str(row[key]) for key in keys) == group] for group in groups}
+    damages = {group: [one for one in MARKERS if any(row["damage"] == one for row in of[group])] for group in groups}
+    heights = [height for group in groups for height in (0.3 * len(looks) + 1.0, *[2.6] * len(damages[group]))]
+    figure.set_size_inches(9.6, sum(heights) + 0.4)
+    lines = iter(figure.subplots(len(heights), 3, squeeze=False, height_ratios=heights))
+    for group in groups:
+        network, sizes, load, rate_mbps, transport = group
+        draw_marks(next(lines), of[group], looks)
+        for damage in damages[group]:
+            panels = next(lines)
+            draw_distributions(panels, [row for row in of[group] if row["damage"] == damage], looks)
+            words = f"{network}, {rate_mbps} Mbit/s, load {load}, {sizes}, {transport}; damage: {damage}"
+            panels[0].set_title(words, fontsize=9, loc="left")
+    for damage, marker in MARKERS.items():
+        figure.axes[0].plot([], [], marker, color=style.INK, label=f"damage: {damage}")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=3, fontsize=7.5)
+
+
+def draw_marks(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> None:
+    """A line of PANELS."""
+    for axes, (label, statistic, chosen) in zip(panels, PANELS, strict=True):
+        for y, (scheme, (look, _)) in enumerate(looks.items()):
+            for at, (damage, marker) in enumerate(MARKERS.items()):
+                of = [row for row in rows if (row["scheme"], row["damage"]) == (scheme, damage)]
+                mark(axes, y + 0.24 * (at - 1), of, statistic, chosen, look._replace(marker=marker))
+        axes.set(xlabel=label, xscale="log")
+        plain_numbers(axes.xaxis)
+        axes.set_yticks(range(len(looks)), [look.label if axes is panels[0] else "" for look, _ in looks.values()])
+        axes.set_ylim(len(looks) - 0.5, -0.5)
+
+
+def draw_distributions(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> None:
+    """Times of short flows and of long ones as distributions, and the mean slowdown of eight classes of size."""
+    short, long, by_size = panels
+    for scheme, (look, dash) in looks.items():
+        of = [row for row in rows if row["scheme"] == scheme]
+        kept = [row for row in of if not figures.failed_fidelity(row)]
+        if not of:
+            continue
+        size, ms, slowdown = (
+            np.concatenate([np.array(row[key]) for row in kept or of])
+            for key in ("sizes_bytes", "times_ms", "slowdowns")
+        )
+        looked: Any = {"color": look.colour, "alpha": 1.0 if kept else 0.35, "label": look.label, "linewidth": 1.0}
+        for axes, chosen in ((short, size < SHORT_BYTES), (long, size >= LONG_BYTES)):
+            axes.plot(np.sort(ms[chosen]), np.arange(1, chosen.sum() + 1) / max(1, chosen.sum()), dash, **looked)
+        edges = np.unique(np.quantile(size, np.linspace(0, 1, 9)))
+        place = np.clip(np.searchsorted(edges, size, side="right") - 1, 0, len(edges) - 2)
+        classes = [i for i in range(len(edges) - 1) if (place == i).any()]
+        centres, means = (
+            [float(what(of_class[place == i])) for i in classes]
+            for what, of_class in ((np.median, size), (np.mean, slowdown))
+        )
+        by_size.loglog(centres, means, dash, **looked)
+    short.set(xlabel="time of short flows (ms)", ylabel="fraction of flows", xscale="log")
+    long.set(xlabel="time of long flows (ms)", xscale="log")
+    by_size.set(xlabel="flow size (bytes)", ylabel="mean slowdown")
+    by_size.legend(fontsize=6, ncols=2)
+    short.xaxis.set_major_formatter("{x:g}")  # three decades: no room for more
+    for axis in (long.xaxis, by_size.yaxis):
+        plain_numbers(axis)
+
+
+def plain_numbers(axis: Axis) -> None:
+    """1, 2, 5, 10, ... at a logarithmic axis."""
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[:1] in "25" else "")
+    axis.set_tick_params(which="both", labelsize=7.5)
+
+
+def mark(
+    axes: Axes,
+    y: float,
+    rows: Sequence[Row],
+    statistic: Statistic,
+    chosen: Callable[[Floats], NDArray[np.bool_]],
+    look: style.Look,
+) -> None:
+    """The `statistic` of the times of the `chosen` flows in `rows`, and its interval."""
+    kept = [row for row in rows if not figures.failed_fidelity(row)]
+    each = [np.array(row["times_ms"])[chosen(np.array(row["sizes_bytes"]))] for row in kept or rows]
+    each = [ms for ms in each if len(ms)]
+    if each:
+        centre, (low, high) = statistic(np.concatenate(each)), interval(each, statistic)
+        axes.errorbar(
+            [centre], [y], xerr=[[max(0.0, centre - low)], [max(0.0, high - centre)]], fmt=look.marker, capsize=0,
+            color=look.colour, markerfacecolor=look.colour if kept else style.PAPER, markersize=4.5, elinewidth=1.2,
+        )  # fmt: skip
+
+
+def interval(runs: Sequence[Floats], statistic: Statistic, *, resamples: int = 400) -> tuple[float, float]:
+    """A 95 % confidence interval of the `statistic` of all flows' times, by the bootstrap in two steps: runs are drawn,
+    and flows within each, since flows of one run meet the same queues."""
+    rng = np.random.default_rng(0)
+    drawn = [
+        statistic(
+            np.concatenate([rng.choice(runs[at], len(runs[at])) for at in rng.integers(len(runs), size=len(runs))])
+        )
+        for _ in range(resamples)
+    ]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return float(low), float(high)
+
+
+EXPERIMENT = Experiment(
+    name="fabric_fct",
+    question="How long do short and long flows take under each scheme, with all links sound, one failed, one degraded?",
+    source="DRILL (SIGCOMM 2017), section 4; LetFlow (NSDI 2017), section 6",
+    engines=("kernel",),
+    sweep={
+        "topology": ["fattree:k=4"],
+        "scheme": ["ecmp", "vlb", "letflow", "rps", "rr", "dmodk", "drill", "ttc", "jsq", "lbsp"],
+        "damage": ["none", "failed", "degraded"],
+        "sizes": ["web-search:most_bytes=1500000"],
+        "load_fraction": [0.4],
+        "rate_mbps": [15],
+        "queue_packets": [100],
+        "congestion_control": ["cubic"],
+        "transport": ["tcp"],
+        "min_rtt_window_s": [300],
+        "seconds": [5],
+    },
+    seeds=3,
+    measure=measure,
+    version=2,
+    plot=plot,
+    check=check,
+)

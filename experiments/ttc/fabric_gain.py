@@ -1,0 +1,166 @@
+"""How much more TCP does a fabric carry when switches choose by packet, and by queue?
+
+Every host sends one endless flow and receives one; with traffic=cross, to and from hosts behind another edge switch,
+so that all traffic goes up.  With as many uplinks as hosts (clos:n=4,r=2,m=4) it all fits if it is spread evenly, while
+hashing flows leaves on average (1 - 1/4)^4 = 32 % of the uplinks without any.  With twice as many hosts
+(clos:n=8,r=2,m=4) it leaves 10 %, so that nobody can gain more than 11 % on it.  traffic=permutation lets half of the
+hosts there find their peers behind their own switch: as many flows go up as there are uplinks, of which hashing again
+leaves a third without any, but the other half of the goodput is the same for all schemes.
+
+The base round-trip time of an emulated fabric is less than a packet's time on a link, so TCP's RACK, which waits for a
+quarter of the least round-trip time it remembers, takes many late packets for lost.  min_rtt_window_s=0 (a real fabric
+is nearer to that) makes it remember the latest; 300 is the kernel's default.
+
+Where every leaf has as many hosts as uplinks, or a multiple, no such permutation makes D-mod-k collide, nor TTC leave
+its default: this traffic flatters them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from statistics import mean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiments.figures import figures, style
+from experiments.runner.definition import Experiment, Result, Row, Run, Table
+from topologies import build
+from topologies.core.link import LinkSpec, Mbps
+from topologies.core.topology import Topology
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WARM_UP_S = 1.0
+
+
+def hosts_of_an_edge_switch(topology: Topology) -> int:
+    """How many hosts each edge switch has; ValueError unless they all have as many."""
+    _, hosts = np.unique(topology.links[topology.level == 0][:, 2], return_counts=True)
+    if len(set(hosts.tolist())) > 1:
+        raise ValueError(f"fabric_gain: the edge switches of {topology.spec} have different numbers of hosts")
+    return int(hosts[0])
+
+
+def traffic(run: Run, topology: Topology) -> str:
+    """The pattern of `run` as workloads.pairs() has it."""
+    chosen = run.text("traffic")
+    return f"cross:group={hosts_of_an_edge_switch(topology)}" if chosen == "cross" else chosen
+
+
+def ideal_flows(topology: Topology, chosen: Sequence[tuple[int, int]]) -> int:
+    """How many flows' worth of a link's rate `topology`, of two tiers, can carry of flows that all have such a rate:
+    those within an edge switch, and of the others of each edge switch as many as it has uplinks."""
+    edge = {host: topology.ports(host)[0][1] for host in range(topology.servers)}
+    leaving = Counter(edge[src] for src, dst in chosen if edge[src] != edge[dst])
+    uplinks = Counter(topology.links[topology.level == 1][:, 0].tolist())
+    return len(chosen) - leaving.total() + sum(min(count, uplinks[leaf]) for leaf, count in leaving.items())
+
+
+def measure(run: Run) -> Result:
+    """Goodput of all flows together and of the slowest, and what became of the packets' order."""
+    from experiments.graph_engine.workloads import endless, pairs
+    from experiments.scenarios import fabric_run
+
+    rate_bps = run.integer("rate_mbps") * Mbps
+    link = LinkSpec(rate_bps=rate_bps, queue_packets=run.integer("queue_packets"))
+    with fabric_run.fabric(run, link) as on:
+        chosen = pairs(traffic(run, on.topology), on.topology.servers, np.random.default_rng(run.seed))
+        seen = fabric_run.tcp(
+            on,
+            endless(chosen),
+            deadline_s=WARM_UP_S + run.integer("seconds"),
+            warm_up_s=WARM_UP_S,
+            control=run.text("congestion_control"),
+            transport=run.text("transport"),
+            min_rtt_window_s=run.integer("min_rtt_window_s"),
+        )
+        each = [8 * one.received_bytes / seen.flows.measured_s for one in seen.flows.results]
+        ideal_bps = ideal_flows(on.topology, chosen) * rate_bps * fabric_run.PAYLOAD_FRACTION
+        return Result(
+            figures={
+                "goodput_bps": seen.flows.goodput_bps,
+                "ideal_goodput_bps": ideal_bps,
+                "goodput_fraction": seen.flows.goodput_bps / ideal_bps,
+                "slowest_flow_bps": min(each),
+                "flows_bps": each,
+                **fabric_run.order_figures(seen),
+            },
+            fidelity=seen.report.verdict,
+            circumstances=fabric_run.circumstances(on, seen),
+        )
+
+
+def check(run: Run) -> None:
+    """ValueError unless `run` names a scheme and a fabric with edge switches that are all alike."""
+    from experiments.graph_engine.workloads import pairs
+    from experiments.scenarios import fabric_run
+
+    fabric_run.check_scheme(run)
+    fabric_run.check_transport(run)
+    topology = build(run.text("topology"))
+    pairs(traffic(run, topology), topology.servers, np.random.default_rng(0))
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Bars of goodput with 95 % confidence intervals over seeds, and beside them the fraction of late packets.
+
+    Runs that failed fidelity count only where there are no others; the bar is hollow then.
+    """
+    cells: dict[tuple[str, ...], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in table:
+        group = tuple(str(row[key]) for key in ("topology", "traffic", "rate_mbps", "transport", "min_rtt_window_s"))
+        cells[group][str(row["scheme"])].append(row)
+    looks = style.lines(str(row["scheme"]) for row in table)
+    figure.set_size_inches(6.4, 0.6 + 3.2 * len(cells))
+    for (goodput, late), (group, rows) in zip(
+        figure.subplots(len(cells), 2, squeeze=False), cells.items(), strict=True
+    ):
+        for y, (scheme, (look, _)) in enumerate(looks.items()):
+            kept = [row for row in rows[scheme] if not figures.failed_fidelity(row)]
+            face = look.colour if kept else style.PAPER
+            for panel, key in ((goodput, "goodput_fraction"), (late, "late_fraction")):
+                bar(panel, y, [float(str(row[key])) for row in kept or rows[scheme]], face, look.colour)
+        for panel in (goodput, late):
+            panel.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
+            panel.set_ylim(len(looks) - 0.5, -0.5)
+        topology, pattern, rate_mbps, transport, window_s = group
+        title = f"{topology}, {pattern}, {rate_mbps} Mbit/s, {transport}, RTT window {window_s} s"
+        goodput.set_title(title, fontsize=9, loc="left")
+        goodput.set(xlabel="goodput (fraction of the ideal)", xlim=(0, 1))
+        late.set(xlabel="late packets (fraction)")
+
+
+def bar(axes: Axes, y: int, values: Sequence[float], face: str, edge: str) -> None:
+    """The mean of `values` with its interval; nothing if there are none."""
+    from experiments.scenarios.fabric_run import interval
+
+    if values:
+        centre, (low, high) = mean(values), interval(values)
+        axes.barh(y, centre, xerr=[[centre - low], [high - centre]], facecolor=face, edgecolor=edge)
+
+
+EXPERIMENT = Experiment(
+    name="fabric_gain",
+    question="How much more TCP goodput does a fabric give when switches choose per packet, and by queue length?",
+    source="DRILL (SIGCOMM 2017), section 4; TTC's schemes under real TCP",
+    engines=("kernel",),
+    sweep={
+        "topology": ["clos:n=8,r=2,m=4", "clos:n=4,r=2,m=4"],
+        "traffic": ["cross", "permutation"],
+        "scheme": ["ecmp", "vlb", "letflow", "rps", "rr", "dmodk", "micro", "drill", "ttc", "jsq"],
+        "rate_mbps": [50],
+        "queue_packets": [250],
+        "congestion_control": ["cubic"],
+        "transport": ["tcp"],
+        "min_rtt_window_s": [300],
+        "seconds": [4],
+    },
+    seeds=10,
+    measure=measure,
+    plot=plot,
+    check=check,
+)

@@ -1,0 +1,250 @@
+"""TTC's packet experiment on the kernel: queues and delays of real packets, beside those of the slotted model.
+
+As in section 4.2 a slot is the time that a full packet takes on a link; in every slot a random permutation of the hosts
+is drawn and each host sends with probability load (traffic=udp:load=0.8, in hundredths: load=80).  Switches are
+Linux's queues under the data plane; their lengths are averaged over all the time, by layer of links.  The model is run
+with the same scheme and load.  Delays leave out what an empty network takes: in the model a slot for each link, on the
+kernel next to nothing, for a packet that finds a link idle is on its way at once.  traffic=tcp is what the paper never
+did: every host sends one endless TCP flow, to a permutation, and receives one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daemons.routing import load_balancing
+from experiments.figures import figures, style
+from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.ttc.ttc_flow import fat_tree
+from experiments.ttc.ttc_models import Shape, rules, simulate
+from topologies.core.grammar import integer, parse
+from topologies.core.link import LinkSpec, Mbps
+from topologies.core.topology import Topology
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from testbed.measure.occupancy import Occupancy
+
+TCP_WARM_UP_S, TCP_S = 1.0, 4.0
+MODEL_SLOTS, MODEL_WATCHED = 3000, 1500
+LENGTHS = 64
+
+
+def load_of(run: Run) -> float | None:
+    """The offered load; None for TCP.  ValueError for anything else."""
+    name, given = parse(run.text("traffic"))
+    if name == "tcp" and not given:
+        return None
+    if name != "udp" or set(given) != {"load"}:
+        raise ValueError(f"ttc_kernel: traffic must be tcp or udp:load=PERCENT, got {run.text('traffic')!r}")
+    return integer("udp", "load", given["load"], least=1, most=99) / 100
+
+
+def measure(run: Run) -> Result:
+    """Queue lengths of each layer, packets' delays and order; for TCP its goodput; and the model's figures."""
+    from experiments.scenarios import fabric_run
+    from testbed.network.degrade import one_at_a_time
+
+    rate_bps = run.integer("rate_mbps") * Mbps
+    link = LinkSpec(rate_bps=rate_bps, queue_packets=run.integer("queue_packets"))
+    load = load_of(run)
+    with fabric_run.fabric(run, link) as on:
+        if load is None:
+            return tcp(run, on)
+        one_at_a_time(on.network)
+        return udp(run, on, rate_bps, load)
+
+
+def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
+    """Slots of packets."""
+    from experiments.graph_engine.workloads import derangements
+    from testbed.measure.fidelity import Fidelity
+    from testbed.measure.occupancy import Occupancies
+    from testbed.measure.reordering import Reordering
+    from testbed.traffic import slotted_udp
+
+    slot_us = 1e6 * slotted_udp.slot_s(rate_bps)
+    rng = np.random.default_rng(run.seed)
+    count = round(run.integer("seconds") * 1e6 / slot_us)
+    destinations = derangements(rng, on.topology.servers, count)
+    destinations[rng.random(destinations.shape) >= load] = -1
+    with Fidelity(on.network) as fidelity, Reordering(on.network) as order, Occupancies(on.network) as queues:
+        seen: list[Mapping[tuple[int, int], Occupancy]] = []
+        sent = slotted_udp.run(
+            on.network, destinations.tolist(), rate_bps=rate_bps, at_end=lambda: seen.append(queues.read())
+        )
+    late_fraction = sent.late_slots / count
+    return Result(
+        figures={
+            **layers(on.topology, seen[0]),
+            "delay_mean_slots": order.table.mean_delay_us / slot_us,
+            "delay_p99_slots": order.table.delay_us(99) / slot_us,
+            "late_fraction": order.table.late_fraction,
+            "lost_packets": order.table.lost,
+            **model(run, load),
+        },
+        fidelity=worse(fidelity.verdict, late_fraction),
+        circumstances={"fidelity_report": fidelity.report.as_dict(), "late_slots_fraction": late_fraction},
+    )
+
+
+def worse(verdict: str, late_fraction: float) -> str:
+    """The verdict, seeing that so many slots were sent too late."""
+    if late_fraction > 0.05:
+        return "FAIL"
+    return "WARN" if late_fraction > 0.01 and verdict == "PASS" else verdict
+
+
+def tcp(run: Run, on: Any) -> Result:
+    """Endless flows."""
+    from experiments.graph_engine.workloads import endless, permutation
+    from experiments.scenarios import fabric_run
+    from testbed.measure.occupancy import Occupancies
+
+    chosen = permutation(np.random.default_rng(run.seed), on.topology.servers)
+    with Occupancies(on.network) as queues:
+        seen = fabric_run.tcp(
+            on,
+            endless(chosen),
+            deadline_s=TCP_WARM_UP_S + TCP_S,
+            warm_up_s=TCP_WARM_UP_S,
+            control="cubic",
+            min_rtt_window_s=run.integer("min_rtt_window_s"),
+        )
+    return Result(
+        figures={
+            **layers(on.topology, queues.table),
+            "goodput_bps": seen.flows.goodput_bps,
+            **fabric_run.order_figures(seen),
+        },
+        fidelity=seen.report.verdict,
+        circumstances=fabric_run.circumstances(on, seen),
+    )
+
+
+def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
+    """Mean and maximum queue of each layer of links: up and down between tiers l and l+1, and down to the hosts."""
+    from testbed.measure.occupancy import together
+
+    found: dict[str, Value] = {}
+    for level in range(int(topology.level.max()) + 1):
+        rows = topology.links[topology.level == level].tolist()
+        for name, ends in ((f"up{level}", [row[:2] for row in rows]), (f"down{level}", [row[2:] for row in rows])):
+            queue = together(table[node, port] for node, port in ends)
+            label = {"up0": "sending", "down0": "hosts"}.get(name, name)
+            found[f"{label}_mean_queue_packets"] = queue.mean_packets
+            found[f"{label}_max_queue_packets"] = queue.longest
+    return found
+
+
+def model(run: Run, load: float) -> dict[str, Value]:
+    """What the slotted model says; nothing for a scheme that it does not have."""
+    ft = fat_tree(run)
+    try:
+        of = rules(load_balancing.scheme(run.text("scheme")))
+    except ValueError:
+        return {}
+    queues, latencies = simulate(
+        ft, of, load, slots=MODEL_SLOTS, watched=MODEL_WATCHED, lengths=LENGTHS, rng=np.random.default_rng(run.seed)
+    )
+    in_service = queues.histogram[:, 1:].sum(axis=1)
+    means = (queues.total - in_service) / (ft.hosts * MODEL_WATCHED)
+    return {
+        "model_delay_mean_slots": float(latencies.mean.mean()) - mean_links(ft),
+        **{f"model_{name}_mean_queue_packets": float(value) for name, value in zip(ft.layers, means, strict=True)},
+    }
+
+
+def mean_links(ft: Shape) -> float:
+    """Links between two random different hosts of FT(n,d): 2h for a distance of h."""
+    others, total, nearer = ft.hosts - 1, 0, 0
+    for h in range(1, ft.n + 1):
+        within = (ft.d**h if h < ft.n else ft.hosts) - 1
+        total += 2 * h * (within - nearer)
+        nearer = within
+    return total / others
+
+
+def check(run: Run) -> None:
+    """ValueError unless `run` names a scheme, a fat-tree and traffic."""
+    from experiments.scenarios import fabric_run
+
+    fabric_run.check_scheme(run)
+    fat_tree(run)
+    load_of(run)
+
+
+PANELS = {
+    "delay_mean_slots": "mean queueing delay (slots)",
+    "up1_mean_queue_packets": "mean queue up, layer 1 (packets)",
+}
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """For each network delay and queue length over load, measured (marks) beside the model (lines), and TCP's goodput.
+
+    Goodputs are means of the runs that did not fail fidelity; the bar is hollow where there are none.
+    """
+    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
+    networks = list(dict.fromkeys(str(row["topology"]) for row in table))
+    figure.set_size_inches(9.6, 0.2 + 3.2 * len(networks))
+    for (*panels, bars), network in zip(figure.subplots(len(networks), 3, squeeze=False), networks, strict=True):
+        rows = [row for row in table if row["topology"] == network]
+        over_load(panels, [row for row in rows if row["traffic"] != "tcp"], looks)
+        panels[0].set_title(network)
+        for y, (spec, (look, _)) in enumerate(looks.items()):
+            flows = [row for row in rows if (row["traffic"], row["scheme"]) == ("tcp", spec)]
+            kept = [row for row in flows if not figures.failed_fidelity(row)]
+            goodput = [float(str(row["goodput_bps"])) / Mbps for row in kept or flows]
+            face = look.colour if kept else style.PAPER
+            bars.barh(y, mean(goodput) if goodput else 0, facecolor=face, edgecolor=look.colour)
+        bars.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
+        bars.invert_yaxis()
+        bars.set(xlabel="TCP goodput (Mbit/s)")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=len(looks), fontsize=7)
+
+
+def over_load(panels: Sequence[Axes], loads: Table, looks: Mapping[str, tuple[style.Look, str]]) -> None:
+    """A panel for each of PANELS; the model has no line where its queues are empty."""
+    for axes, (key, label) in zip(panels, PANELS.items(), strict=True):
+        for spec, (look, dash) in looks.items():
+            rows = [row for row in loads if row["scheme"] == spec]
+            x = [int(str(row["traffic"]).rpartition("=")[2]) / 100 for row in rows]
+            y = [float(str(row[key])) for row in rows]
+            figures.marks(axes, x, y, look, [figures.failed_fidelity(row) for row in rows])
+            known = sorted(
+                (load, float(str(r[f"model_{key}"])))
+                for load, r in zip(x, rows, strict=True)
+                if r.get(f"model_{key}") is not None
+            )
+            axes.plot(*zip(*known, strict=True) if known else ([], []), dash, color=look.colour)
+            axes.plot([], [], look.marker + dash, color=look.colour, label=look.label, markersize=look.size)
+        axes.set(xlabel="load (fraction)", ylabel=label, yscale="log")
+
+
+EXPERIMENT = Experiment(
+    name="ttc_kernel",
+    question="Are queues and delays of real packets what TTC's slotted model says, and what does TCP make of it?",
+    source="TTC, section 4.2, figures 5 and 6, on the kernel",
+    engines=("kernel",),
+    sweep={
+        "topology": ["fattree:k=4", "fattree:n=2,d=4"],
+        "scheme": ["dmodk", "vlb:per=packet", "micro", "ttc:delta=0", "ttc", "jsq"],
+        "traffic": [*(f"udp:load={load}" for load in (10, 30, 50, 70, 80, 90, 95)), "tcp"],
+        "rate_mbps": [5],
+        "queue_packets": [250],
+        "min_rtt_window_s": [300],
+        "seconds": [5],
+    },
+    seeds=1,
+    measure=measure,
+    plot=plot,
+    check=check,
+)

@@ -1,0 +1,1 @@
+"""Routing daemons as processes: loop, supervisor, sockets, counters, control."""

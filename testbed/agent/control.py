@@ -1,0 +1,94 @@
+"""The daemons of a run, seen from outside: start them, end them, ask them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from testbed.agent import control_socket
+from testbed.agent.counters import FILE, Board
+from testbed.agent.supervisor import READY, SOCKET, START_S, STOP_S
+from testbed.plan.node_interfaces import Daemons
+from testbed.plan.run import ENVIRONMENT, Run
+
+ROOT = Path(__file__).parents[2]
+
+
+def launch(run: Run, daemons: Daemons, *, nodes: int, packed: int | None = None, keep: int | None = None) -> int:
+    """Start the daemons of `run`, and return their supervisor's process id when each is ready to serve.
+
+    nodes: of the whole network, for the board.
+    packed: how many processes share the daemons; None: every node has one of its own.
+    keep: the descriptor of the run's lock: the supervisor keeps the run alive from now on.  None: it ends when this
+        process does.
+    Raises OSError with the supervisor's own words if it cannot start them.
+    """
+    daemons.write(run.directory)
+    Board(run.directory / FILE, create_nodes=nodes).close()
+    log = run.directory / "log"
+    log.mkdir(exist_ok=True)
+    argv = [str(run.directory), str(packed or 0), str(0 if keep is not None else os.getpid())]
+    # Without site: a daemon needs no package but ours, and packages' start-up files cost time and memory.
+    with open(log / "supervisor.err", "w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-m", "testbed.agent.supervisor", *argv],
+            env={**os.environ, ENVIRONMENT: run.id, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            pass_fds=() if keep is None else (keep,),
+            start_new_session=True,  # Ctrl-C on a terminal is not for daemons
+        )
+    assert process.stdout
+    with process.stdout as said:
+        if said.readline().strip() != READY:
+            process.wait()
+            raise OSError(f"daemons: {(log / 'supervisor.err').read_text().strip()}")
+    return process.pid
+
+
+def start(directory: Path, name: str) -> int:
+    """Start the daemon of the node called `name`; its process id.  ValueError if it has one, or cannot have one."""
+    return int(_request(directory, "start", name)["pid"])
+
+
+def stop(directory: Path, name: str) -> None:
+    """Ask the daemon of the node called `name` to end, and return when it has.  ValueError if it has none."""
+    _request(directory, "stop", name)
+
+
+def kill(directory: Path, name: str) -> None:
+    """End the daemon of the node called `name` by SIGKILL.  ValueError if it has none."""
+    _request(directory, "kill", name)
+
+
+def processes(directory: Path) -> dict[str, dict[str, Any]]:
+    """By name of each node that may have a daemon: `pid`, None if it has none, and how its last one `ended`, None if
+    none has."""
+    return _request(directory, "list")
+
+
+def status(directory: Path, name: str) -> dict[str, Any]:
+    """What the daemon of the node called `name` knows; ValueError if it has none."""
+    return control_socket.ask(directory, name, "status")
+
+
+def _request(directory: Path, *words: str) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as asking:
+        asking.settimeout(START_S + STOP_S)
+        try:
+            asking.connect(str(directory / SOCKET))
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise ValueError(f"run {directory.name} has no daemons, or their supervisor has died") from None
+        with asking.makefile("rw") as stream:
+            stream.write(json.dumps(words) + "\n")
+            stream.flush()
+            told: dict[str, Any] = json.loads(stream.readline())
+    if "error" in told:
+        raise ValueError(told["error"])
+    return told

@@ -1,0 +1,205 @@
+"""The loop that carries daemons: one process, one epoll, one node or many.
+
+A turn is one instant: wait until a daemon's deadline or until something urgent can be read; read the clock; take news
+of devices; hand every packet that is queued to its daemon, in order of arrival and with the time of it; then tick those
+whose deadline has passed.  Packets that came before the tick are thereby always heard before it, however long the
+process was kept from running.
+
+What is queued is read whenever the process wakes.  Where many daemons share it, that is as soon as it came.  What a
+daemon that is alone finds queued may be as old as its last turn, and the kernel is asked when it came.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Collection, Sequence
+from fcntl import ioctl
+from math import inf
+from time import monotonic, time
+
+from daemons.core.contract import Action
+from testbed.agent.daemon import AT_ONCE, ONCE_A_TICK, Daemon, Source
+from testbed.agent.transport import PAYLOAD_BYTES, SIOCGSTAMPNS, TIMESPEC
+
+Receive = Callable[[bytes, int, float], Sequence[Action]]
+timespec = TIMESPEC.unpack
+EVENTS = 64
+AT_ONCE_S = 0.003  # between two turns: what came then may as well have come now
+ROUNDS = 64  # of reading in a turn, lest a flood keep a daemon from ticking
+
+
+class Loop:
+    """Serves its daemons until each has been asked to end or has failed."""
+
+    def __init__(self, daemons: Collection[Daemon]) -> None:
+        self.failed = 0
+        self._daemons: list[Daemon] = []
+        self._wake, self._queued = select.epoll(), select.epoll()
+        self._ears: dict[int, tuple[Callable[[int], bytes], Receive, int, Daemon]] = {}
+        self._handlers: dict[int, tuple[Daemon, Callable[[float], None]]] = {}
+        self._once: set[int] = set()  # those that wake it once a tick
+        self._quiet: set[int] = set()  # of those, the ones that have since the last tick
+        self._before = 0.0
+        self._stamp = bytearray(TIMESPEC.size)
+        for daemon in daemons:
+            self._add(daemon)
+
+    def _add(self, daemon: Daemon) -> None:
+        self._daemons.append(daemon)
+        for port, link in daemon.links.items():
+            for ear in (link.urgent, link.routine):
+                self._ears[ear.fileno()] = (ear.recv, daemon.protocol.receive, port, daemon)
+                self._queued.register(ear, select.EPOLLIN)
+            self._wake.register(link.urgent, select.EPOLLIN)
+        requests: Source = (daemon.requests.socket, lambda now: self._answer(daemon), AT_ONCE)
+        for source, handler, wakes in (*daemon.sources(), requests):
+            self._handlers[source.fileno()] = (daemon, handler)
+            if wakes:
+                self._wake.register(source, wakes)
+            if wakes == ONCE_A_TICK:
+                self._once.add(source.fileno())
+            if wakes != AT_ONCE:
+                self._queued.register(source, select.EPOLLIN)
+
+    def nodes(self) -> tuple[int, ...]:
+        """Whose daemons it serves."""
+        return tuple(daemon.site.node for daemon in self._daemons)
+
+    def name(self) -> str:
+        """What to call a process that runs it, in 15 letters."""
+        more = f" +{len(self._daemons) - 1}" if len(self._daemons) > 1 else ""
+        return f"weft {self._daemons[0].site.name}{more}"[:15]
+
+    def descriptors(self) -> list[int]:
+        """All that it has open."""
+        return [
+            self._wake.fileno(),
+            self._queued.fileno(),
+            *(fd for each in self._daemons for fd in each.descriptors()),
+        ]
+
+    def disown(self) -> None:
+        """Another process, forked from this one, runs it: let go of everything, and take nothing away."""
+        self._wake.close()
+        self._queued.close()
+        for daemon in self._daemons:
+            daemon.disown()
+
+    def _drop(self, daemon: Daemon, why: str) -> None:
+        """Closing a descriptor takes it out of every epoll."""
+        self._daemons.remove(daemon)
+        self._ears = {fd: ear for fd, ear in self._ears.items() if ear[3] is not daemon}
+        self._handlers = {fd: entry for fd, entry in self._handlers.items() if entry[0] is not daemon}
+        self._once &= self._handlers.keys()
+        daemon.close(why)
+
+    def _answer(self, daemon: Daemon) -> None:
+        if not daemon.read_request():
+            self._drop(daemon, "asked to")
+
+    def _do(self, daemon: Daemon, work: Callable[..., None], *given: object) -> None:
+        """Do what ends this daemon if it raises; the others go on."""
+        try:
+            work(*given)
+        except Exception:
+            self._fail(daemon)
+
+    def _fail(self, daemon: Daemon) -> None:
+        self.failed += 1
+        daemon.log_exception()
+        self._drop(daemon, "it failed")
+
+    def start(self) -> None:
+        """Let the daemons begin."""
+        now = self._before = monotonic()  # what was queued before, they hear now
+        for daemon in list(self._daemons):
+            self._do(daemon, daemon.start, now)
+
+    def run(self) -> None:
+        """Start the daemons, and serve them until none is left; what ends it from outside ends all of them."""
+        try:
+            self.start()
+            while self._daemons:
+                self.turn()
+        finally:
+            self.end("its process ends")
+
+    def end(self, why: str) -> None:
+        """Let go of all of them."""
+        for daemon in list(self._daemons):
+            self._drop(daemon, why)
+
+    def turn(self) -> None:
+        """Wait until there is something to do, and do it."""
+        deadline = min([daemon.deadline for daemon in self._daemons])
+        woken = self._wake.poll(max(0.0, deadline - monotonic()) if deadline < inf else None, EVENTS)
+        now = monotonic()
+        busy: list[Daemon] = []
+        for fd, _ in woken:
+            if fd in self._once:
+                self._quiet.add(fd)
+            self._handle(fd, now, busy)
+        self._hear(now, busy)
+        due = [daemon for daemon in self._daemons if daemon.deadline <= now]
+        for daemon in due:
+            self._do(daemon, daemon.tick, now)
+        if due and self._quiet:
+            for fd in self._quiet & self._handlers.keys():
+                self._wake.modify(fd, ONCE_A_TICK)
+            self._quiet.clear()
+        for daemon in busy:
+            if not daemon.closed:
+                self._do(daemon, daemon.finish, now)
+
+    def _handle(self, fd: int, now: float, busy: list[Daemon]) -> None:
+        """Read what is no packet; nothing if it is one, or if its daemon has gone."""
+        if fd in self._handlers:
+            daemon, handler = self._handlers[fd]
+            self._do(daemon, handler, now)
+            busy.append(daemon)
+
+    def _hear(self, now: float, busy: list[Daemon]) -> None:
+        """Hand over what came before `now`, and note which daemons had something to do.
+
+        Written for speed: hundreds of processes share the cache, so that what is not touched is what costs nothing.
+        """
+        heard: list[tuple[float, int, bytes]] = []
+        queued, ears, earliest = self._queued.poll, self._ears, self._before
+        self._before = now
+        stamp = self._stamp if now - earliest > AT_ONCE_S else None
+        unix_s = time() - now
+        at = now
+        for _ in range(ROUNDS):
+            ready = queued(0, EVENTS)
+            if not ready:
+                break
+            for fd, _ in ready:
+                if fd not in ears:
+                    self._handle(fd, now, busy)
+                    continue
+                try:
+                    payload = ears[fd][0](PAYLOAD_BYTES)
+                except BlockingIOError:  # epoll counted one whose checksum was wrong
+                    continue
+                if stamp:
+                    ioctl(fd, SIOCGSTAMPNS, stamp)
+                    seconds, ns = timespec(stamp)
+                    at = seconds - unix_s + ns * 1e-9
+                    # Two clocks were compared, and one of them may have been set meanwhile.
+                    at = earliest if at < earliest else now if at > now else at
+                heard.append((at, fd, payload))
+        heard.sort()
+        for at, fd, payload in heard:
+            _, receive, port, daemon = ears[fd]
+            if daemon.closed:
+                continue
+            daemon.received += 1
+            try:
+                actions = receive(payload, port, at)
+                if actions:
+                    daemon.perform(actions)
+                    busy.append(daemon)
+                elif daemon.protocol.deadline < daemon.deadline:
+                    daemon.deadline = daemon.protocol.deadline
+            except Exception:
+                self._fail(daemon)

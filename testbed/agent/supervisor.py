@@ -1,0 +1,359 @@
+"""The parent of a run's daemons: python -m testbed.agent.supervisor DIRECTORY PROCESSES OWNER, started by
+control.launch().
+
+A fresh interpreter that has imported no more than daemons need forks PROCESSES that share the nodes (0: one for each
+node), and starts and ends daemons on request.  A daemon that dies stays dead until somebody starts it again; how it
+ended is in log/supervisor.log.
+
+Nobody outlives the run unnoticed: the daemons die with the supervisor (PDEATHSIG), the supervisor ends with the process
+OWNER (0: with nobody), and all of them carry the run's id in their environment, by which cleaning up finds them.
+
+Requests are lines of JSON on the stream socket daemons.sock: ["start", NODE], ["stop", NODE], ["kill", NODE], ["list"].
+So are the answers, {"error": text} when it cannot be done.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from daemons.core.schemes import SCHEMES, View
+from testbed.agent import control_socket
+from testbed.agent.counters import COLUMNS, FILE, WORDS, Board
+from testbed.agent.daemon import Daemon
+from testbed.agent.loop import Loop
+from testbed.forwarding.groups import Groups
+from testbed.forwarding.plane_tables import Tables, of_program
+from testbed.forwarding.transit_rewrite import Relays
+from testbed.linux import netns
+from testbed.plan import node_interfaces
+
+PID, CONVERGED = COLUMNS["pid"], COLUMNS["converged"]
+SOCKET = "daemons.sock"
+READY = b"ready"
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+REAL_TIME_PRIORITY = 10
+DESCRIPTORS_PER_NODE = 128
+TOGETHER = 12
+REHEARSALS, REHEARSED_TURNS = 8, 10
+WORTH_REHEARSING = 8  # processes
+START_S, STOP_S = 30.0, 5.0
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serve until SIGTERM, or until the owner ends."""
+    directory, processes, owner = argv
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    supervisor = Supervisor(Path(directory), int(processes), int(owner))
+    try:
+        supervisor.start_all()
+        print(READY.decode(), flush=True)
+        supervisor.serve()
+    except (ValueError, OSError) as error:
+        sys.exit(f"{error}")
+    finally:
+        supervisor.end_all()
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process that serves daemons, and a descriptor that tells when it has ended."""
+
+    pid: int
+    fd: int
+    nodes: tuple[int, ...]
+
+
+class Supervisor:
+    """The parent of the daemons of the run in `directory`."""
+
+    def __init__(self, directory: Path, processes: int, owner: int) -> None:
+        self._directory = directory
+        self._daemons = node_interfaces.read(directory)
+        self._board = Board(directory / FILE)
+        self._log = control_socket.Log(directory, "supervisor")
+        self._processes = processes
+        self._children: dict[int, Child] = {}  # by descriptor
+        self._ended: dict[int, str] = {}  # node -> how its last daemon did
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self._server.bind(str(directory / SOCKET))
+        self._server.listen()
+        self._owner = os.pidfd_open(owner) if owner else -1
+        self._tables: Tables | None = None
+        self._relays = Relays(self._daemons.relay) if self._daemons.relay is not None else None
+        if self._daemons.program is not None:
+            self._maps, self._tables = of_program(self._daemons.program)
+        self._poll = select.epoll()
+        for fd in (self._server.fileno(), *([self._owner] if owner else [])):
+            self._poll.register(fd, select.EPOLLIN)
+
+    def start_all(self) -> None:
+        """Start every daemon of the run; ValueError or OSError says what keeps one from starting."""
+        nodes = list(self._daemons.sites)
+        needed = 100 + DESCRIPTORS_PER_NODE * len(nodes)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(needed, soft), max(needed, hard)))
+        except ValueError:  # root without CAP_SYS_RESOURCE; what is needed is an upper bound
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        # Everything that is done once is done here, before there are children: a child's own memory is what it writes
+        # to, and opening sockets alone writes, object by object, to more than a megabyte of what Python shares.
+        count = min(self._processes or len(nodes), len(nodes))
+        shares = [nodes[i * len(nodes) // count : (i + 1) * len(nodes) // count] for i in range(count)]
+        if count >= WORTH_REHEARSING:
+            rehearse(self._directory / "rehearsal", self._daemons)
+        groups = self._groups(nodes)
+        loops = [Loop([self._make(node, groups.get(node)) for node in share]) for share in shares]
+        self._log.write(f"began: process {os.getpid()}, {len(nodes)} daemons in {count} processes")
+        gc.collect()
+        gc.freeze()  # nor do children look for garbage in what they share
+        self._fork(loops)
+
+    def _make(self, node: int, groups: Groups | None) -> Daemon:
+        at, cells = self._daemons.sites[node], self._board.cells(node)
+        crowding = self._tables.crowding(node - self._daemons.first_switch) if self._tables else None
+        relay = self._relays.relay(node) if self._relays else None
+        return Daemon.of(self._directory, at, self._view(node), cells, groups, crowding, relay)
+
+    def _groups(self, nodes: Sequence[int]) -> dict[int, Groups]:
+        """The part of each of `nodes` in the data plane's maps, as it is now; none if there is no data plane."""
+        if self._tables is None:
+            return {}
+        first = self._daemons.first_switch
+        found = self._tables.all(node - first for node in nodes)
+        return {first + switch: groups for switch, groups in found.items()}
+
+    def _view(self, node: int) -> View:
+        """Daemons that share a process tick a dozen at a time, those of neighbouring nodes together: what one of them
+        brings into the cache, of Python and of the network, serves the next."""
+        view = self._daemons.views[node]
+        if not self._processes:
+            return view
+        nodes = list(self._daemons.sites)
+        first = nodes.index(node) // TOGETHER * TOGETHER
+        return replace(view, phase_fraction=1 - first / len(nodes))
+
+    def _fork(self, loops: Sequence[Loop]) -> list[Child]:
+        """Let each of `loops` run in a process of its own; returns when their daemons have started."""
+        maps = [descriptor for held in (self._tables, self._relays) if held for descriptor in held.descriptors()]
+        shared = [0, 1, 2, *maps]
+        briefs = [(loop, loop.name().encode(), gaps([*shared, *loop.descriptors()])) for loop in loops]
+        cells = [self._board.cells(node) for loop in loops for node in loop.nodes()[:1]]
+        parent = os.getpid()
+        pids: list[int] = []
+        real_time(True)  # which children inherit
+        # Between two forks the less is done the better: what the parent writes to is no longer shared by the child.
+        for i, brief in enumerate(briefs):
+            if i > 0:  # a process that begins takes milliseconds: all at once, they would keep the first from hellos
+                self._wait_until_started(cells[i - 1], pids[i - 1])
+            pid = os.fork()
+            if pid == 0:
+                run(*brief, parent)
+            pids.append(pid)
+        children = []
+        for pid, loop, row in zip(pids, loops, cells, strict=True):
+            self._wait_until_started(row, pid)
+            child = Child(pid, os.pidfd_open(pid), loop.nodes())
+            self._children[child.fd] = child
+            self._poll.register(child.fd, select.EPOLLIN)
+            children.append(child)
+        real_time(False)
+        for loop in loops:
+            loop.disown()
+        return children
+
+    def _wait_until_started(self, cells: memoryview, pid: int) -> None:
+        """Return when the child `pid` serves the node whose row this is."""
+        end = time.monotonic() + START_S
+        while cells[PID] != pid:
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                raise OSError(f"process {pid} died before it had started; see {self._directory / 'log'}")
+            if time.monotonic() > end:
+                raise TimeoutError(f"process {pid} has not started after {START_S:g} s")
+            time.sleep(0.0002)
+
+    def _names(self, child: Child) -> str:
+        return ", ".join(self._daemons.sites[node].name for node in child.nodes)
+
+    def serve(self) -> None:
+        """Answer requests and bury the dead until the owner ends."""
+        while True:
+            for fd, _ in self._poll.poll():
+                if fd in self._children:
+                    self._bury(self._children[fd])
+                elif fd == self._owner:
+                    return
+                else:
+                    self._answer()
+
+    def _bury(self, child: Child) -> None:
+        """`child` has ended."""
+        result = os.waitid(os.P_PIDFD, child.fd, os.WEXITED)
+        assert result is not None
+        status = result.si_status
+        how = f"exit status {status}" if result.si_code == os.CLD_EXITED else signal.Signals(status).name
+        del self._children[child.fd]
+        os.close(child.fd)
+        for node in child.nodes:
+            self._ended[node] = how
+            self._clear(node, child.pid)
+        self._log.write(f"process {child.pid} of {self._names(child)} has ended: {how}")
+
+    def _clear(self, node: int, pid: int) -> None:
+        """Show on the board that `pid` serves `node` no more."""
+        cells = self._board.cells(node)
+        if cells[PID] == pid:
+            cells[PID] = cells[CONVERGED] = 0
+
+    def _answer(self) -> None:
+        connection, _ = self._server.accept()
+        with connection, suppress(OSError):  # who asked has gone
+            connection.settimeout(1.0)
+            with connection.makefile("rw") as stream:
+                told = self._do(stream.readline())
+                stream.write(json.dumps(told) + "\n")
+
+    def _do(self, line: str) -> dict[str, Any]:
+        commands: dict[str, Callable[..., dict[str, Any]]] = {
+            "start": self._start,
+            "stop": self._stop,
+            "kill": self._kill,
+            "list": self._list,
+        }
+        try:
+            command, *arguments = json.loads(line)
+            return commands[command](*arguments)
+        except (ValueError, OSError) as error:
+            return {"error": str(error)}
+        except (KeyError, TypeError):
+            return {"error": f'{line.strip()} is no request; write ["start", NODE], or stop, kill or list'}
+
+    def _start(self, name: str) -> dict[str, Any]:
+        node = self._daemons.node(name)
+        (child,) = self._fork([Loop([self._make(node, self._groups([node]).get(node))])])
+        return {"pid": child.pid}
+
+    def _stop(self, name: str) -> dict[str, Any]:
+        self._daemons.node(name)
+        control_socket.ask(self._directory, name, "stop")
+        control_socket.wait_until_ended(self._directory, name, STOP_S)
+        return {}
+
+    def _kill(self, name: str) -> dict[str, Any]:
+        """A daemon that shares its process with others is only dropped, which their neighbours cannot tell."""
+        node = self._daemons.node(name)
+        pid = control_socket.holder(self._directory, name)
+        if pid is None:
+            raise ValueError(f"{name} has no daemon")
+        if any(child.pid == pid and len(child.nodes) > 1 for child in self._children.values()):
+            return self._stop(name)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        control_socket.wait_until_ended(self._directory, name, STOP_S)
+        self._clear(node, pid)
+        return {}
+
+    def _list(self) -> dict[str, Any]:
+        return {
+            at.name: {"pid": control_socket.holder(self._directory, at.name), "ended": self._ended.get(node)}
+            for node, at in self._daemons.sites.items()
+        }
+
+    def end_all(self) -> None:
+        """Ask the children to end, and see to it that they do."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for child in self._children.values():
+                signal.pidfd_send_signal(child.fd, number)
+            end = time.monotonic() + STOP_S
+            while self._children and time.monotonic() < end:
+                for fd, _ in self._poll.poll(max(0.0, end - time.monotonic())):
+                    if fd in self._children:
+                        self._bury(self._children[fd])
+
+
+def rehearse(directory: Path, daemons: node_interfaces.Daemons) -> None:
+    """Let a few neighbours route at a quick pace, several times over, and leave no trace.
+
+    Python rewrites what runs often into forms that write less: no counts of references to names, no entries in caches.
+    What has been rewritten here the children share; it saves each a quarter of its own memory.  Where there is traffic
+    to lose, because daemons before these have left routes, and where a daemon does more than set routes, nothing is
+    rehearsed.
+    """
+    first = next(iter(daemons.views.values()))
+    if SCHEMES[first.scheme].readdressed:
+        return
+    (directory / "log").mkdir(parents=True)
+    nodes = [first.node, *(first.ports[0][1][:2] if first.ports else ())]
+    for _ in range(REHEARSALS):
+        views = [daemons.views[node] for node in nodes]
+        quick = [replace(view, options={**view.options, "hello_ms": 1}) for view in views]
+        cells = [memoryview(bytearray(WORDS * 8)).cast("Q") for _ in nodes]
+        made = [
+            Daemon.of(directory, daemons.sites[view.node], view, row) for view, row in zip(quick, cells, strict=True)
+        ]
+        loop = Loop(made)
+        if any(daemon.inherited for daemon in made):
+            loop.end("nothing to rehearse")
+            break
+        loop.start()
+        for _ in range(REHEARSED_TURNS):
+            loop.turn()
+        for daemon in made:
+            daemon.forget_routes()
+        loop.end("rehearsed")
+    for place in (directory / "log", directory):
+        for file in place.iterdir():
+            file.unlink()
+        place.rmdir()
+
+
+def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int) -> NoReturn:
+    """In a process forked for it: run `loop`, without the descriptors of others."""
+    status = 1
+    try:
+        for first, after in others:
+            os.closerange(first, after)
+        if not netns.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() == parent:
+            netns.libc.prctl(PR_SET_NAME, name)
+            loop.run()
+            status = 1 if loop.failed else 0
+    except SystemExit:
+        status = 0
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def real_time(wanted: bool) -> None:
+    """Have real-time priority from now on, or not; the board tells whether a daemon has got it."""
+    policy, priority = (os.SCHED_FIFO, REAL_TIME_PRIORITY) if wanted else (os.SCHED_OTHER, 0)
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, policy, os.sched_param(priority))
+
+
+def gaps(kept: Iterable[int]) -> list[tuple[int, int]]:
+    """The ranges, first and one after the last, of all descriptors that are not in `kept`."""
+    found, first = [], 0
+    for fd in sorted(kept):
+        if first < fd:
+            found.append((first, fd))
+        first = fd + 1
+    return [*found, (first, resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

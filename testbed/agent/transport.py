@@ -1,0 +1,122 @@
+"""A protocol's packets on the wire: UDP to two link-local multicast groups, TTL 255, one device for each port.
+
+What is urgent goes to one group and wakes the daemon that hears it.  What is routine goes to the other, and lies in
+the socket until the daemon wakes anyway; the kernel noted when it came.  With 156 daemons on two cores a wake-up costs
+35 us and reading a packet 1 us.
+
+Sending costs 4.1 us through all of UDP, veth and the far socket, 2.2 us from a packet socket; between many nodes, where
+memory is what costs, the two differ by less than 5 %.  So UDP it is: tcpdump knows it, and TTL 255 has a meaning.  A
+connected socket keeps its route, which saves a quarter of all that packed daemons cost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import socket
+import struct
+from contextlib import ExitStack, suppress
+
+from daemons.core import wire
+from testbed.linux import tc
+
+ROUTINE, URGENT = ("224.0.0.233", tc.CONTROL_PORT), ("224.0.0.234", tc.CONTROL_PORT)
+PAYLOAD_BYTES = 2048  # room for one frame's
+SO_ATTACH_FILTER, IP_MULTICAST_ALL = 26, 49
+SIOCGSTAMPNS = 0x80108907  # when the packet came that was read last, a
+TIMESPEC = struct.Struct("=qq")  # of seconds since 1970 and nanoseconds
+UDP_BYTES = 8
+
+
+def only_for(node: int) -> tuple[tuple[int, int, int, int], ...]:
+    """The classic BPF program that lets through what a neighbour sent, and of what is for one neighbour alone only
+    what is for `node`: at a crossbar everybody hears it, and need not wake for that.
+
+    GTSM, RFC 5082: every router takes one from the TTL, so what arrives with 255 was sent by a neighbour.
+    """
+    return (
+        (0x30, 0, 0, 0xFFF00008),  # ldb [SKF_NET_OFF + 8]: the IP header's TTL
+        (0x15, 0, 5, 255),  # jeq 255, else drop
+        (0x30, 0, 0, UDP_BYTES + 2),  # ldb: the message's type
+        (0x35, 0, 2, wire.FIRST_TARGETED),  # jge, else all of it
+        (0x20, 0, 0, UDP_BYTES + wire.TARGET.start),  # ld: its target
+        (0x15, 0, 1, node),  # jeq, else drop
+        (0x06, 0, 0, 0xFFFFFFFF),  # ret: all of it
+        (0x06, 0, 0, 0),  # ret: drop
+    )
+
+
+def _voice(dev: str, group: str) -> socket.socket:
+    """A socket that sends to `group` through `dev`, whatever that is called later."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode())
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, _here(dev, group))
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 255)
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)  # ahead of the port's queue
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _ear(dev: str, node: int, group: str) -> socket.socket:
+    """A socket of `node` that hears `group` through `dev`, whatever that is called later."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode())
+        _attach(made, only_for(node))
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, _here(dev, group))
+        made.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)  # nothing that other sockets of the node joined
+        made.bind((group, tc.CONTROL_PORT))
+        with suppress(FileNotFoundError):  # nothing has come yet; but from now on the kernel notes when something does
+            fcntl.ioctl(made, SIOCGSTAMPNS, bytearray(TIMESPEC.size))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _here(dev: str, group: str) -> bytes:
+    """`group` at `dev`, by index: the address of an unnumbered interface is another's, so it does not say which."""
+    return struct.pack("=4s4xi", socket.inet_aton(group), socket.if_nametoindex(dev))
+
+
+def _attach(to: socket.socket, program: tuple[tuple[int, int, int, int], ...]) -> None:
+    """Let the socket take only what the classic BPF program lets through."""
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *instruction) for instruction in program))
+    to.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", len(program), ctypes.addressof(code)))
+
+
+class Link:
+    """One port of a node on the wire: a socket that hears what is urgent, one for what is routine, and one for saying
+    either."""
+
+    def __init__(self, dev: str, node: int) -> None:
+        """Open it in the namespace of the calling thread; OSError if `dev` is not there."""
+        with ExitStack() as opened:
+            self.urgent = opened.enter_context(_ear(dev, node, URGENT[0]))
+            self.routine = opened.enter_context(_ear(dev, node, ROUTINE[0]))
+            self._voices = {group: opened.enter_context(_voice(dev, group[0])) for group in (URGENT, ROUTINE)}
+            opened.pop_all()
+
+    def sockets(self) -> list[socket.socket]:
+        """All that it has open."""
+        return [self.urgent, self.routine, *self._voices.values()]
+
+    def sendto(self, payload: bytes, group: tuple[str, int]) -> None:
+        """Say it to URGENT or ROUTINE, to everybody at the far end of the link; OSError if it cannot leave."""
+        voice = self._voices[group]
+        try:
+            voice.send(payload)
+        except OSError as error:
+            if error.errno != errno.EDESTADDRREQ:
+                raise
+            voice.connect(group)  # not before, because a port that is down has no way there
+            voice.send(payload)
+
+    def close(self) -> None:
+        for one in self.sockets():
+            one.close()

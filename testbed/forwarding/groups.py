@@ -1,0 +1,148 @@
+"""Which prefix leads to which group of candidate ports at one switch, as the data plane's maps hold it.
+
+A group is written once for all prefixes that share it.  So when a port dies, one write takes it from every route that
+used it, and no packet meets a half-written route: select.bpf.c says why.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from topologies.core.address import Prefix
+
+CANDIDATES = 64
+GROUP = f"=I{CANDIDATES}I"  # struct group
+PREFIX = "=II4s"  # struct prefix
+Ports = tuple[int, ...]
+
+
+class Entries(Protocol):
+    """A map in the kernel, or a dict."""
+
+    def __getitem__(self, key: tuple[Any, ...], /) -> tuple[Any, ...]: ...
+    def __setitem__(self, key: tuple[Any, ...], value: tuple[Any, ...], /) -> None: ...
+    def __delitem__(self, key: tuple[Any, ...], /) -> None: ...
+    def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
+
+
+class Groups:
+    """The routes of the switch counted as number `switch`, ports by interface index.
+
+    Nobody else writes its routes, nor the groups numbered as in `room`.
+    void: called after the group that a prefix leads to was changed for another one.
+    """
+
+    def __init__(self, routes: Entries, groups: Entries, *, switch: int, room: range, void: Callable[[], None]) -> None:
+        self._routes, self._groups, self._void = routes, groups, void
+        self._switch = switch
+        self._of: dict[Prefix, int] = {}
+        self._users: dict[int, set[Prefix]] = defaultdict(set)
+        self._ports: dict[int, Ports] = {}
+        self._unused = list(reversed(room))
+
+    def learn(self, held: Iterable[tuple[Prefix, int]]) -> None:
+        """Take over `held`, prefixes and their groups that the maps hold already: see by_switch()."""
+        for prefix, group in held:
+            self._of[prefix] = group
+            self._users[group].add(prefix)
+        for group in self._users:
+            n, *ports = self._groups[group,]
+            self._ports[group] = tuple(ports[:n])
+        self._unused = [group for group in self._unused if group not in self._ports]
+
+    def table(self) -> dict[Prefix, Ports]:
+        """The routes, those to nobody included."""
+        return {prefix: self._ports[group] for prefix, group in self._of.items()}
+
+    def set(self, changes: Mapping[Prefix, Sequence[int] | None]) -> None:
+        """Forward each prefix through any of its ports, a port named twice taking twice as much.
+
+        No port: packets are left to the kernel, also where a shorter prefix leads somewhere.  None: the route is
+        withdrawn, and a shorter prefix holds.  What changes alike for all prefixes of a group is one write.
+        Raises ValueError for more than 64 ports and OSError if there is no room for another group.
+        """
+        wanted = {prefix: None if ports is None else tuple(ports) for prefix, ports in changes.items()}
+        for prefix, ports in wanted.items():
+            if ports is not None and len(ports) > CANDIDATES:
+                raise ValueError(f"{prefix}: a route has at most {CANDIDATES} candidate ports, got {len(ports)}")
+        self._rewrite(wanted)
+        for prefix, ports in wanted.items():
+            if ports is None:
+                self._withdraw(prefix)
+            else:
+                self._lead(prefix, ports)
+
+    def replace(self, table: Mapping[Prefix, Sequence[int]]) -> None:
+        """Let `table` be all the routes; as set() does it."""
+        self.set({**dict.fromkeys(prefix for prefix in self._of if prefix not in table), **table})
+
+    def drop_port(self, port: int) -> int:
+        """Take `port` from every route; how many groups were written.
+
+        A route that has no other port stays without any, and its packets go to the kernel.
+        """
+        hit = [group for group, ports in self._ports.items() if port in ports]
+        for group in hit:
+            self._write(group, tuple(one for one in self._ports[group] if one != port))
+        return len(hit)
+
+    def _rewrite(self, changes: Mapping[Prefix, Ports | None]) -> None:
+        """Write the groups all of whose prefixes change alike."""
+        taken = set(self._ports.values())
+        for group in {self._of[prefix] for prefix in changes if prefix in self._of}:
+            new = {changes.get(prefix, self._ports[group]) for prefix in self._users[group]}
+            ports = new.pop()
+            if not new and ports is not None and ports not in taken:
+                self._write(group, ports)
+                taken.add(ports)
+
+    def _lead(self, prefix: Prefix, ports: Ports) -> None:
+        held = self._of.get(prefix)
+        if held is not None and self._ports[held] == ports:
+            return
+        group = next((one for one, its in self._ports.items() if its == ports), None)
+        if group is None:
+            if not self._unused:
+                raise OSError("data plane: no room for another group of ports")
+            group = self._unused.pop()
+            self._write(group, ports)
+        self._routes[self._key(prefix)] = (group,)
+        self._void()
+        self._leave(prefix)
+        self._of[prefix] = group
+        self._users[group].add(prefix)
+
+    def _write(self, group: int, ports: Ports) -> None:
+        filled = [ports[i % len(ports)] for i in range(CANDIDATES)] if ports else [0] * CANDIDATES
+        self._groups[group,] = (len(ports), *filled)
+        self._ports[group] = ports
+
+    def _withdraw(self, prefix: Prefix) -> None:
+        if prefix in self._of:
+            del self._routes[self._key(prefix)]
+            self._void()
+            self._leave(prefix)
+
+    def _leave(self, prefix: Prefix) -> None:
+        group = self._of.pop(prefix, None)
+        if group is None:
+            return
+        self._users[group].remove(prefix)
+        if not self._users[group]:
+            del self._users[group], self._ports[group]
+            self._unused.append(group)
+
+    def _key(self, prefix: Prefix) -> tuple[int, int, bytes]:
+        return 32 + prefix.length, self._switch, prefix.network.to_bytes(4, "big")
+
+
+def by_switch(routes: Entries) -> dict[int, list[tuple[Prefix, int]]]:
+    """What the map of routes holds: (prefix, group) of every route, by switch."""
+    found: dict[int, list[tuple[Prefix, int]]] = defaultdict(list)
+    for key in routes:
+        length, switch, network = key
+        (group,) = routes[key]
+        found[switch].append((Prefix(int.from_bytes(network, "big"), length - 32), group))
+    return found

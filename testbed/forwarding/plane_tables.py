@@ -1,0 +1,109 @@
+"""The data plane's routes, written by whoever routes: one daemon for each switch, each in a process of its own.
+
+    tables = Tables(bpf.Attached(program_id))             # the maps of the program that is attached at the switches
+    groups = tables.groups(switch)                        # this switch's part of them, and nobody else's
+    groups.set({Prefix(...): [ifindex, ifindex], ...})    # see groups.py
+
+The maps are written by several processes at once without locks, because each entry has one writer.  Of `routes` and
+`generations`, a switch's entries are its daemon's; of `groups`, each switch has a range of numbers that is its alone.
+`switches` and `ports` say by which scheme a switch chooses among a group's ports and where its ports lead; they are
+dataplane.py's, so that `weft scheme` in one process and daemons in others do not get in each other's way.
+
+A daemon need not know any of this.  Its protocol returns SetRoute(prefix, hops); SwitchFib (switch.py) writes that to
+the kernel's routes and here.  What a protocol can say thereby:
+
+* a group: the hops of a route, up to 64, in the order in which D-mod-k and round robin count them; a hop that is named
+  twice takes twice as much.  Prefixes with the same hops share one entry, and a change to all of them is one write.
+* a range: a longer prefix, down to a /32, has a group of its own and leaves the others alone.
+* a refusal: a route without hops goes to the kernel, which answers "no route to host".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Protocol
+
+from testbed.forwarding.groups import GROUP, PREFIX, Groups, by_switch
+from testbed.linux import libbpf
+
+CACHE_SLOTS = 1 << 10  # for each switch
+GENERATIONS = 1 << 12
+
+
+class Maps(Protocol):
+    """Where maps come from: the object that was just loaded, or a program that runs."""
+
+    def map(self, name: str, key: str, value: str) -> libbpf.Map: ...
+    def entries(self, name: str) -> int: ...
+
+
+class Crowding:
+    """What LBSP's section 5 needs of one switch: the state that its queues call for, and the one that it is in."""
+
+    def __init__(self, wants: libbpf.Map, states: libbpf.Map, switch: int) -> None:
+        self._wants, self._states, self._switch = wants, states, switch
+
+    def wanted(self) -> int:
+        """As the program found when it looked last: at the last packet that went up."""
+        (state,) = self._wants[self._switch,]
+        return int(state)
+
+    def enter(self, state: int) -> None:
+        """Let the program move packets as `state` says."""
+        self._states[self._switch,] = (state,)
+
+
+class Tables:
+    """The routes of every switch, switches counted from 0."""
+
+    def __init__(self, maps: Maps) -> None:
+        self._routes, self._groups = maps.map("routes", PREFIX, "=I"), maps.map("groups", "=I", GROUP)
+        self._generations, self._cache = maps.map("generations", "=I", "=I"), maps.map("cache", "=I", "=Q")
+        self._wants, self._states = maps.map("wants", "=I", "=I"), maps.map("states", "=I", "=I")
+        self._switches = maps.entries("generations")
+        self._room = maps.entries("groups") // self._switches
+
+    def groups(self, switch: int) -> Groups:
+        """The routes of one switch, as the maps hold them now.  Whoever asks for it is their only writer."""
+        return self.all([switch])[switch]
+
+    def all(self, switches: Iterable[int]) -> dict[int, Groups]:
+        """The routes of each of `switches`, the maps being read once."""
+        held = by_switch(self._routes)
+        found = {}
+        for switch in switches:
+            room = range(switch * self._room, (switch + 1) * self._room)
+            found[switch] = Groups(
+                self._routes, self._groups, switch=switch, room=room, void=partial(self._void, switch)
+            )
+            found[switch].learn(held.get(switch, ()))
+        return found
+
+    def descriptors(self) -> list[int]:
+        """Of the maps: what a process that is forked must keep open to write them."""
+        maps = (self._routes, self._groups, self._generations, self._cache, self._wants, self._states)
+        return [held.fd for held in maps]
+
+    def crowding(self, switch: int) -> Crowding:
+        """What tells how crowded one switch is.  Its daemon is the only one to enter states."""
+        return Crowding(self._wants, self._states, switch)
+
+    def _void(self, switch: int) -> None:
+        """Let the program forget which groups it found for the destinations of a switch."""
+        generation = (self._generations[switch,][0] + 1) % GENERATIONS
+        if generation == 0:  # it has come round: what was kept long ago would be taken for new
+            for slot in range(CACHE_SLOTS):
+                self._cache[switch * CACHE_SLOTS + slot,] = (0,)
+            generation = 1  # not 0, which is what an empty slot has
+        self._generations[switch,] = (generation,)
+
+
+def of_program(program: int) -> tuple[libbpf.Attached, Tables]:
+    """The maps of the program with this id, to be closed, and the routes in them; BpfError if it is not there."""
+    maps = libbpf.Attached(program)
+    try:
+        return maps, Tables(maps)
+    except BaseException:
+        maps.close()
+        raise

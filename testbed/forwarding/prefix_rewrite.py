@@ -1,0 +1,126 @@
+"""Packets whose addresses say what they carry (daemons/dfr/dfr_addresses.py), on the kernel.
+
+Servers forward such addresses by their routes like any others.  Before a route is looked up,
+
+    packets of its own   10.x.y.z becomes 64.x.y.z; then what the map `octets` has for its prefix, if anything; by rules
+                         of nf_tables at output
+    of others            the first octet becomes what the relay has for the prefix (relay.py), where two changes, one
+                         after the other, are one
+    for itself           whatever bears an address of this server was for 10.x.y.z, and errors are about packets for
+                         10.x.y.z; by rules at input
+
+The map is changed in one transaction, and so are the relay's prefixes: no packet sees half of it.
+
+Why so: an address costs a packet no byte, ping and traceroute show every hop, and a packet that is rerouted need not
+leave the kernel for the daemon.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from daemons.core.contract import Readdress
+from daemons.dfr import dfr_addresses
+from testbed.forwarding.source_rewrite import IP_CHECKSUM, IP_DESTINATION, TO_ITSELF, Carried, Rule, take, taken_in
+from testbed.forwarding.transit_rewrite import By, Relay
+from testbed.linux import netlink, nft
+from testbed.linux.netlink import Message
+from topologies.core.address import SERVER_BLOCK, Prefix
+
+TABLE, OCTETS = "weft", "octets"
+FIRST_TWO_BITS = 0xC0000000
+DEFAULT_TTL = Path("/proc/sys/net/ipv4/ip_default_ttl")
+
+
+CARRYING = Carried(
+    [nft.mask(FIRST_TWO_BITS, 0), *(nft.compare(nft.UNEQUAL, struct.pack(">I", bits)) for bits in (0, FIRST_TWO_BITS))],
+    "64.0.0.0-191.255.255.255",
+)
+
+
+def rules(address: int, direct: int) -> list[Message]:
+    """The changes that make a server with this address send and take such packets, none of them changed on their way
+    yet; `direct`: the first octet of those that it sends."""
+    destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
+    readdress = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
+    first_octet = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 1, IP_CHECKSUM, pseudo_header=True)
+    others = [destination, nft.mask(0xFF000000, 0), nft.compare(nft.UNEQUAL, struct.pack(">I", SERVER_BLOCK))]
+    change: Rule = ([destination, nft.look_up(OCTETS), first_octet], f"@nh,128,8 set ip daddr map @{OCTETS}")
+    out: list[Rule] = [
+        (TO_ITSELF, "oif lo accept"),
+        ([*others, nft.accept()], "ip daddr != 10.0.0.0/8 accept"),
+        (
+            [destination, nft.mask(dfr_addresses.LABEL, direct << 24), readdress],
+            f"ip daddr set ip daddr & 0.255.255.255 | {direct}.0.0.0",
+        ),
+        change,
+    ]
+    return [
+        *nft.table(TABLE),
+        nft.prefix_map(TABLE, OCTETS, 1),
+        nft.chain(TABLE, "out", "route", nft.LOCAL_OUT),
+        nft.chain(TABLE, "in", "filter", nft.LOCAL_IN),
+        *(nft.rule(TABLE, "out", expressions, command) for expressions, command in out),
+        *(nft.rule(TABLE, "in", expressions, command) for expressions, command in taken_in(address, CARRYING)),
+    ]
+
+
+def at_once(octets: Mapping[Prefix, int]) -> dict[Prefix, int]:
+    """What `octets` come to when they are followed twice: a packet that has reached its proxy may have to be rerouted
+    at once."""
+    found = dict(octets)
+    second: dict[int, list[tuple[Prefix, int]]] = {}
+    for prefix, octet in octets.items():
+        second.setdefault(prefix.network >> 24, []).append((prefix, octet))
+    for prefix, octet in octets.items():
+        for after, last in second.get(octet, ()):
+            both = (prefix, dfr_addresses.prefix(after, prefix.network >> 24))
+            wide, narrow = sorted(both, key=lambda one: one.length)
+            if wide.holds(narrow.network):
+                found[narrow] = last
+    return found
+
+
+class Readdressing:
+    """What packets carry, at one server."""
+
+    def __init__(self, address: int, octets: Sequence[int], ttl: int, routes: netlink.Socket, relay: Relay) -> None:
+        """Begin, in the namespace of the calling thread, with no prefix readdressed; `routes` is a socket there.
+
+        octets: all that the addresses of packets may begin with, first that of packets that leave their source.
+        ttl: how many hops packets of our own may make, unless they say otherwise themselves.
+        """
+        self._octets: dict[Prefix, int] = {}  # as wanted
+        self._held: dict[Prefix, int] = {}  # as the kernel has them
+        self._direct = octets[0]
+        take([dfr_addresses.readdressed(address, octet) for octet in octets], routes)
+        DEFAULT_TTL.write_text(f"{ttl}")
+        self._tables = nft.Tables()
+        self._tables.change(rules(address, octets[0]))
+        self._relay = relay
+        relay.begin(By.PREFIX)
+
+    def sockets(self) -> list[socket.socket]:
+        """All that it has open."""
+        return [self._tables.socket]
+
+    def close(self) -> None:
+        """Let go of the socket; packets go on being readdressed as they are."""
+        self._tables.close()
+
+    def set(self, changes: Iterable[Readdress]) -> None:
+        """Make the changes, and those that were refused before, all at once; NetlinkError if the kernel refuses one,
+        and then none is made."""
+        for change in changes:
+            if change.first_octet is None:
+                self._octets.pop(change.prefix, None)
+            else:
+                self._octets[change.prefix] = change.first_octet
+        if self._octets != self._held:
+            own = {prefix: octet for prefix, octet in self._octets.items() if prefix.network >> 24 == self._direct}
+            self._tables.change(nft.prefixes(TABLE, OCTETS, own))
+            self._relay.set_prefixes(at_once(self._octets))
+            self._held = dict(self._octets)

@@ -1,0 +1,1 @@
+"""Other software on the same network: Mininet and FRR."""

@@ -1,0 +1,145 @@
+"""`with Net("dcell:n=4,k=1", link=..., routing="dr") as net:`  A network with Mininet's face.
+
+Net is a mininet.net.Mininet: net.get("h3").cmd("ping ..."), net.pingAll(), CLI(net) and users' scripts work.  What it
+stands on is ours: namespaces, links and queues by Network, routing by daemons, one process for each node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from mininet.net import Mininet
+
+from daemons.core.schemes import usual
+from testbed.agent import control
+from testbed.interop.node import Host, LateShell, Link, Port, Switch
+from testbed.network.network import Network
+from testbed.plan.run import Run
+from topologies import build
+from topologies.core.link import LinkSpec
+from topologies.core.topology import Topology
+
+
+class Net(Mininet):  # type: ignore[misc]  # mininet has no types
+    """A network in the kernel, from start() or `with` until stop().
+
+    topology: a spec such as "dcell:n=4,k=1", or a Topology.
+    link: what every link carries in each direction; None: as fast as this machine goes.
+    routing: the scheme, such as "dr" or "dr:hello_ms=30", "static" for routes without daemons, or "none"; by default
+        what daemons/core/schemes.py has for such a network: dr if it is server-centric, else ecmp.
+    name: the run's name; by default four hexadecimal digits.
+    packed: how many processes share the daemons; None: every node has one of its own.
+    progress: called with the name of each stage as it begins.
+    Raises ValueError for what cannot be built.  start() raises OSError for what the kernel refuses, and leaves nothing.
+    """
+
+    inited = True  # Mininet would change limits of the whole machine
+
+    def __init__(
+        self,
+        topology: str | Topology,
+        *,
+        link: LinkSpec | None = None,
+        routing: str | None = None,
+        name: str | None = None,
+        packed: int | None = None,
+        progress: Callable[[str], None] = lambda stage: None,
+    ) -> None:
+        super().__init__(build=False, controller=None)
+        self.topology = build(topology) if isinstance(topology, str) else topology
+        self.link_spec = link
+        self.routing = routing or usual(self.topology)
+        self.run_name = name
+        self.packed = packed
+        self.progress = progress
+
+    def start(self) -> None:
+        """Bring the network up, daemons too, and return when they have converged (neighbours, then routes)."""
+        self.network = Network.create(
+            self.topology,
+            self.link_spec,
+            scheme=self.routing,
+            name=self.run_name,
+            packed=self.packed,
+            progress=self.progress,
+        )
+        self._show(self.network)
+
+    def _show(self, network: Network) -> None:
+        """Mininet's objects for what is there."""
+        topology = network.topology
+        for number, name in enumerate(network.plan.names):
+            kind = Host if number < topology.servers else Switch
+            node = kind(name, network, number)
+            (self.hosts if kind is Host else self.switches).append(node)
+            self.nameToNode[name] = node
+        nodes: list[LateShell] = [*self.hosts, *self.switches]
+        for a, pa, b, pb in topology.links.tolist():
+            self.links.append(Link(Port(nodes[a], pa), Port(nodes[b], pb)))
+        self.built = True
+
+    def stop(self) -> None:
+        """Take everything out of the kernel again."""
+        for node in [*self.hosts, *self.switches]:
+            node.terminate()
+        self.network.down()
+
+    def __enter__(self) -> Net:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def run(self) -> Run:
+        return self.network.run
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Seconds that each part of coming up took."""
+        return self.network.stages
+
+    def netns(self, node: int) -> int:
+        """A descriptor of the namespace of `node`."""
+        return self.network.netns(node)
+
+    def ifindex(self, node: int, port: int) -> int:
+        """The index of the interface that is `port` of `node`."""
+        return self.network.ifindex(node, port)
+
+    def status(self) -> dict[str, Any]:
+        """Dead links and daemons; see Network.status."""
+        return self.network.status()
+
+    def kill_daemon(self, node: str) -> None:
+        """End the daemon of `node` by SIGKILL; its routes stay.  ValueError if it has none."""
+        control.kill(self.run.directory, node)
+
+    def start_daemon(self, node: str) -> None:
+        """Start the daemon of `node` again.  ValueError if it has one."""
+        control.start(self.run.directory, node)
+
+    def wait_until_converged(self, timeout_s: float = 60.0) -> None:
+        """Return when every daemon has all its neighbours and routes; TimeoutError names those that have not."""
+        self.network.wait_until_converged(timeout_s)
+
+    def fail(self, link: str, *, silent: bool = False, only_to: str | None = None) -> None:
+        """Let `link`, h0-w0, die; see Network.fail."""
+        self.network.fail(link, silent=silent, only_to=only_to)
+
+    def restore(self, link: str) -> None:
+        """Undo fail() on `link`."""
+        self.network.restore(link)
+
+    def fail_node(self, node: str, *, silent: bool = False) -> None:
+        """Let `node`, h0, lose its power; see Network.fail_node."""
+        self.network.fail_node(node, silent=silent)
+
+    def restore_node(self, node: str) -> None:
+        """Undo fail_node() on `node`."""
+        self.network.restore_node(node)

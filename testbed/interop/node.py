@@ -1,0 +1,151 @@
+"""Mininet's nodes and interfaces on namespaces that are there already.
+
+A node's shell, which costs Mininet a process and a pseudo-terminal each, starts when somebody first asks for it;
+setting an interface up or down goes by netlink.  Everything else is Mininet's own: cmd(), popen(), the CLI, users'
+scripts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mininet import link, node
+
+from topologies.core.address import dotted
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+    from testbed.network.network import Network
+
+OF_THE_SHELL = {"shell", "stdin", "stdout", "pid", "pollOut", "master", "slave", "lastCmd", "lastPid", "execed"}
+
+
+class LateShell(node.Node):  # type: ignore[misc]  # mininet has no types
+    """A mininet Node in a namespace that exists, without a shell until it is needed."""
+
+    def __init__(self, name: str, network: Network, number: int) -> None:
+        self.network = network
+        self.number = number
+        self.namespace = network.plan.namespace(number)
+        self._starting: bool | None = None  # None: not to be started while Node.__init__ asks for it
+        super().__init__(name)
+        self._starting = False
+        for attribute in OF_THE_SHELL:
+            self.__dict__.pop(attribute, None)
+
+    def __getattr__(self, name: str) -> Any:
+        """The shell's attributes exist once it runs, and somebody wants one now."""
+        if name not in OF_THE_SHELL:
+            raise AttributeError(f"{self.name} has no attribute {name}")
+        self.startShell()
+        return self.__dict__[name]
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Start the shell that cmd() talks to, in the node's namespace."""
+        if self._starting is None:
+            return
+        self.shell = None
+        self.inNamespace = False  # mnexec need not make one
+        self._starting = True
+        try:
+            super().startShell(mnopts)
+        finally:
+            self._starting = False
+            self.inNamespace = True
+
+    def _popen(self, cmd: list[str], **params: Any) -> Popen[bytes]:
+        if self._starting:
+            cmd = ["ip", "netns", "exec", self.namespace, *cmd]
+        popen: Popen[bytes] = super()._popen(cmd, **params)
+        return popen
+
+    def terminate(self) -> None:
+        """End the shell, if it ever started."""
+        if self.__dict__.get("shell"):
+            super().terminate()
+
+    def IP(self, intf: Port | str | None = None) -> str | None:
+        """The node's one address, the same on every port; None for a crossbar."""
+        plan = self.network.plan
+        return None if plan.topology.is_crossbar(self.number) else dotted(plan.address(self.number))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {self.IP() or 'crossbar'} in {self.namespace}>"
+
+
+class Host(LateShell, node.Host):  # type: ignore[misc]
+    """A server."""
+
+
+class Switch(LateShell, node.Switch):  # type: ignore[misc]
+    """A crossbar, which is a Linux bridge, or a router."""
+
+    def start(self, controllers: object) -> None:
+        """It runs already."""
+
+    def connected(self) -> bool:
+        return True
+
+
+class Port(link.Intf):  # type: ignore[misc]
+    """One end of a link."""
+
+    def __init__(self, owner: LateShell, port: int) -> None:
+        # Not Intf.__init__, which asks a shell for its address and sets the interface up.
+        plan = owner.network.plan
+        self.node = owner
+        self.port = port
+        self.name = plan.ends[owner.number][port].dev
+        self.link: Link | None = None
+        self.mac = plan.mac_text(owner.number, port)
+        self.ip = owner.IP()
+        self.prefixLen = "32"
+        self.params: dict[str, Any] = {}
+        owner.intfs[port] = self
+        owner.ports[self] = port
+        owner.nameToIntf[self.name] = self
+
+    def ifconfig(self, *args: str) -> str:
+        """Set the interface up or down, or let ifconfig do what else is asked."""
+        network, number = self.node.network, self.node.number
+        if args not in (("up",), ("down",)):
+            said: str = super().ifconfig(*args)
+            return said
+        with network.at(number) as socket:
+            if args == ("up",):
+                network.bring_up(number, self.port, socket)
+            else:
+                network.take_down(number, self.port, socket)
+        return ""
+
+    def isUp(self, setUp: bool = False) -> bool:
+        """Whether the interface is set up; with `setUp`, after setting it up."""
+        if setUp:
+            self.ifconfig("up")
+        network = self.node.network
+        with network.at(self.node.number) as socket:
+            return network.is_up(self.node.number, self.port, socket)
+
+    def updateIP(self) -> str | None:
+        return self.ip
+
+    def updateMAC(self) -> str:
+        return self.mac
+
+    def updateAddr(self) -> tuple[str | None, str]:
+        return self.ip, self.mac
+
+    def IP(self) -> str | None:
+        return self.ip
+
+    def MAC(self) -> str:
+        return self.mac
+
+
+class Link(link.Link):  # type: ignore[misc]
+    """A link that exists."""
+
+    def __init__(self, intf1: Port, intf2: Port) -> None:
+        self.intf1, self.intf2 = intf1, intf2
+        intf1.link = intf2.link = self

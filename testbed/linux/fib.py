@@ -1,0 +1,168 @@
+"""SetRoute -> the kernel's forwarding table.
+
+Our routes are told from others' by their protocol number.  They outlive the daemon that set them: a router whose
+control plane is down goes on forwarding, and its neighbours find out by missing hellos.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Iterable, Sequence
+
+from daemons.core.contract import Hop, SetRoute
+from testbed.linux import netlink
+from testbed.linux.netlink import Message
+from testbed.plan.node_interfaces import Site
+from topologies.core.address import Prefix, dotted
+
+RTMSG = struct.Struct("=BBBBBBBBI")
+NDMSG = struct.Struct("=BxxxiHBB")
+RTNEXTHOP = struct.Struct("=HBBi")
+AF_INET, RT_TABLE_MAIN, RT_SCOPE_UNIVERSE, RTN_UNICAST, RTN_UNREACHABLE, RTNH_F_ONLINK = 2, 254, 0, 1, 7, 4
+RT_SCOPE_NOWHERE = 255  # any, in a removal
+RTPROT_WEFT = 177  # how our routes are known among those of others
+RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_MULTIPATH = 1, 4, 5, 7, 9
+NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80
+
+
+def route_message(prefix: Prefix, via: Sequence[tuple[int, str, int]], source: int) -> Message:
+    """The change that forwards `prefix` to any one of `via`, (ifindex, device, next hop's address) each; packets of our
+    own bear the address `source`.  Nobody to forward to: the change that has packets there refused."""
+    if not via:
+        return _unreachable(prefix)
+    flags = RTNH_F_ONLINK if len(via) == 1 else 0  # of several hops each has its own
+    body = RTMSG.pack(AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_UNIVERSE, RTN_UNICAST, flags)
+    body += _destination(prefix) + struct.pack(">2sHI", b"\x08\x00", RTA_PREFSRC << 8, source)
+    if len(via) == 1:
+        ((ifindex, dev, gateway),) = via
+        body += struct.pack("=HHi", 8, RTA_OIF, ifindex) + struct.pack(">2sHI", b"\x08\x00", RTA_GATEWAY << 8, gateway)
+        hops = f"via {dotted(gateway)} dev {dev} onlink"
+    else:
+        hops, packed = "", b""
+        for ifindex, dev, gateway in via:
+            packed += RTNEXTHOP.pack(16, RTNH_F_ONLINK, 0, ifindex)
+            packed += struct.pack(">2sHI", b"\x08\x00", RTA_GATEWAY << 8, gateway)
+            hops += f"nexthop via {dotted(gateway)} dev {dev} onlink "
+        body += netlink.attribute(RTA_MULTIPATH, packed)
+    command = f"ip route replace {prefix} proto {RTPROT_WEFT} src {dotted(source)} {hops}"
+    return Message(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
+
+
+def _destination(prefix: Prefix) -> bytes:
+    return struct.pack(">2sHI", b"\x08\x00", RTA_DST << 8, prefix.network) if prefix.length else b""
+
+
+def _unreachable(prefix: Prefix, *, unless_set: bool = False) -> Message:
+    body = RTMSG.pack(AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_UNIVERSE, RTN_UNREACHABLE, 0)
+    command = f"ip route {'add' if unless_set else 'replace'} unreachable {prefix} proto {RTPROT_WEFT}"
+    flags = netlink.CREATE if unless_set else netlink.REPLACE
+    return Message(netlink.RTM_NEWROUTE, flags, body + _destination(prefix), command)
+
+
+def removal_message(prefix: Prefix) -> Message:
+    """The change that takes our route to `prefix` away, and nobody else's."""
+    body = RTMSG.pack(AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_NOWHERE, 0, 0)
+    command = f"ip route del {prefix} proto {RTPROT_WEFT}"
+    return Message(netlink.RTM_DELROUTE, 0, body + _destination(prefix), command)
+
+
+def neighbour_message(ifindex: int, dev: str, address: int, mac: bytes) -> Message:
+    """The change that makes everybody know for good that `address` is at `mac` behind device `ifindex`."""
+    body = NDMSG.pack(AF_INET, ifindex, NUD_PERMANENT, 0, 0)
+    body += netlink.attribute(NDA_DST, struct.pack(">I", address)) + netlink.attribute(NDA_LLADDR, mac)
+    command = f"ip neighbour replace {dotted(address)} lladdr {mac.hex(':')} dev {dev} nud permanent"
+    return Message(netlink.RTM_NEWNEIGH, netlink.REPLACE, body, command)
+
+
+def routes(socket: netlink.Socket, owner: int = RTPROT_WEFT) -> dict[Prefix, tuple[tuple[int, int], ...]]:
+    """Our routes in the kernel, or those of protocol number `owner`: (ifindex, next hop's address) of each hop, none
+    where packets are refused."""
+    asked = RTMSG.pack(AF_INET, 0, 0, 0, RT_TABLE_MAIN, owner, 0, 0, 0)
+    found = {}
+    for body in socket.dump(netlink.RTM_GETROUTE, asked):
+        _, length, _, _, _, protocol, *_ = RTMSG.unpack_from(body)
+        if protocol != owner:
+            continue  # a kernel before 5.0 lists everybody's
+        has = netlink.attributes(body, RTMSG.size)
+        prefix = Prefix(struct.unpack(">I", has[RTA_DST])[0] if RTA_DST in has else 0, length)
+        if RTA_MULTIPATH in has:
+            found[prefix] = tuple(_hops(has[RTA_MULTIPATH]))
+        elif RTA_GATEWAY in has:
+            found[prefix] = ((struct.unpack("=i", has[RTA_OIF])[0], struct.unpack(">I", has[RTA_GATEWAY])[0]),)
+        else:
+            found[prefix] = ()
+    return found
+
+
+def _hops(multipath: bytes) -> Iterable[tuple[int, int]]:
+    """(ifindex, next hop's address) of each struct rtnexthop in `multipath`."""
+    at = 0
+    while at < len(multipath):
+        size, _, _, ifindex = RTNEXTHOP.unpack_from(multipath, at)
+        has = netlink.attributes(multipath[at : at + size], RTNEXTHOP.size)
+        yield ifindex, struct.unpack(">I", has[RTA_GATEWAY])[0]
+        at += (size + 3) & ~3
+
+
+class Fib:
+    """The routes of one daemon: what it wants, and getting the kernel to hold that.
+
+    wanted: the hops of each prefix that was ever set.
+    installed: how many of them are forwarded to somebody.
+    """
+
+    def __init__(self, socket: netlink.Socket, site: Site) -> None:
+        self.wanted: dict[Prefix, tuple[Hop, ...]] = {}
+        self.installed = 0
+        self._socket = socket
+        self._site = site
+        self._resolved: set[Hop] = set()  # those whose neighbour entries the kernel is known to hold
+
+    def set(self, changes: Sequence[SetRoute]) -> None:
+        """Make the changes, in order and in one batch.
+
+        Raises NetlinkError for the first that the kernel refused, when all the others have been made.
+        """
+        messages = []
+        for change in changes:
+            self.installed += bool(change.hops) - bool(self.wanted.get(change.prefix))
+            self.wanted[change.prefix] = change.hops
+            if change.unless_set:
+                messages.append(_unreachable(change.prefix, unless_set=True))
+            else:
+                messages += self._messages(change.prefix, change.hops)
+        self._socket.request(messages, tolerate=frozenset({errno.EEXIST}))
+
+    def _messages(self, prefix: Prefix, hops: tuple[Hop, ...]) -> list[Message]:
+        via, found = [], []
+        for hop in hops:
+            interface = self._site.ports[hop.port]
+            address, mac = interface.neighbours[hop.node]
+            via.append((interface.ifindex, interface.dev, address))
+            if hop not in self._resolved:
+                self._resolved.add(hop)
+                found.append(neighbour_message(interface.ifindex, interface.dev, address, mac))
+        return [*found, route_message(prefix, via, self._site.address)]
+
+    def device_down(self, port: int) -> None:
+        """The device of `port` went down, and the kernel forgot what it knew there: neighbours, permanent ones too,
+        and routes.  Whoever set the routes hears of it and sets them anew; the neighbours come back with them."""
+        self._resolved = {hop for hop in self._resolved if hop.port != port}
+
+    def reconcile(self) -> list[Message]:
+        """Let the kernel hold what is wanted and nothing else of ours; what had to be changed for that.
+
+        Raises NetlinkError for the first change that the kernel refused, when all the others have been made.
+        """
+        held = routes(self._socket)
+        messages = [removal_message(prefix) for prefix in held if prefix not in self.wanted]
+        self._resolved.clear()
+        for prefix, hops in self.wanted.items():
+            ports = self._site.ports
+            meant = {(ports[hop.port].ifindex, ports[hop.port].neighbours[hop.node][0]) for hop in hops}
+            if prefix not in held or set(held[prefix]) != meant:
+                messages += self._messages(prefix, hops)
+        # ESRCH: the kernel took the route away itself, with its device, after we had read it.
+        self._socket.request(messages, tolerate=frozenset({errno.ESRCH}))
+        return messages

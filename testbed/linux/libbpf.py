@@ -1,0 +1,357 @@
+"""BPF programs: compiled ones loaded, attached and read, by libbpf.so.1 (which iproute2 brings) through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from testbed.linux import netlink, tc
+from testbed.linux.netlink import Message
+
+DIRECTORY = Path(__file__).parents[1] / "bpf"
+LIBRARY = "libbpf.so.1"
+TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_ID = 6, 7, 11
+F_LINK, STRUCT_OPS = 1 << 13, 44  # BPF_F_LINK, of Linux 6.4, and the type of its attachment
+MOST_MAPS = 64  # of one program
+MAP_IDS = 56  # where struct bpf_prog_info says where its maps' ids go; before it, how many there are
+MAP_INFO = struct.Struct("=6I16s")  # struct bpf_map_info: type, id, sizes of key and value, entries, flags, name
+INFORMATION = 1  # libbpf's levels: 0 warning, 1 information, 2 debugging
+LAST_LINES = 8  # of what libbpf says, quoted in an error
+LINE_BYTES = 1 << 16  # the verifier's log is one message
+
+_Printer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+_loading = threading.Lock()  # libbpf has one place for what it prints
+
+
+class BpfError(OSError):
+    """A program could not be loaded or attached; the text has libbpf's and the verifier's own words."""
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL:
+    """libbpf; BpfError if it is not installed."""
+    try:
+        found = ctypes.CDLL(LIBRARY, use_errno=True)
+    except OSError as error:
+        raise BpfError(error.errno or 2, f"{LIBRARY}: {error}; install it: apt-get install libbpf1") from None
+    pointer, integer, text, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
+    for name, result, arguments in (
+        ("libbpf_set_print", pointer, [_Printer]),
+        ("bpf_object__open_file", pointer, [text, pointer]),
+        ("bpf_object__load", integer, [pointer]),
+        ("bpf_object__close", None, [pointer]),
+        ("bpf_object__find_program_by_name", pointer, [pointer, text]),
+        ("bpf_program__fd", integer, [pointer]),
+        ("bpf_program__attach", pointer, [pointer]),
+        ("bpf_link__destroy", integer, [pointer]),
+        ("bpf_object__find_map_by_name", pointer, [pointer, text]),
+        ("bpf_map__fd", integer, [pointer]),
+        ("bpf_map__key_size", ctypes.c_uint32, [pointer]),
+        ("bpf_map__value_size", ctypes.c_uint32, [pointer]),
+        ("bpf_map__set_max_entries", integer, [pointer, ctypes.c_uint32]),
+        ("bpf_map__max_entries", ctypes.c_uint32, [pointer]),
+        ("bpf_map__set_initial_value", integer, [pointer, pointer, size]),
+        ("bpf_map_update_elem", integer, [integer, pointer, pointer, ctypes.c_uint64]),
+        ("bpf_map_lookup_elem", integer, [integer, pointer, pointer]),
+        ("bpf_map_delete_elem", integer, [integer, pointer]),
+        ("bpf_map_get_next_key", integer, [integer, pointer, pointer]),
+        ("bpf_prog_load", integer, [integer, text, text, pointer, size, pointer]),
+        ("bpf_raw_tracepoint_open", integer, [text, integer]),
+        ("bpf_map__set_map_flags", integer, [pointer, ctypes.c_uint32]),
+        ("bpf_map__attach_struct_ops", pointer, [pointer]),
+        ("bpf_link_create", integer, [integer, integer, integer, pointer]),
+        ("bpf_prog_get_fd_by_id", integer, [ctypes.c_uint32]),
+        ("bpf_map_get_fd_by_id", integer, [ctypes.c_uint32]),
+        ("bpf_obj_get_info_by_fd", integer, [integer, pointer, pointer]),
+    ):
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
+    return found
+
+
+class Map:
+    """A map of a loaded object: keys and values are tuples, packed as the two structs say."""
+
+    def __init__(self, fd: int, key: struct.Struct, value: struct.Struct) -> None:
+        self.fd = fd
+        self._key = key
+        self._value = value
+
+    def __setitem__(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
+        done = library().bpf_map_update_elem(self.fd, self._key.pack(*key), self._value.pack(*value), 0)
+        if done:
+            raise _error(f"map: entry {key}")
+
+    def get(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The value of `key`; None if there is none."""
+        buffer = ctypes.create_string_buffer(self._value.size)
+        if library().bpf_map_lookup_elem(self.fd, self._key.pack(*key), buffer):
+            return None
+        return self._value.unpack(buffer.raw)
+
+    def __getitem__(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __delitem__(self, key: tuple[Any, ...]) -> None:
+        if library().bpf_map_delete_elem(self.fd, self._key.pack(*key)):
+            raise KeyError(key)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Every key."""
+        here, following = None, ctypes.create_string_buffer(self._key.size)
+        while library().bpf_map_get_next_key(self.fd, here, following) == 0:
+            here = following.raw
+            yield self._key.unpack(here)
+
+
+class Object:
+    """The programs and maps of one compiled file, in the kernel until close() or the end of the `with`."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        constants: bytes | None = None,
+        entries: Mapping[str, int] | None = None,
+        operations: str | None = None,
+    ) -> None:
+        """Load `path`.
+
+        constants: its `const volatile` variables, in the order and with the padding of C.
+        entries: how many entries each of these maps shall hold, instead of what the source says.
+        operations: the struct of functions, if it has one, that register() shall be able to hand to the kernel.
+        Raises BpfError, in libbpf's words.
+        """
+        if not path.exists():
+            raise BpfError(2, f"{path} is missing: `make bpf` compiles it (needs clang and libbpf-dev)")
+        self._links: list[int] = []
+        self._registered: list[int] = []
+        with _listening() as said:
+            self._object = library().bpf_object__open_file(os.fsencode(path), None)
+            if not self._object:
+                raise _error(f"bpf {path.name}", said)
+            try:
+                self._prepare(constants, entries or {}, operations)
+                if library().bpf_object__load(self._object):
+                    raise _error(f"bpf {path.name}", said)
+            except BaseException:
+                self.close()
+                raise
+
+    def _prepare(self, constants: bytes | None, entries: Mapping[str, int], operations: str | None) -> None:
+        if operations and library().bpf_map__set_map_flags(self._map(operations), F_LINK):
+            raise _error(f"operations {operations}")
+        for name, count in entries.items():
+            if library().bpf_map__set_max_entries(self._map(name), count):
+                raise _error(f"map {name}: {count} entries")
+        if constants is not None:
+            found = self._map(".rodata")
+            size = library().bpf_map__value_size(found)
+            padded = constants.ljust(size, b"\0")
+            if library().bpf_map__set_initial_value(found, padded, len(padded)):
+                raise _error(f"constants: {len(constants)} bytes given, {size} wanted")
+
+    def __enter__(self) -> Object:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Detach every program and let go of everything."""
+        for link in self._links:
+            library().bpf_link__destroy(link)
+        self._links.clear()
+        for fd in self._registered:
+            os.close(fd)
+        self._registered.clear()
+        if self._object:
+            library().bpf_object__close(self._object)
+            self._object = None
+
+    def map(self, name: str, key: str, value: str) -> Map:
+        """The map called `name`; `key` and `value` are formats of struct, and must be as long as the kernel's."""
+        found = self._map(name)
+        sizes = library().bpf_map__key_size(found), library().bpf_map__value_size(found)
+        return _map(name, library().bpf_map__fd(found), sizes, key, value)
+
+    def entries(self, name: str) -> int:
+        """How many entries the map called `name` has room for."""
+        count: int = library().bpf_map__max_entries(self._map(name))
+        return count
+
+    def _map(self, name: str) -> int:
+        found: int | None = library().bpf_object__find_map_by_name(self._object, name.encode())
+        if not found:
+            raise _error(f"map {name}")
+        return found
+
+    def _program(self, name: str) -> int:
+        found: int | None = library().bpf_object__find_program_by_name(self._object, name.encode())
+        if not found:
+            raise _error(f"program {name}")
+        return found
+
+    def program_fd(self, name: str) -> int:
+        """The descriptor of the program called `name`, for a filter."""
+        fd: int = library().bpf_program__fd(self._program(name))
+        return fd
+
+    def attach(self, name: str) -> None:
+        """Attach the program called `name` to the tracepoint that its section names, until close()."""
+        with _listening() as said:
+            link = library().bpf_program__attach(self._program(name))
+            if not link:
+                raise _error(f"attach {name}", said)
+        self._links.append(link)
+
+    def register(self, operations: str) -> None:
+        """Let the kernel use a struct of functions until close(), or the end of this process however it comes."""
+        found = self._map(operations)
+        with _listening() as said:
+            link = library().bpf_map__attach_struct_ops(found)  # hands it over; it is not in force yet
+            if not link:
+                raise _error(f"operations {operations}", said)
+            self._links.append(link)
+            fd = library().bpf_link_create(library().bpf_map__fd(found), 0, STRUCT_OPS, None)
+            if fd < 0:
+                raise _error(f"operations {operations}", said)
+        self._registered.append(fd)
+
+
+class Attached:
+    """The maps of the program that a filter runs, whoever loaded it, until close()."""
+
+    def __init__(self, program_id: int) -> None:
+        """Raises BpfError if there is no such program any more."""
+        self._maps: dict[str, tuple[int, int, int, int]] = {}  # descriptor, sizes of key and value, entries
+        fd = library().bpf_prog_get_fd_by_id(program_id)
+        if fd < 0:
+            raise _error(f"program {program_id}")
+        ids = (ctypes.c_uint32 * MOST_MAPS)()
+        info = bytearray(MAP_IDS + 8)
+        struct.pack_into("=IQ", info, MAP_IDS - 4, MOST_MAPS, ctypes.addressof(ids))
+        try:
+            found = _information(fd, bytes(info), f"program {program_id}")
+        finally:
+            os.close(fd)
+        for map_id in ids[: struct.unpack_from("=I", found, MAP_IDS - 4)[0]]:
+            fd = library().bpf_map_get_fd_by_id(map_id)
+            if fd < 0:
+                raise _error(f"map {map_id}")
+            told = _information(fd, bytes(MAP_INFO.size), f"map {map_id}")
+            _, _, key, value, entries, _, name = MAP_INFO.unpack(told)
+            self._maps[name.rstrip(b"\0").decode()] = fd, key, value, entries
+
+    def map(self, name: str, key: str, value: str) -> Map:
+        """The map called `name`; `key` and `value` as for Object.map()."""
+        fd, key_bytes, value_bytes, _ = self._found(name)
+        return _map(name, fd, (key_bytes, value_bytes), key, value)
+
+    def entries(self, name: str) -> int:
+        """How many entries the map called `name` has room for."""
+        return self._found(name)[3]
+
+    def _found(self, name: str) -> tuple[int, int, int, int]:
+        if name not in self._maps:
+            raise BpfError(2, f"no map {name} among {', '.join(self._maps)}")
+        return self._maps[name]
+
+    def close(self) -> None:
+        """Let go of the maps."""
+        for fd, *_ in self._maps.values():
+            os.close(fd)
+        self._maps.clear()
+
+
+def _information(fd: int, asked: bytes, what: str) -> bytes:
+    """struct bpf_prog_info or bpf_map_info of a descriptor, as long as `asked`, with which it is filled beforehand."""
+    buffer, size = ctypes.create_string_buffer(asked, len(asked)), ctypes.c_uint32(len(asked))
+    if library().bpf_obj_get_info_by_fd(fd, buffer, ctypes.byref(size)):
+        raise _error(what)
+    return buffer.raw
+
+
+def _map(name: str, fd: int, sizes: tuple[int, int], key: str, value: str) -> Map:
+    keys, values = struct.Struct(key), struct.Struct(value)
+    if sizes != (keys.size, values.size):
+        raise ValueError(f"map {name}: key and value have {sizes} bytes, not {keys.size, values.size}")
+    return Map(fd, keys, values)
+
+
+def program_at(socket: netlink.Socket, ifindex: int, priority: int, *, hook: int = tc.INGRESS_HOOK) -> int | None:
+    """The id of the program that decides about what passes `hook` of a device, None if there is none of `priority`."""
+    for body in socket.dump(netlink.RTM_GETTFILTER, tc.TCMSG.pack(0, ifindex, 0, hook, 0)):
+        found = netlink.attributes(body, tc.TCMSG.size)
+        if tc.TCMSG.unpack_from(body)[4] >> 16 == priority and tc.TCA_OPTIONS in found:
+            options = netlink.attributes(found[tc.TCA_OPTIONS])
+            if TCA_BPF_ID in options:
+                program: int = struct.unpack("=I", options[TCA_BPF_ID])[0]
+                return program
+    return None
+
+
+def trivial_program(kind: int) -> int:
+    """The descriptor of a program of type `kind` (BPF_PROG_TYPE_...) that does nothing; BpfError if it is refused."""
+    instructions = struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0)  # r0 = 0; exit
+    fd: int = library().bpf_prog_load(kind, b"trivial", b"GPL", instructions, 2, None)
+    if fd < 0:
+        raise _error(f"BPF program of type {kind}")
+    return fd
+
+
+def attach_raw(tracepoint: str, program_fd: int) -> int:
+    """Attach a program to a raw tracepoint as long as the descriptor returned is open; BpfError if there is none."""
+    fd: int = library().bpf_raw_tracepoint_open(tracepoint.encode(), program_fd)
+    if fd < 0:
+        raise _error(f"raw tracepoint {tracepoint}")
+    return fd
+
+
+def filter_message(
+    ifindex: int, dev: str, program_fd: int, name: str, *, hook: int = tc.INGRESS_HOOK, priority: int
+) -> Message:
+    """The change that lets a program decide about what passes `hook` of a device (with clsact: tc.clsact)."""
+    options = netlink.attribute(TCA_BPF_FD, struct.pack("=i", program_fd)) + netlink.text(TCA_BPF_NAME, name)
+    options += netlink.u32(tc.TCA_BPF_FLAGS, tc.TCA_BPF_FLAG_ACT_DIRECT)
+    side = "ingress" if hook == tc.INGRESS_HOOK else "egress"
+    command = f"tc filter add dev {dev} {side} prio {priority} protocol all bpf direct-action  # program {name}"
+    return tc.filter_(ifindex, hook, priority, "bpf", options, command)
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    """What libbpf says meanwhile, but for its debugging; for one thread at a time."""
+    said: list[str] = []
+    libc = ctypes.CDLL(None)
+
+    def hear(level: int, form: bytes, arguments: int) -> int:
+        if level <= INFORMATION:
+            buffer = ctypes.create_string_buffer(LINE_BYTES)
+            libc.vsnprintf(buffer, ctypes.c_size_t(LINE_BYTES), form, ctypes.c_void_p(arguments))
+            said.extend(buffer.value.decode(errors="replace").splitlines())
+        return 0
+
+    printer = _Printer(hear)
+    with _loading:
+        library().libbpf_set_print(printer)
+        try:
+            yield said
+        finally:
+            library().libbpf_set_print(_Printer())
+
+
+def _error(what: str, said: list[str] | None = None) -> BpfError:
+    code = ctypes.get_errno()
+    words = " | ".join(line.strip() for line in (said or [])[-LAST_LINES:] if line.strip())
+    return BpfError(code, f"{what}: {words or os.strerror(code)}")

@@ -1,0 +1,242 @@
+"""LinkSpec -> queueing disciplines, packed, read back, and compared.
+
+A shaped port is  root htb 1: -> class 1:10 (rate) -> pfifo (exactly queue_packets).  HTB rather than TBF, 130 ns a
+packet dearer, because what is addressed to 1:0 goes ahead of the queue, unshaped: the routing daemons' few packets,
+which else would wait behind 250 data packets and be taken for lost.  Real routers give their control plane a queue too.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from testbed.linux import netlink
+from testbed.linux.netlink import Message
+from topologies.core.link import LinkSpec
+
+TCMSG = struct.Struct("=BxxxiIII")
+RATESPEC = struct.Struct("=BBHhHI")
+ROOT = 0xFFFFFFFF
+CLSACT, INGRESS_HOOK, EGRESS_HOOK = 0xFFFFFFF1, 0xFFFFFFF2, 0xFFFFFFF3
+HTB, DATA, FIFO, NETEM = 0x10000, 0x10010, 0x100000, 0x20000
+CONTROL_PRIORITY = HTB  # SO_PRIORITY that sends a local packet to 1:0
+FRAME_BYTES = 1514
+BURST_US = 1000
+TCA_KIND, TCA_OPTIONS = 1, 2
+TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_DIRECT_QLEN, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 5, 6, 7
+LINKLAYER_ETHERNET = 1
+TICK_NS = 64  # unit of a burst on the wire: PSCHED_SHIFT is 6
+CONTROL_PORT = 6330  # UDP port of the routing daemons
+TC_ACT_SHOT = 2
+BLACKHOLE_PRIORITY, DELAY_PRIORITY = 1, 10
+TCA_BPF_OPS_LEN, TCA_BPF_OPS, TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT = 4, 5, 8, 1
+
+
+def burst_bytes(rate_bps: int) -> int:
+    """What may leave at once: two frames, or 1 ms worth of the rate if that is more.
+
+    A token bucket must hold a frame; and a timer that fires late, as on a busy machine, costs rate unless the bucket
+    holds what was due meanwhile.
+    """
+    return max(2 * FRAME_BYTES, rate_bps * BURST_US // 8_000_000)
+
+
+def shape(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -> list[Message]:
+    """The changes that give device `ifindex`, called `dev`, the rate and the queue of `link`.
+
+    burst: bytes that may leave at once, if not burst_bytes().
+    """
+    rate, burst = link.rate_bps // 8, burst_bytes(link.rate_bps) if burst is None else burst
+    spec = RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate, 0xFFFFFFFF))
+    ticks = burst * 1_000_000_000 // rate // TICK_NS
+    parameters = netlink.attribute(TCA_HTB_PARMS, spec + spec + struct.pack("=5I", ticks, ticks, 1600, 0, 0))
+    if rate > 0xFFFFFFFF:
+        parameters += netlink.attribute(TCA_HTB_RATE64, struct.pack("=Q", rate))
+        parameters += netlink.attribute(TCA_HTB_CEIL64, struct.pack("=Q", rate))
+    init = netlink.attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, DATA & 0xFFFF, 0, 0))
+    init += netlink.u32(TCA_HTB_DIRECT_QLEN, 1000)
+    rate_text = f"rate {link.rate_bps}bit burst {burst} cburst {burst} quantum 1600"
+    return [
+        qdisc(
+            ifindex, ROOT, HTB, "htb", init, f"tc qdisc add dev {dev} root handle 1: htb default 10 direct_qlen 1000"
+        ),
+        Message(
+            netlink.RTM_NEWTCLASS,
+            netlink.CREATE,
+            _body(ifindex, HTB, DATA, "htb", parameters),
+            f"tc class add dev {dev} parent 1: classid 1:10 htb {rate_text}",
+        ),
+        qdisc(
+            ifindex,
+            DATA,
+            FIFO,
+            "pfifo",
+            struct.pack("=I", link.queue_packets),
+            f"tc qdisc add dev {dev} parent 1:10 handle 10: pfifo limit {link.queue_packets}",
+        ),
+    ]
+
+
+def control_first(ifindex: int, dev: str) -> Message:
+    """The change that sends the daemons' packets that pass through crossbar port `ifindex` ahead of its queue.
+
+    (A daemon's own port needs no filter: its socket has CONTROL_PRIORITY, but that is lost on the way across a veth.)
+    """
+    program = [
+        (0x28, 0, 0, 12),  # ldh [12]: EtherType
+        (0x15, 0, 6, 0x0800),  # jeq IPv4, else no match
+        (0x20, 0, 0, 20),  # ld [20]: flags and fragment offset, TTL, protocol
+        (0x54, 0, 0, 0xBFFFFFFF),  # and: whether it may be fragmented does not matter
+        (0x15, 0, 3, 0x0000FF11),  # jeq no fragment, TTL 255, UDP
+        (0x28, 0, 0, 36),  # ldh [36]: destination port, behind a header without options
+        (0x15, 0, 1, CONTROL_PORT),
+        (0x06, 0, 0, HTB),  # ret 1:0
+        (0x06, 0, 0, 0),  # ret: no match
+    ]
+    command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf bytecode"
+    return filter_(ifindex, HTB, 1, "bpf", _classic(program), f"{command} '{_bytecode(program)}'")
+
+
+def routing_first(ifindex: int, dev: str) -> Message:
+    """The change that sends what routing protocols say of themselves (IP precedence 6, RFC 791) ahead of the queue of
+    port `ifindex`: for daemons that do not know CONTROL_PRIORITY."""
+    program = [
+        (0x28, 0, 0, 12),  # ldh [12]: EtherType
+        (0x15, 0, 4, 0x0800),  # jeq IPv4, else no match
+        (0x30, 0, 0, 15),  # ldb [15]: type of service
+        (0x54, 0, 0, 0xE0),  # and: precedence
+        (0x15, 0, 1, 0xC0),  # jeq internetwork control
+        (0x06, 0, 0, HTB),  # ret 1:0
+        (0x06, 0, 0, 0),  # ret: no match
+    ]
+    command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf bytecode"
+    return filter_(ifindex, HTB, 1, "bpf", _classic(program), f"{command} '{_bytecode(program)}'")
+
+
+def blackhole(ifindex: int, dev: str) -> Message:
+    """The change that makes what arrives at `ifindex`, which has clsact, disappear, while its carrier stays."""
+    program = [(0x06, 0, 0, TC_ACT_SHOT)]
+    options = _classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
+    command = f"tc filter add dev {dev} ingress prio {BLACKHOLE_PRIORITY} protocol all bpf da bytecode"
+    return filter_(ifindex, INGRESS_HOOK, BLACKHOLE_PRIORITY, "bpf", options, f"{command} '{_bytecode(program)}'")
+
+
+def _classic(program: list[tuple[int, int, int, int]]) -> bytes:
+    """A classic BPF program as the options of a cls_bpf filter."""
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+    return netlink.attribute(TCA_BPF_OPS_LEN, struct.pack("=H", len(program))) + netlink.attribute(TCA_BPF_OPS, packed)
+
+
+def _bytecode(program: list[tuple[int, int, int, int]]) -> str:
+    return ",".join([str(len(program)), *(" ".join(map(str, instruction)) for instruction in program)])
+
+
+def delay(ifindex: int, dev: str, delay_us: int) -> Message:
+    """The change that makes device `ifindex` hold every packet for `delay_us`, however many there are."""
+    # struct tc_netem_qopt: latency (ticks), limit (packets), loss, gap, duplicate, jitter; the 64-bit latency rules.
+    options = struct.pack("=6I", min(delay_us * 1000 // TICK_NS, 0xFFFFFFFF), 1_000_000, 0, 0, 0, 0)
+    options += netlink.attribute(10, struct.pack("=q", delay_us * 1000))  # TCA_NETEM_LATENCY64
+    command = f"tc qdisc add dev {dev} root handle 2: netem delay {delay_us}us limit 1000000"
+    return qdisc(ifindex, ROOT, NETEM, "netem", options, command)
+
+
+def redirect_arrivals(ifindex: int, dev: str, to: int, to_dev: str) -> Message:
+    """The change that sends whatever arrives at `ifindex`, which has clsact, through device `to` (an ifb) first."""
+    mirred = struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, to)  # TC_ACT_STOLEN, TCA_EGRESS_REDIR
+    parameters = netlink.nested(2, netlink.attribute(2, mirred))  # TCA_ACT_OPTIONS, TCA_MIRRED_PARMS
+    action = netlink.nested(1, netlink.text(1, "mirred"), parameters)  # TCA_ACT_KIND
+    selector = struct.pack("=BBBxHHHhI", 1, 0, 1, 0, 0, 0, 0, 0)  # terminal, one key
+    selector += struct.pack("=IIii", 0, 0, 0, 0)  # that every packet has
+    options = netlink.attribute(5, selector) + netlink.nested(7, action)  # TCA_U32_SEL, TCA_U32_ACT
+    command = f"tc filter add dev {dev} ingress prio {DELAY_PRIORITY} protocol all u32 match u32 0 0"
+    command += f" action mirred egress redirect dev {to_dev}"
+    return filter_(ifindex, INGRESS_HOOK, DELAY_PRIORITY, "u32", options, command)
+
+
+def clsact(ifindex: int, dev: str) -> Message:
+    """The change that gives a device its hooks for filters; it does no harm if the device has them."""
+    return qdisc(
+        ifindex, CLSACT, 0xFFFF0000, "clsact", b"", f"tc qdisc replace dev {dev} clsact", flags=netlink.REPLACE
+    )
+
+
+def qdisc(
+    ifindex: int, parent: int, handle: int, kind: str, options: bytes, command: str, *, flags: int = netlink.CREATE
+) -> Message:
+    """A new queueing discipline of `kind` on device `ifindex`."""
+    return Message(netlink.RTM_NEWQDISC, flags, _body(ifindex, parent, handle, kind, options), command)
+
+
+def filter_(ifindex: int, hook: int, priority: int, kind: str, options: bytes, command: str) -> Message:
+    """A new filter of `kind`, for every protocol, on `hook` (a qdisc or one of the hooks of clsact)."""
+    info = priority << 16 | 0x0300  # ETH_P_ALL in network order
+    body = (
+        TCMSG.pack(0, ifindex, 0, hook, info) + netlink.text(TCA_KIND, kind) + netlink.attribute(TCA_OPTIONS, options)
+    )
+    return Message(netlink.RTM_NEWTFILTER, netlink.CREATE, body, command)
+
+
+def blackholes(socket: netlink.Socket) -> set[int]:
+    """The devices of the socket's namespace that swallow what arrives."""
+    found = set()
+    for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
+        ifindex = TCMSG.unpack_from(body)[1]
+        if netlink.attributes(body, TCMSG.size)[TCA_KIND] == b"clsact\0":
+            filters = socket.dump(netlink.RTM_GETTFILTER, TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, 0))
+            if any(TCMSG.unpack_from(one)[4] >> 16 == BLACKHOLE_PRIORITY for one in filters):
+                found.add(ifindex)
+    return found
+
+
+def unblackhole(socket: netlink.Socket, ifindex: int, dev: str) -> None:
+    """Undo blackhole(), whether it was done or not."""
+    if ifindex in blackholes(socket):
+        body = TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, BLACKHOLE_PRIORITY << 16)
+        command = f"tc filter del dev {dev} ingress prio {BLACKHOLE_PRIORITY}"
+        socket.request([Message(netlink.RTM_DELTFILTER, 0, body, command)])
+
+
+def _body(ifindex: int, parent: int, handle: int, kind: str, options: bytes) -> bytes:
+    body = TCMSG.pack(0, ifindex, handle, parent, 0) + netlink.text(TCA_KIND, kind)
+    return body + netlink.attribute(TCA_OPTIONS, options) if options else body
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the kernel holds for one device: None where it has no such discipline."""
+
+    rate_bps: int | None
+    queue_packets: int | None
+    delay_us: int | None
+
+    def __str__(self) -> str:
+        return f"rate {self.rate_bps} bit/s, queue {self.queue_packets} packets, delay {self.delay_us} us"
+
+
+def shapes(socket: netlink.Socket) -> dict[int, Shape]:
+    """What every device of the socket's namespace is shaped to, by ifindex, as the kernel tells it."""
+    rate: dict[int, int] = {}
+    queue: dict[int, int] = {}
+    held: dict[int, int] = {}
+    for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
+        _, ifindex, handle, _, _ = TCMSG.unpack_from(body)
+        found = netlink.attributes(body, TCMSG.size)
+        kind = found[TCA_KIND].rstrip(b"\0")
+        if kind == b"pfifo" and handle == FIFO:
+            queue[ifindex] = struct.unpack_from("=I", found[TCA_OPTIONS])[0]
+        elif kind == b"netem":
+            held[ifindex] = struct.unpack("=q", netlink.attributes(found[TCA_OPTIONS], 24)[10])[0] // 1000
+        elif kind == b"htb":
+            rate[ifindex] = _class_rate(socket, ifindex)
+    return {i: Shape(rate.get(i), queue.get(i), held.get(i)) for i in rate.keys() | queue.keys() | held.keys()}
+
+
+def _class_rate(socket: netlink.Socket, ifindex: int) -> int:
+    """Bits per second of class 1:10 of `ifindex`; 0 if there is none."""
+    for body in socket.dump(netlink.RTM_GETTCLASS, TCMSG.pack(0, ifindex, 0, 0, 0)):
+        if TCMSG.unpack_from(body)[2] == DATA:
+            options = netlink.attributes(netlink.attributes(body, TCMSG.size)[TCA_OPTIONS])
+            if TCA_HTB_RATE64 in options:
+                return 8 * int(struct.unpack("=Q", options[TCA_HTB_RATE64])[0])
+            return 8 * int(RATESPEC.unpack_from(options[TCA_HTB_PARMS])[5])
+    return 0

@@ -1,0 +1,1 @@
+"""Instruments: ping, traceroute, outages, queues, reordering, port counters, host load, fidelity."""

@@ -1,0 +1,85 @@
+"""Take a run out of the kernel, whatever state it died in.
+
+Nothing is found by pattern: processes are those that carry the run's id in their environment or live in its namespaces,
+namespaces are those in its journal, everything else of a run lives inside them.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from testbed.linux import netns
+from testbed.plan.run import ENVIRONMENT, Run, dead_runs
+
+
+def clean() -> list[str]:
+    """Remove every dead run; the ids of those removed."""
+    dead = dead_runs()
+    for run in dead:
+        remove(run)
+    return [run.id for run in dead]
+
+
+def remove(run: Run) -> None:
+    """Remove everything of `run`: its processes but this one, its namespaces, its directory.
+
+    TimeoutError if the kernel takes too long.  It may be called again after it was interrupted at any point.
+    """
+    names = run.journal_or_empty().get("namespaces", [])
+    kill(processes(run.id, names))
+    netns.forget(names)
+    if names:
+        netns.wait_until_gone()
+    with suppress(FileNotFoundError):  # somebody else cleaned at the same time
+        run.forget()
+
+
+def processes(run: str, namespaces: Collection[str]) -> list[int]:
+    """Processes, this one excepted, that carry the run's id or live in one of its namespaces."""
+    inodes = set()
+    for name in namespaces:
+        with suppress(FileNotFoundError):
+            inodes.add(os.stat(netns.NAMES / name).st_ino)
+    mark = f"{ENVIRONMENT}={run}".encode()
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        pid = int(directory.name)
+        if pid == os.getpid():
+            continue
+        with suppress(OSError):  # it ended meanwhile, or has no environment as a kernel thread has none
+            if (
+                mark in (directory / "environ").read_bytes().split(b"\0")
+                or os.stat(directory / "ns/net").st_ino in inodes
+            ):
+                found.append(pid)
+    return found
+
+
+def kill(pids: Collection[int], timeout_s: float = 10.0) -> None:
+    """End these processes, and return when they have ended; TimeoutError names one that has not."""
+    waiting = {}
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            fd = os.pidfd_open(pid)
+            waiting[fd] = pid
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+    poll = select.poll()
+    for fd in waiting:
+        poll.register(fd, select.POLLIN)
+    try:
+        while waiting:
+            ended = poll.poll(timeout_s * 1000)
+            if not ended:
+                raise TimeoutError(f"process {next(iter(waiting.values()))} does not end")
+            for fd, _ in ended:
+                poll.unregister(fd)
+                os.close(fd)
+                del waiting[fd]
+    finally:
+        for fd in waiting:
+            os.close(fd)

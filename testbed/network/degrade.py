@@ -1,0 +1,73 @@
+"""Links that differ from the others of their network: that carry less, as after the failure of some of their lanes, or
+that never send two packets at once."""
+
+from __future__ import annotations
+
+from testbed.agent import control_socket
+from testbed.agent.daemon import DEGRADED
+from testbed.linux import netlink, tc
+from testbed.network.network import Network
+from testbed.plan.network_plan import End
+from topologies.core.grammar import parse
+from topologies.core.link import LinkSpec
+
+KNOW_DEGRADED = ("lbsp",)  # schemes whose daemons do
+
+
+def set_rate(network: Network, name: str, rate_bps: int) -> None:
+    """Let the link called `name`, h0-w0, carry `rate_bps` in both directions from now on; its queues stay.
+
+    Raises ValueError if there is no such link, the rate is none, or links have no rate in this network.
+    """
+    wanted = LinkSpec(rate_bps=rate_bps, queue_packets=_link(network).queue_packets)
+    for node, _, end in network.both_ends(network.topology.link(name)):
+        with network.at(node) as socket:
+            socket.request([_change(end, wanted, tc.burst_bytes(rate_bps))])
+            held = tc.shapes(socket)[end.ifindex]
+        if abs((held.rate_bps or 0) - rate_bps) >= 8:
+            raise OSError(f"{end.dev}: asked for {rate_bps} bit/s, the kernel has {held}")
+
+
+def tell(network: Network, name: str, *, degraded: bool = True) -> None:
+    """Let the daemons at both ends of the link called `name` know that it is degraded, or sound again, as an operator
+    would.
+
+    Raises ValueError if there is no such link, or its ends have no daemons of a scheme that cares (lbsp).
+    """
+    wanted, _ = parse(str(network.run.journal["scheme"]))
+    if wanted not in KNOW_DEGRADED:
+        raise ValueError(f"scheme {wanted} treats degraded links as any other; {' and '.join(KNOW_DEGRADED)} does not")
+    link = network.topology.link(name)
+    if network.topology.level[link] == 0:
+        raise ValueError(f"{name} leads to a host: there is no other way to it")
+    for node, port, _ in network.both_ends(link):
+        control_socket.ask(
+            network.run.directory, network.topology.naming.name(node), f"{DEGRADED} {port} {int(degraded)}"
+        )
+
+
+def one_at_a_time(network: Network) -> None:
+    """Let every link send the next packet only when the one before has taken its time, as a wire does.
+
+    Else a link makes up for idle time by some packets at once, and at low loads hardly any queue forms.  It costs rate:
+    what a timer is late cannot be made up for, a few per cent on slow links.
+    """
+    link = _link(network)
+    for node in range(network.topology.nodes):
+        with network.at(node) as socket:
+            socket.request(_change(end, link, 1) for end in network.plan.ends[node].values())
+
+
+def _link(network: Network) -> LinkSpec:
+    if network.plan.link is None:
+        raise ValueError("the links of this network have no rate")
+    return network.plan.link
+
+
+def _change(end: End, link: LinkSpec, burst_bytes: int) -> netlink.Message:
+    """The change that gives the class of an existing link its rate and burst.
+
+    HTB sends as long as the bucket is not overdrawn, so a burst of 1 byte lets a single packet go.
+    """
+    _, rate, _ = tc.shape(end.ifindex, end.dev, link, burst=burst_bytes)
+    return rate._replace(flags=0, command=rate.command.replace("class add", "class change"))

@@ -1,0 +1,67 @@
+"""What a measurement needs of a network: testbed.network.network.Network has it, and so has Net."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from testbed.linux import netlink, netns, tc
+from testbed.plan.run import Run
+from topologies.core.topology import Topology
+
+
+class Measured(Protocol):
+    """A network that is up."""
+
+    @property
+    def run(self) -> Run:
+        """Its id, and the slot in which the indexes of its interfaces lie."""
+
+    @property
+    def topology(self) -> Topology:
+        """What is wired to what."""
+
+    def netns(self, node: int) -> int:
+        """A descriptor of the namespace of `node`."""
+
+    def ifindex(self, node: int, port: int) -> int:
+        """The index of the interface that is `port` of `node`."""
+
+
+def device(net: Measured, node: int, port: int) -> str:
+    """The name of the interface that is `port` of `node`."""
+    return f"{net.topology.naming.name(node)}-eth{port}"
+
+
+def ports(net: Measured) -> dict[int, tuple[int, int]]:
+    """(node, port) of every interface of the network, by interface index."""
+    nodes = range(net.topology.nodes)
+    return {net.ifindex(node, port): (node, port) for node in nodes for port, *_ in net.topology.ports(node)}
+
+
+def routers(net: Measured) -> dict[int, int]:
+    """The nodes that have an address, by address."""
+    topology = net.topology
+    return {topology.naming.address(node): node for node in range(topology.nodes) if not topology.is_crossbar(node)}
+
+
+def all_pairs(net: Measured) -> list[tuple[int, int]]:
+    """Every ordered pair of different servers, so ordered that neighbours in the list begin and end at different ones:
+    probes sent in this order meet at no port."""
+    count = net.topology.servers
+    return [(src, (src + step) % count) for step in range(1, count) for src in range(count)]
+
+
+def netlink_of(net: Measured, node: int) -> netlink.Socket:
+    """A netlink socket in the namespace of `node`, the caller's to close."""
+    with netns.inside(net.netns(node)):
+        return netlink.Socket()
+
+
+def smallest_queue(net: Measured) -> int | None:
+    """Packets that the shortest queue of the first server's ports holds, None if none is limited; a run's are alike."""
+    socket = netlink_of(net, 0)
+    try:
+        found = [shape.queue_packets for shape in tc.shapes(socket).values() if shape.queue_packets]
+    finally:
+        socket.close()
+    return min(found, default=None)

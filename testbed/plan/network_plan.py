@@ -1,0 +1,302 @@
+"""A network as the changes that make it, before any is made.
+
+The plan knows every name, index and address, and gives for each node the netlink messages of each stage; `weft up
+--dry-run` prints them as the `ip` and `tc` commands that would do the same.  Every rule here can be worked out in the
+head: interface X-eth<p> is port p of node X in namespace weft.<run>.X.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from daemons.routing import selection
+from daemons.routing.candidates import candidates
+from testbed.linux import fib, netlink, tc
+from testbed.linux.netlink import Message
+from testbed.plan.run import Run
+from topologies.core.address import Prefix, dotted
+from topologies.core.link import LinkSpec
+from topologies.core.topology import Topology
+
+IFINFO = struct.Struct("=BxHiII")
+IFF_UP = 1
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MASTER, IFLA_TXQLEN, IFLA_LINKINFO, IFLA_NET_NS_FD = 1, 3, 10, 13, 18, 28
+IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES, IFLA_GSO_MAX_SEGS = 31, 32, 40
+IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER, IFLA_BR_MCAST_SNOOPING = 1, 2, 1, 23
+IFA_ADDRESS, IFA_LOCAL = 1, 2
+LOOPBACK = 1
+# Where the indexes of a run's interfaces lie within its slot.
+FIRST_PORT, FIRST_BRIDGE, FIRST_IFB = 16, 0x7000, 0x8000
+
+ROUTER_SYSCTLS = {
+    "ipv4/ip_forward": "1",
+    "ipv4/conf/all/rp_filter": "0",  # the way back need not be the way there
+    "ipv4/conf/default/rp_filter": "0",
+    "ipv4/conf/all/send_redirects": "0",  # a detour through a neighbour behind the same crossbar is meant
+    "ipv4/conf/default/send_redirects": "0",
+    "ipv4/icmp_ratemask": "0",  # every probe of every path is answered: see paths.py
+}
+SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"
+FABRIC_SYSCTLS = {"ipv4/fib_multipath_hash_policy": "1"}  # by ports too
+HOST_SYSCTLS = {
+    "ipv4/conf/all/rp_filter": "0",
+    "ipv4/conf/default/rp_filter": "0",
+    "ipv4/tcp_no_metrics_save": "1",  # no run learns from the one before
+    "ipv4/icmp_ratemask": "0",
+}
+NO_IPV6 = {"ipv6/conf/all/disable_ipv6": "1"}  # no addresses to make and defend; new devices inherit it
+
+
+def mac(node: int, port: int) -> bytes:
+    """The Ethernet address of `port` of `node`: 02, the node in three bytes, the port in two."""
+    return struct.pack(">BBHH", 2, node >> 16, node & 0xFFFF, port)
+
+
+def mac_text(address: bytes) -> str:
+    return ":".join(f"{byte:02x}" for byte in address)
+
+
+class End(NamedTuple):
+    """One end of a link: its interface's index and name, and who is at the other end."""
+
+    ifindex: int
+    dev: str
+    peer: int
+    peer_port: int
+    link: int
+
+
+def set_up(end: End, up: bool) -> Message:
+    """The change that sets an interface up or down."""
+    body = IFINFO.pack(0, 0, end.ifindex, IFF_UP if up else 0, IFF_UP)
+    return Message(netlink.RTM_NEWLINK, 0, body, f"ip link set {end.dev} {'up' if up else 'down'}")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """`topology` as run `run`, every link like `link` (None: as fast as the machine), `static` routes or none.
+
+    seeded: whether this kernel can give each switch's multipath hash a seed of its own (Linux 6.11 and later).
+    Raises ValueError if there are more ports or switches than a run has interface indexes for.
+    """
+
+    run: Run
+    topology: Topology
+    link: LinkSpec | None
+    static: bool = False
+    seeded: bool = False
+    ipv6: bool = False
+
+    def __post_init__(self) -> None:
+        for what, count, most in (
+            ("links", len(self.topology.links), (FIRST_BRIDGE - FIRST_PORT) // 2),
+            ("switches", self.topology.switches, FIRST_IFB - FIRST_BRIDGE),
+        ):
+            if count > most:
+                raise ValueError(f"{self.topology.spec} has {count} {what}; one run can hold {most}")
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The name of every node."""
+        return [self.topology.naming.name(node) for node in range(self.topology.nodes)]
+
+    @cached_property
+    def ends(self) -> list[dict[int, End]]:
+        """For every node, its ports and what is at the other end of each."""
+        base = (self.run.slot << 16) + FIRST_PORT
+        found: list[dict[int, End]] = [{} for _ in range(self.topology.nodes)]
+        for link, (a, pa, b, pb) in enumerate(self.topology.links.tolist()):
+            index = base + 2 * link
+            found[a][pa] = End(index, f"{self.names[a]}-eth{pa}", b, pb, link)
+            found[b][pb] = End(index + 1, f"{self.names[b]}-eth{pb}", a, pa, link)
+        return found
+
+    def namespace(self, node: int) -> str:
+        return self.run.namespace(self.names[node])
+
+    def is_router(self, node: int) -> bool:
+        """Whether `node` forwards by address: servers in a server-centric network, switches in a fabric."""
+        return self.topology.server_centric == (node < self.topology.servers)
+
+    def address(self, node: int) -> int:
+        return self.topology.naming.address(node)
+
+    def sysctls(self, node: int) -> dict[str, str]:
+        """Paths under /proc/sys/net and their values."""
+        wanted = {} if self.ipv6 else dict(NO_IPV6)
+        if node < self.topology.servers:
+            wanted |= HOST_SYSCTLS
+        if self.is_router(node):
+            wanted |= ROUTER_SYSCTLS
+            if not self.topology.server_centric:
+                wanted |= FABRIC_SYSCTLS
+                if self.seeded:  # else every switch would choose alike, and flows that met once would meet again
+                    wanted[SEED_SYSCTL] = str(selection.mix(1, node) or 1)
+        return wanted
+
+    def mac_text(self, node: int, port: int) -> str:
+        return mac_text(mac(node, port))
+
+    def bridge_index(self, node: int) -> int:
+        return (self.run.slot << 16) + FIRST_BRIDGE + node - self.topology.servers
+
+    def ifb(self, end: End) -> tuple[int, str]:
+        """Index and name of the device that holds back what arrives at `end`."""
+        return end.ifindex - FIRST_PORT + FIRST_IFB, f"d-{end.dev}"[:15]
+
+    def devices(self, node: int) -> list[Message]:
+        """The loopback, and the bridge of a crossbar."""
+        up = IFINFO.pack(0, 0, LOOPBACK, IFF_UP, IFF_UP)
+        found = [Message(netlink.RTM_NEWLINK, 0, up, "ip link set lo up")]
+        if self.topology.is_crossbar(node):
+            data = netlink.attribute(IFLA_BR_MCAST_SNOOPING, b"\0")  # hellos are multicast and nobody asks for them
+            info = netlink.nested(
+                IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "bridge"), netlink.attribute(IFLA_INFO_DATA, data)
+            )
+            body = IFINFO.pack(0, 0, self.bridge_index(node), IFF_UP, IFF_UP)
+            body += netlink.text(IFLA_IFNAME, self.names[node]) + info
+            command = f"ip link add {self.names[node]} up index {self.bridge_index(node)} type bridge mcast_snooping 0"
+            found.append(Message(netlink.RTM_NEWLINK, netlink.CREATE, body, command))
+        return found
+
+    def orientation(self, link: int) -> tuple[int, int, int, int]:
+        """Near node and port, far node and port: a veth is made from its near end, which may join a bridge and be up at
+        once; the far end is set up afterwards, because it is opened before it has a peer."""
+        a, pa, b, pb = self.topology.links[link].tolist()
+        return (b, pb, a, pa) if self.topology.is_crossbar(b) else (a, pa, b, pb)
+
+    def veth(self, link: int, far_fd: int) -> Message:
+        """The change that, in the near node's namespace, makes both ends of `link` in place; `far_fd` is the namespace
+        of the far node."""
+        near, near_port, far, far_port = self.orientation(link)
+        body, words = self._end(near, near_port, IFF_UP)
+        peer, peer_words = self._end(far, far_port, 0)
+        peer += netlink.u32(IFLA_NET_NS_FD, far_fd)
+        if self.topology.is_crossbar(near):
+            body += netlink.u32(IFLA_MASTER, self.bridge_index(near))
+            words += f" master {self.names[near]}"
+        data = netlink.nested(IFLA_INFO_DATA, netlink.attribute(VETH_INFO_PEER, peer))
+        body += netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "veth"), data)
+        command = f"ip link add {words} up type veth peer {peer_words} netns {self.namespace(far)}"
+        return Message(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
+
+    def _end(self, node: int, port: int, flags: int) -> tuple[bytes, str]:
+        end, address = self.ends[node][port], mac(node, port)
+        body = IFINFO.pack(0, 0, end.ifindex, flags, flags) + netlink.text(IFLA_IFNAME, end.dev)
+        body += netlink.attribute(IFLA_ADDRESS, address) + netlink.u32(IFLA_NUM_TX_QUEUES, 1)
+        body += netlink.u32(IFLA_NUM_RX_QUEUES, 1)
+        words = f"{end.dev} index {end.ifindex} address {mac_text(address)} numtxqueues 1 numrxqueues 1"
+        if self.link and node < self.topology.servers:
+            # TCP would hand the port bundles of up to 64 kB: a queue of 250 "packets" then holds 1756 (see tc.py).
+            body += netlink.u32(IFLA_GSO_MAX_SEGS, 1)
+            words += " gso_max_segs 1"
+        return body, words
+
+    def queues(self, node: int) -> list[Message]:
+        """Rate, queue and delay of every port; and its hooks for filters, which must not come when packets flow: the
+        kernel drops those that it has in hand."""
+        found = [tc.clsact(end.ifindex, end.dev) for end in self.ends[node].values()]
+        if self.link is None:
+            return found
+        for end in self.ends[node].values():
+            found += tc.shape(end.ifindex, end.dev, self.link)
+            if self.topology.is_crossbar(node):
+                found.append(tc.control_first(end.ifindex, end.dev))
+            if self.link.delay_us:
+                found += self._held(end, self.link.delay_us)
+        return found
+
+    def _held(self, end: End, delay_us: int) -> list[Message]:
+        """Hold back what arrives at `end`: behind the wire, so that it takes no place in the queue before it."""
+        index, dev = self.ifb(end)
+        info = netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "ifb"))
+        body = IFINFO.pack(0, 0, index, IFF_UP, IFF_UP) + netlink.text(IFLA_IFNAME, dev) + info
+        made = Message(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {dev} up index {index} type ifb")
+        return [made, tc.delay(index, dev, delay_us), tc.redirect_arrivals(end.ifindex, end.dev, index, dev)]
+
+    def addresses(self, node: int) -> list[Message]:
+        """The node's own address, and who its neighbours are; none for a crossbar."""
+        if self.topology.is_crossbar(node):
+            return []
+        own = struct.pack(">I", self.address(node))
+        body = struct.pack("=BBBBI", 2, 32, 0, 0, LOOPBACK)
+        body += netlink.attribute(IFA_LOCAL, own) + netlink.attribute(IFA_ADDRESS, own)
+        command = f"ip address add {dotted(self.address(node))}/32 dev lo"
+        found = [Message(netlink.RTM_NEWADDR, netlink.CREATE, body, command)]
+        for port in self.ends[node]:
+            found += self.neighbours(node, port)
+        return found
+
+    def one_hop(self, node: int, port: int) -> list[tuple[int, int]]:
+        """Who is one hop away through `port`, crossbars left out: (node, its port)."""
+        end = self.ends[node][port]
+        if not self.topology.is_crossbar(end.peer):
+            return [(end.peer, end.peer_port)]
+        return [(far.peer, far.peer_port) for far in self.ends[end.peer].values() if far.peer != node]
+
+    def neighbours(self, node: int, port: int) -> list[Message]:
+        """Permanent neighbour entries for whoever is one hop away through `port`: nobody need ask."""
+        end = self.ends[node][port]
+        return [
+            fib.neighbour_message(end.ifindex, end.dev, self.address(other), mac(other, its_port))
+            for other, its_port in self.one_hop(node, port)
+        ]
+
+    def routes(self, node: int, *, down: Collection[int] = ()) -> list[Message]:
+        """Every route that the topology alone gives: all of them if the plan is static, else a host's way out.
+
+        down: ports that nothing may lead through.
+        """
+        if self.topology.is_crossbar(node):
+            return []
+        source = self.address(node)
+        if not self.is_router(node):
+            (end,) = self.ends[node].values()
+            via = [(end.ifindex, end.dev, self.address(end.peer))]
+            return [fib.route_message(Prefix(0, 0), via, source)]
+        if not self.static:
+            return []
+        ends, found = self.ends[node], []
+        for prefix, hops in candidates(self.topology, node):
+            via = [
+                (ends[hop.port].ifindex, ends[hop.port].dev, self.address(hop.node))
+                for hop in hops
+                if hop.port not in down
+            ]
+            if via:
+                found.append(fib.route_message(prefix, via, source))
+        return found
+
+    def text(self) -> Iterator[str]:
+        """The whole plan as commands, node by node."""
+        links: dict[int, list[str]] = {}
+        for link in range(len(self.topology.links)):
+            near, _, far, far_port = self.orientation(link)
+            links.setdefault(near, []).append(self.veth(link, 0).command)
+            links.setdefault(far, []).append(set_up(self.ends[far][far_port], True).command)
+        for node in range(self.topology.nodes):
+            name = self.namespace(node)
+            yield f"ip netns add {name}"
+            for path, value in self.sysctls(node).items():
+                yield f"ip netns exec {name} sysctl -w net.{path.replace('/', '.')}={value}"
+            for message in self.devices(node):
+                yield _within(name, message.command)
+        for made in ("ip link add", "ip link set"):
+            for node, commands in links.items():
+                yield from (_within(self.namespace(node), command) for command in commands if command.startswith(made))
+        for node in range(self.topology.nodes):
+            name = self.namespace(node)
+            for message in (*self.queues(node), *self.addresses(node), *self.routes(node)):
+                yield _within(name, message.command)
+            if self.link and node < self.topology.servers:
+                for end in self.ends[node].values():
+                    yield f"ip netns exec {name} ethtool -K {end.dev} tso off gso off gro off"
+
+
+def _within(namespace: str, command: str) -> str:
+    program, rest = command.split(" ", 1)
+    return f"{program} -n {namespace} {rest}"

@@ -1,0 +1,1 @@
+"""Traffic: TCP flows, streams, iperf3, slotted UDP, multipath TCP, DCTCP."""

@@ -1,0 +1,411 @@
+"""TCP flows, multipath TCP's among them, by the thousand from one process: each begins at its time, and ends when its
+last byte has arrived.
+
+A socket keeps the namespace that it was opened in, so one loop holds both ends of every flow, of all hosts, and one
+clock times them.  3,000 flows take a few seconds; an iperf3 process each takes 15 ms to start.  What a receiver reads
+is thrown away in the kernel (MSG_TRUNC), and what a sender writes is zeros.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from testbed.linux import netns
+from testbed.network.network import allow_descriptors
+from testbed.plan.network_handle import Measured
+from testbed.traffic import mptcp
+from topologies.core.address import dotted
+
+PORT = 7000
+CHUNK_BYTES = 1 << 18
+UNSENT_BYTES = 1 << 17  # that a sender keeps ready in the kernel, beyond what is on its way
+TCP_NOTSENT_LOWAT = 25
+BEGIN_S = 0.05  # from the opening of listeners to the first flow
+MOST_EVENTS = 256
+
+
+class Flow(NamedTuple):
+    """`size_bytes` of payload from host `src` to host `dst`, `at_s` after the beginning; None: until the end."""
+
+    at_s: float
+    src: int
+    dst: int
+    size_bytes: int | None
+
+
+class TcpInfo(NamedTuple):
+    """What the sender's TCP knows when its flow ends (struct tcp_info).
+
+    spurious: retransmissions that the receiver says it had already (DSACK).  reordered: times that it saw its segments
+    overtake each other.  marked: segments delivered with a congestion mark.  Of multipath TCP all are sums over the
+    subflows that there are at the end, but for the round-trip times, which are the first one's.
+    """
+
+    rtt_us: int
+    min_rtt_us: int
+    congestion_window: int
+    segments: int
+    retransmissions: int
+    spurious: int
+    reordered: int
+    marked: int
+    subflows: int = 1
+
+
+@dataclass(frozen=True)
+class FlowResult:
+    """How a flow went; times since the beginning.
+
+    ended_s: when the receiver had all of it; None for an endless flow or one that was not finished in time.
+    received_bytes: within the measured time.
+    error: why it broke off.
+    """
+
+    flow: Flow
+    began_s: float
+    ended_s: float | None
+    received_bytes: int
+    tcp: TcpInfo | None
+    error: str | None
+
+    @property
+    def seconds(self) -> float | None:
+        """From the first packet of the handshake to the last byte."""
+        return None if self.ended_s is None else self.ended_s - self.began_s
+
+
+@dataclass(frozen=True)
+class FlowTable:
+    """All flows of one run, in order of their beginning.
+
+    measured_s: how long received_bytes were counted.
+    late_s: by how much the last-started flow began later than it should: the generator's own delay.
+    congestion_control, transport, sysctls: the TCP that was measured.
+    """
+
+    results: tuple[FlowResult, ...]
+    measured_s: float
+    late_s: float
+    congestion_control: str
+    sysctls: Mapping[str, str]
+    transport: str = "tcp"
+
+    @property
+    def goodput_bps(self) -> float:
+        """Payload bits received per second, all flows together."""
+        return 8 * sum(one.received_bytes for one in self.results) / self.measured_s
+
+    @property
+    def unfinished(self) -> int:
+        """Flows with an end that did not come to it."""
+        return sum(one.flow.size_bytes is not None and one.ended_s is None for one in self.results)
+
+    def total(self, key: str) -> int:
+        """The sum of a field of TcpInfo over all flows."""
+        return sum(getattr(one.tcp, key) for one in self.results if one.tcp)
+
+
+def run(
+    net: Measured,
+    flows: Iterable[Flow],
+    *,
+    deadline_s: float,
+    congestion_control: str,
+    transport: str = "tcp",
+    warm_up_s: float = 0.0,
+    at_warm_up: Callable[[], None] = lambda: None,
+) -> FlowTable:
+    """Let `flows` happen, until all have ended but no longer than `deadline_s`; endless ones end then.
+
+    transport: tcp, or mptcp:subflows=4 for connections of so many.
+    warm_up_s: from when on received bytes count.
+    at_warm_up: called when that time comes, to take a snapshot of something, say.
+    Raises ValueError for a congestion control or transport that this kernel lacks, for a flow to itself or from no
+    host, or a time that leaves nothing to measure.
+    """
+    wanted = sorted(flows)
+    check(net, wanted, congestion_control, warm_up_s, deadline_s)
+    allow_descriptors(2 * len(wanted) + net.topology.servers + 200)
+    loop = _Loop(net, wanted, congestion_control, transport, warm_up_s, deadline_s, at_warm_up)
+    if not (count := mptcp.subflows(transport)):
+        return netns.in_thread(loop.run)
+    mptcp.check()
+    try:
+        mptcp.prepare(net, {flow.dst for flow in wanted}, count, PORT)
+        return netns.in_thread(loop.run)
+    finally:
+        mptcp.forget(net)
+
+
+def check(net: Measured, flows: Sequence[Flow], congestion_control: str, warm_up_s: float, deadline_s: float) -> None:
+    """Raise ValueError for what run() cannot do."""
+    available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+    if congestion_control not in available:
+        raise ValueError(f"this kernel has no congestion control {congestion_control} (it has {', '.join(available)})")
+    if not 0 <= warm_up_s < deadline_s:
+        raise ValueError(f"flows: warm_up_s must lie between 0 and the deadline, got {warm_up_s} of {deadline_s}")
+    hosts = range(net.topology.servers)
+    for flow in flows:
+        if flow.src == flow.dst or flow.src not in hosts or flow.dst not in hosts:
+            raise ValueError(f"flows: {flow} does not lead from one of {len(hosts)} hosts to another")
+        if flow.size_bytes is not None and flow.size_bytes < 1:
+            raise ValueError(f"flows: {flow} is empty")
+
+
+def tune(net: Measured, sysctls: Mapping[str, str]) -> None:
+    """Set sysctls, paths under /proc/sys/net, at every host; OSError with its name for one that the kernel refuses."""
+
+    def work() -> None:
+        for host in range(net.topology.servers):
+            netns.enter(net.netns(host))
+            for path, value in sysctls.items():
+                netns.write_sysctl(path, value)
+
+    netns.in_thread(work)
+
+
+def tcp_sysctls(net: Measured, host: int = 0) -> dict[str, str]:
+    """Every TCP setting of a host, read back."""
+
+    def work() -> dict[str, str]:
+        netns.enter(net.netns(host))
+        found = {}
+        for path in sorted(Path("/proc/sys/net/ipv4").glob("tcp_*")):
+            if os.access(path, os.R_OK) and path.name not in ("tcp_fastopen_key",):
+                found[path.name] = " ".join(path.read_text().split())
+        return found
+
+    return netns.in_thread(work)
+
+
+@dataclass
+class _Connection:
+    """A flow under way."""
+
+    flow: Flow
+    began_s: float
+    sender: socket.socket
+    left: float
+    receiver: socket.socket | None = None
+    received: int = 0
+    counted_from: int = 0
+    ended_s: float | None = None
+    tcp: TcpInfo | None = None
+    error: str | None = None
+
+    def result(self) -> FlowResult:
+        received = self.received - self.counted_from
+        return FlowResult(self.flow, self.began_s, self.ended_s, received, self.tcp, self.error)
+
+
+@dataclass
+class _Loop:
+    net: Measured
+    flows: Sequence[Flow]
+    congestion_control: str
+    transport: str
+    warm_up_s: float
+    deadline_s: float
+    at_warm_up: Callable[[], None]
+    epoll: select.epoll = field(default_factory=select.epoll)
+    handlers: dict[int, Callable[[int], None]] = field(default_factory=dict)
+    listeners: list[socket.socket] = field(default_factory=list)
+    expected: dict[tuple[str, int, int], _Connection] = field(
+        default_factory=dict
+    )  # by sender's address, port, receiver
+    connections: list[_Connection] = field(default_factory=list)
+    open_senders: int = 0
+    late_s: float = 0.0
+    waste: bytearray = field(default_factory=lambda: bytearray(1 << 20))
+    zeros: memoryview = field(default_factory=lambda: memoryview(bytes(CHUNK_BYTES)))
+
+    def run(self) -> FlowTable:
+        sysctls = tcp_sysctls(self.net)
+        try:
+            self.listen()
+            self.begin = time.monotonic() + BEGIN_S
+            ended_s = self.serve()
+            for connection in self.connections:
+                self.finish(connection)
+        finally:
+            self.close()
+        measured_s = max(ended_s - self.warm_up_s, 1e-9)
+        results = tuple(connection.result() for connection in self.connections)
+        return FlowTable(results, measured_s, self.late_s, self.congestion_control, sysctls, self.transport)
+
+    def opened(self) -> socket.socket:
+        """A new one, in the namespace that this thread is in."""
+        protocol = mptcp.PROTOCOL if mptcp.subflows(self.transport) else socket.IPPROTO_TCP
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+        # DCTCP answers marks as a receiver too, and says so in the handshake only if the listener has it
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode())
+        return made
+
+    def listen(self) -> None:
+        """A listener at every host that receives."""
+        for host in sorted({flow.dst for flow in self.flows}):
+            netns.enter(self.net.netns(host))
+            listener = self.opened()
+            self.listeners.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self.address(host), PORT))
+            listener.listen(4096)
+            self.watch(listener, select.EPOLLIN, partial(self.accept, listener, host))
+
+    def serve(self) -> float:
+        """Until everything has ended or the deadline; returns when that was."""
+        waiting, counted = 0, False
+        while True:
+            now = time.monotonic() - self.begin
+            if not counted and now >= self.warm_up_s:
+                counted = True
+                self.count_from_here()
+            while waiting < len(self.flows) and self.flows[waiting].at_s <= now < self.deadline_s:
+                self.open(self.flows[waiting])
+                waiting += 1
+                now = time.monotonic() - self.begin
+            if now >= self.deadline_s or (waiting == len(self.flows) and not self.open_senders):
+                return min(now, self.deadline_s)
+            until = self.flows[waiting].at_s if waiting < len(self.flows) else self.deadline_s
+            until = min(until, self.deadline_s, math.inf if counted else self.warm_up_s)
+            for fd, events in self.epoll.poll(max(0.0, until - now), MOST_EVENTS):
+                if handler := self.handlers.get(fd):
+                    handler(events)
+
+    def count_from_here(self) -> None:
+        for connection in self.connections:
+            connection.counted_from = connection.received
+        self.at_warm_up()
+
+    def address(self, host: int) -> str:
+        return dotted(self.net.topology.naming.address(host))
+
+    def watch(self, one: socket.socket, events: int, handler: Callable[[int], None]) -> None:
+        self.handlers[one.fileno()] = handler
+        self.epoll.register(one, events)
+
+    def drop(self, one: socket.socket | None) -> None:
+        if one is not None and one.fileno() >= 0:
+            if self.handlers.pop(one.fileno(), None):
+                self.epoll.unregister(one)
+            one.close()
+
+    def open(self, flow: Flow) -> None:
+        """Begin a flow."""
+        netns.enter(self.net.netns(flow.src))
+        sender = self.opened()
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.transport == "tcp":  # multipath TCP does not take it before Linux 6.10
+            sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        now = time.monotonic() - self.begin
+        self.late_s = max(self.late_s, now - flow.at_s)
+        connection = _Connection(flow, now, sender, math.inf if flow.size_bytes is None else flow.size_bytes)
+        self.connections.append(connection)
+        self.open_senders += 1
+        sender.connect_ex((self.address(flow.dst), PORT))
+        self.expected[*sender.getsockname(), flow.dst] = connection
+        self.watch(sender, select.EPOLLOUT | select.EPOLLIN, partial(self.send, connection))
+
+    def accept(self, listener: socket.socket, host: int, events: int) -> None:
+        while True:
+            try:
+                receiver, sender = listener.accept()
+            except BlockingIOError:
+                return
+            connection = self.expected.pop((*sender, host))
+            receiver.setblocking(False)
+            connection.receiver = receiver
+            self.watch(receiver, select.EPOLLIN, partial(self.receive, connection))
+
+    def send(self, connection: _Connection, events: int) -> None:
+        """Write what the kernel takes; when all is written, wait for the receiver to close."""
+        sender = connection.sender
+        try:
+            if code := sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if events & select.EPOLLERR else 0:
+                raise OSError(code, os.strerror(code))
+            if connection.left:
+                connection.left -= sender.send(self.zeros[: int(min(CHUNK_BYTES, connection.left))])
+                if not connection.left:
+                    sender.shutdown(socket.SHUT_WR)
+                    self.epoll.modify(sender, select.EPOLLIN)
+            elif events & (select.EPOLLIN | select.EPOLLHUP):
+                self.finish(connection)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            connection.error = error.strerror
+            self.finish(connection)
+
+    def receive(self, connection: _Connection, events: int) -> None:
+        """Throw away what has arrived, and note when it was the last of it."""
+        receiver = connection.receiver
+        assert receiver
+        try:
+            count = receiver.recv_into(self.waste, 0, socket.MSG_TRUNC)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            connection.error = error.strerror
+            count = 0
+        connection.received += count
+        if count and connection.received == connection.flow.size_bytes:
+            connection.ended_s = time.monotonic() - self.begin
+        if not count:
+            self.drop(receiver)
+
+    def finish(self, connection: _Connection) -> None:
+        """Ask the sender what it went through, and let go of both ends at once."""
+        sender = connection.sender
+        if sender.fileno() < 0:
+            return
+        connection.tcp = multipath_info(sender) if mptcp.subflows(self.transport) else tcp_info(sender)
+        for end in (sender, connection.receiver):
+            if end is not None and end.fileno() >= 0:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
+        self.drop(sender)
+        self.drop(connection.receiver)
+        self.open_senders -= 1
+
+    def close(self) -> None:
+        for connection in self.connections:
+            self.drop(connection.sender)
+            self.drop(connection.receiver)
+        for listener in self.listeners:
+            self.drop(listener)
+        self.epoll.close()
+
+
+def multipath_info(sender: socket.socket) -> TcpInfo:
+    """Of all subflows of a multipath connection."""
+    first, *others = [unpacked(info) for info in mptcp.subflow_infos(sender)] or [tcp_info(sender)]
+    sums = zip(*(one[2:] for one in (first, *others)), strict=True)
+    return TcpInfo(first.rtt_us, first.min_rtt_us, *map(sum, sums))
+
+
+def tcp_info(sender: socket.socket) -> TcpInfo:
+    """Of a socket."""
+    return unpacked(sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, mptcp.TCP_INFO_BYTES))
+
+
+def unpacked(told: bytes) -> TcpInfo:
+    """struct tcp_info as it was `told`; what an older kernel does not tell is 0."""
+    info = told.ljust(mptcp.TCP_INFO_BYTES, b"\0")
+
+    def word(offset: int) -> int:
+        value: int = struct.unpack_from("=I", info, offset)[0]
+        return value
+
+    return TcpInfo(
+        rtt_us=word(68), min_rtt_us=word(148), congestion_window=word(80), segments=word(156),
+        retransmissions=word(100), spurious=word(216), reordered=word(220), marked=word(196),
+    )  # fmt: skip

@@ -1,0 +1,85 @@
+"""Multipath TCP of Linux at a network's hosts: a connection of several subflows, which hashing spreads over paths.
+
+A host has one address, so the subflows differ by port: the receiver announces ports beside the one it listens at, and
+the sender's kernel joins each (RFC 8684, ADD_ADDR with a port).  `fullmesh` would need several addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import socket
+import struct
+import subprocess
+from collections.abc import Collection
+
+from testbed.linux.netns import libc
+from testbed.plan.network_handle import Measured
+from topologies.core.address import dotted
+from topologies.core.grammar import integer, parse
+
+PROTOCOL = 262  # IPPROTO_MPTCP
+SOL_MPTCP, MPTCP_TCPINFO = 284, 2
+MOST_SUBFLOWS = 8  # what Linux allows for one connection
+HEADER = struct.Struct("=4I")  # struct mptcp_subflow_data
+TCP_INFO_BYTES = 256
+
+
+def subflows(transport: str) -> int:
+    """How many subflows a connection has by `transport`, tcp or mptcp:subflows=4; 0 for plain TCP.
+
+    ValueError says what is wrong with it.
+    """
+    name, given = parse(transport)
+    if name == "tcp" and not given:
+        return 0
+    if name != "mptcp" or set(given) != {"subflows"}:
+        raise ValueError(f"transport must be tcp or mptcp:subflows=4, got {transport}")
+    return integer("mptcp", "subflows", given["subflows"], least=1, most=MOST_SUBFLOWS)
+
+
+def check() -> None:
+    """ValueError if this kernel has no multipath TCP."""
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM, PROTOCOL).close()
+    except OSError as error:
+        if error.errno not in (errno.EPROTONOSUPPORT, errno.ENOPROTOOPT):
+            raise
+        raise ValueError("this kernel has no multipath TCP (CONFIG_MPTCP); take transport=tcp") from None
+
+
+def prepare(net: Measured, receivers: Collection[int], count: int, port: int) -> None:
+    """Let connections to port `port` of the hosts `receivers` have `count` subflows; the others go to the ports behind.
+
+    OSError, in the words of `ip mptcp`, if that cannot be.
+    """
+    for host in range(net.topology.servers):
+        commands = ["mptcp endpoint flush", f"mptcp limits set subflows {count - 1} add_addr_accepted {count - 1}"]
+        if host in receivers:
+            address = dotted(net.topology.naming.address(host))
+            commands += [f"mptcp endpoint add {address} port {port + i} signal" for i in range(1, count)]
+        name = net.run.namespace(net.topology.naming.name(host))
+        done = subprocess.run(
+            ["ip", "-n", name, "-batch", "-"], input="\n".join(commands), capture_output=True, text=True
+        )
+        if done.returncode:
+            raise OSError(f"multipath TCP at {net.topology.naming.name(host)}: {done.stderr.strip()}")
+
+
+def forget(net: Measured) -> None:
+    """Undo prepare(): nothing is announced any more."""
+    for host in range(net.topology.servers):
+        name = net.run.namespace(net.topology.naming.name(host))
+        subprocess.run(["ip", "-n", name, "mptcp", "endpoint", "flush"], check=True, capture_output=True)
+
+
+def subflow_infos(sender: socket.socket) -> list[bytes]:
+    """struct tcp_info of each subflow that `sender` has now."""
+    asked = HEADER.pack(HEADER.size, 0, 0, TCP_INFO_BYTES)
+    buffer = ctypes.create_string_buffer(asked, HEADER.size + MOST_SUBFLOWS * TCP_INFO_BYTES)
+    size = ctypes.c_uint32(len(buffer))
+    if libc.getsockopt(sender.fileno(), SOL_MPTCP, MPTCP_TCPINFO, buffer, ctypes.byref(size)):
+        return []  # it fell back to plain TCP, or is closed
+    _, found, _, _ = HEADER.unpack_from(buffer.raw)
+    starts = range(HEADER.size, HEADER.size + found * TCP_INFO_BYTES, TCP_INFO_BYTES)
+    return [buffer.raw[start : start + TCP_INFO_BYTES] for start in starts]

@@ -1,0 +1,85 @@
+"""UDP traffic slot by slot, as in TTC's packet model: in each slot every host sends one full packet, or none."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from testbed.linux import netns
+from testbed.plan.network_handle import Measured
+from topologies.core.address import dotted
+
+PORT = 7001
+PAYLOAD_BYTES = 1472  # with headers a frame of 1514 bytes
+FRAME_BYTES = PAYLOAD_BYTES + 42
+IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
+BEGIN_S = 0.05
+DRAIN_SLOTS = 100  # in which what is on its way arrives before receivers close
+
+
+@dataclass(frozen=True)
+class Sent:
+    """packets: how many were sent.  late_slots: slots that began by more than a slot too late: what was sent in them
+    came closer to its followers than it should."""
+
+    packets: int
+    late_slots: int
+
+
+def slot_s(rate_bps: int) -> float:
+    """The time that a full frame takes on a link of `rate_bps`."""
+    return 8 * FRAME_BYTES / rate_bps
+
+
+def run(
+    net: Measured,
+    destinations: Sequence[Sequence[int]],
+    *,
+    rate_bps: int,
+    at_end: Callable[[], None] = lambda: None,
+) -> Sent:
+    """In slot after slot let each host send a packet to the host that `destinations`[slot][host] says, -1 for none.
+
+    Then `at_end` is called; run() returns when 100 slots more have gone by, for queues to empty.  Nobody reads what
+    arrives: receivers drop it when their sockets are full.
+    """
+    senders, receivers = [], []
+    addresses = [(dotted(net.topology.naming.address(host)), PORT) for host in range(net.topology.servers)]
+    try:
+        for host, address in enumerate(addresses):
+            with netns.inside(net.netns(host)):
+                sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            senders.append(sender)
+            receivers.append(receiver)
+            sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+            receiver.bind(address)
+        return _run(senders, addresses, destinations, slot_s(rate_bps), at_end)
+    finally:
+        for one in senders + receivers:
+            one.close()
+
+
+def _run(
+    senders: Sequence[socket.socket],
+    addresses: Sequence[tuple[str, int]],
+    destinations: Sequence[Sequence[int]],
+    slot: float,
+    at_end: Callable[[], None],
+) -> Sent:
+    payload, packets, late = bytes(PAYLOAD_BYTES), 0, 0
+    begin = time.monotonic() + BEGIN_S
+    for number, row in enumerate(destinations):
+        behind = time.monotonic() - begin - number * slot
+        if behind < 0:
+            time.sleep(-behind)
+        late += behind > slot
+        for sender, dst in zip(senders, row, strict=True):
+            if dst >= 0:
+                sender.sendto(payload, addresses[dst])
+                packets += 1
+    at_end()
+    time.sleep(max(0.0, begin + (len(destinations) + DRAIN_SLOTS) * slot - time.monotonic()))
+    return Sent(packets, late)

@@ -1,0 +1,141 @@
+"""One TCP flow, watched: when its bytes arrived, through failures and all.
+
+A thread holds both ends and goes on while this process does other things.  What is read is thrown away in the kernel
+(MSG_TRUNC); each read is noted with its time and size.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import socket
+import threading
+import time
+from array import array
+from bisect import bisect_left, bisect_right
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+
+from testbed.linux import netns
+from testbed.plan.network_handle import Measured
+from topologies.core.address import dotted
+
+CONNECT_S = 10.0
+CHUNK_BYTES = 1 << 16
+UNSENT_BYTES = 1 << 17  # that the sender keeps ready in the kernel, beyond what is on its way
+TCP_NOTSENT_LOWAT = 25
+PAUSE_S = 0.5  # at the most, until the thread sees that it is to stop
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What a receiver read: `sizes_bytes[i]` at `times_s[i]`, in s of CLOCK_MONOTONIC and ascending.
+
+    error: why the flow broke off; None if it did not.
+    """
+
+    times_s: array[float]
+    sizes_bytes: array[int]
+    error: str | None = None
+
+    def goodput_bps(self, from_s: float, until_s: float) -> float:
+        """Payload bits received per second in that time."""
+        first, last = bisect_left(self.times_s, from_s), bisect_right(self.times_s, until_s)
+        return 8 * sum(self.sizes_bytes[first:last]) / (until_s - from_s)
+
+    def stall_s(self, from_s: float, until_s: float) -> float:
+        """The longest part of that time in which nothing arrived."""
+        first, last = bisect_left(self.times_s, from_s), bisect_right(self.times_s, until_s)
+        times = [from_s, *self.times_s[first:last], until_s]
+        return max(after - before for before, after in pairwise(times))
+
+
+class Stream:
+    """TCP from server `src` to server `dst`, as fast as it goes, between start() and stop() or within a `with`."""
+
+    def __init__(self, net: Measured, src: int, dst: int, *, congestion_control: str = "cubic") -> None:
+        self.net = net
+        self.src, self.dst = src, dst
+        self.congestion_control = congestion_control
+        self._times_s, self._sizes_bytes = array("d"), array("q")
+        self._error: str | None = None
+        self._stopping = threading.Event()
+
+    def __enter__(self) -> Stream:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """What has arrived so far."""
+        count = len(self._sizes_bytes)  # a size is noted after its time
+        return Arrivals(self._times_s[:count], self._sizes_bytes[:count], self._error)
+
+    def start(self) -> None:
+        """Return when the two ends are connected and bytes flow; OSError, with both names, if they cannot be."""
+        naming = self.net.topology.naming
+        with ExitStack() as stack:
+            with netns.inside(self.net.netns(self.dst)):
+                listener = socket.create_server((dotted(naming.address(self.dst)), 0))
+            with listener:
+                with netns.inside(self.net.netns(self.src)):
+                    self._sender = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+                self._sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode())
+                self._sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+                self._sender.settimeout(CONNECT_S)
+                listener.settimeout(CONNECT_S)
+                try:
+                    self._sender.connect(listener.getsockname())
+                    self._receiver = stack.enter_context(listener.accept()[0])
+                except OSError as error:
+                    names = f"{naming.name(self.src)} -> {naming.name(self.dst)}"
+                    raise OSError(error.errno, f"TCP {names}: {error.strerror or error}") from None
+            for end in (self._sender, self._receiver):
+                end.setblocking(False)
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+            self._open = stack.pop_all()
+
+    def stop(self) -> None:
+        """End the flow; once is enough."""
+        self._stopping.set()
+        self._thread.join()
+        self._open.close()
+
+    def _run(self) -> None:
+        zeros, waste = bytes(CHUNK_BYTES), bytearray(1 << 20)
+        with select.epoll() as poll:
+            poll.register(self._sender, select.EPOLLOUT)
+            poll.register(self._receiver, select.EPOLLIN)
+            while not self._stopping.is_set():
+                for fd, events in poll.poll(PAUSE_S):
+                    try:
+                        if fd == self._receiver.fileno():
+                            self._receive(waste)
+                        elif events & (select.EPOLLERR | select.EPOLLHUP):
+                            code = self._sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                            raise OSError(code, os.strerror(code))
+                        else:
+                            self._sender.send(zeros)
+                    except BlockingIOError:
+                        continue
+                    except OSError as error:
+                        self._error = error.strerror
+                        return
+
+    def _receive(self, waste: bytearray) -> None:
+        count = self._receiver.recv_into(waste, 0, socket.MSG_TRUNC)
+        self._times_s.append(time.monotonic())
+        self._sizes_bytes.append(count)
+
+
+def series(arrivals: Arrivals, from_s: float, until_s: float, step_s: float) -> list[float]:
+    """The goodput, in bit/s, of each step of that time."""
+    steps = math.floor((until_s - from_s) / step_s + 1e-9)
+    edges = [from_s + i * step_s for i in range(steps + 1)]
+    return [arrivals.goodput_bps(a, math.nextafter(b, a)) for a, b in pairwise(edges)]

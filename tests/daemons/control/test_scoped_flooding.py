@@ -1,0 +1,149 @@
+"""Flooding by hand: nodes in a row or a ring, and what passes between them."""
+
+from dataclasses import replace
+
+from daemons.control.scoped_flooding import Notices
+from daemons.lbsp import messages
+from daemons.lbsp.messages import Crowding, Failure, Failures, Notice
+from topologies.core.address import Prefix
+
+NONE = Failures(())
+ONE = Failures((Failure(1, Prefix(10 << 24, 24), 7, False),))
+
+
+def empty(body):
+    return not body.failures if isinstance(body, Failures) else not body.state
+
+
+def node(number=1, neighbours=(2, 3, 4), *, scope=3, **more):
+    """Its neighbour at port i is neighbours[i]."""
+    at = dict(enumerate(neighbours))
+    onward = {"onward": lambda notice, port: list(at)}
+    more = {"says_at": at, **onward, "lifetime_ms": 3000, "incarnation": 100} | more
+    return Notices(number, at, scope=scope, empty=empty, **more)
+
+
+def said(sends):
+    """What was sent, by port."""
+    return {send.port: messages.decode(send.payload) for send in sends}
+
+
+def heard(origin=9, *, sender=2, sequence=5, hops=2, body=ONE, lifetime_ms=3000, target=1):
+    return Notice(sender, target, origin, sequence, lifetime_ms, hops, body)
+
+
+def test_a_notice_leaves_every_port_for_who_is_there_with_the_hops_that_are_left():
+    sends = said(node().say(ONE, 0.0))
+    assert {port: (one.sender, one.target, one.origin, one.hops) for port, one in sends.items()} == {
+        port: (1, port + 2, 1, 2) for port in range(3)
+    }
+
+
+def test_what_says_nothing_is_said_only_by_who_said_something_before():
+    at = node()
+    assert at.say(NONE, 0.0) == []
+    assert at.say(ONE, 0.0)
+    assert at.say(ONE, 0.0) == []
+    assert len(at.say(NONE, 0.0)) == 3
+
+
+def test_what_is_new_is_passed_on_where_it_did_not_come_from():
+    at = node()
+    is_news, sends = at.hear(heard(), 0, 1.0)
+    assert is_news
+    assert {port: (one.sender, one.target, one.origin, one.hops) for port, one in said(sends).items()} == {
+        1: (1, 3, 9, 1),
+        2: (1, 4, 9, 1),
+    }
+    assert at.hear(heard(), 0, 1.0) == (False, [])
+    assert at.hear(heard(sequence=4, body=NONE), 0, 1.0) == (False, [])
+    assert at.hear(heard(sequence=6), 0, 1.0)[0] is False  # a refresh
+    assert at.hear(heard(sequence=7, body=NONE), 0, 1.0)[0] is True
+
+
+def test_the_last_hop_keeps_it():
+    is_news, sends = node().hear(heard(hops=0), 0, 1.0)
+    assert is_news
+    assert sends == []
+
+
+def test_the_shorter_way_counts_also_if_it_was_slower():
+    at = node()
+    at.hear(heard(hops=0), 0, 1.0)
+    is_news, sends = at.hear(heard(hops=2, sender=3), 1, 1.1)
+    assert not is_news
+    assert [one.hops for one in said(sends).values()] == [1, 1]
+    assert at.hear(heard(hops=1, sender=4), 2, 1.2) == (False, [])
+
+
+def test_strangers_and_what_is_for_others_are_not_heard():
+    at = node()
+    assert at.hear(heard(sender=3), 0, 0.0) == (False, [])
+    assert at.hear(heard(target=5), 0, 0.0) == (False, [])
+    assert at.hear(heard(lifetime_ms=0), 0, 0.0) == (False, [])
+    assert not at.held
+
+
+def test_what_changed_is_repeated_and_what_is_not_empty_is_refreshed():
+    at = node(gap_s=0.030, repeats=3, lifetime_ms=3000)
+    sequences = [said(at.say(ONE, 0.0))[0].sequence]
+    times = []
+    for _ in range(4):
+        times.append(at.deadline)
+        _, sends = at.tick(at.deadline)
+        sequences.append(said(sends)[0].sequence)
+    assert [round(time, 3) for time in times] == [0.03, 0.06, 1.06, 2.06]
+    assert sequences == sorted(set(sequences))
+    at.say(NONE, 3.0)
+    for _ in range(2):
+        assert len(at.tick(at.deadline)[1]) == 3
+    assert at.deadline == float("inf")
+
+
+def test_what_is_not_renewed_is_forgotten_with_the_time_it_has_used_up_on_its_way():
+    at = node()
+    at.hear(heard(lifetime_ms=500), 0, 1.0)
+    at.hear(heard(origin=8, lifetime_ms=700, body=NONE), 0, 1.0)
+    assert at.deadline == 1.5
+    assert [one.lifetime_ms for one in said(at.tell(1, 1.2)).values()]
+    assert at.tick(1.4) == (False, [])
+    assert at.tick(1.5) == (True, [])
+    assert at.tick(1.8) == (False, [])
+    assert not at.held
+
+
+def test_a_neighbour_that_comes_up_is_told_everything_but_its_own():
+    at = node()
+    at.hear(heard(origin=9), 0, 1.0)
+    at.hear(heard(origin=8, hops=0), 0, 1.0)
+    at.hear(heard(origin=3), 0, 1.0)
+    at.say(ONE, 1.0)
+    sends = [messages.decode(send.payload) for send in at.tell(1, 2.0)]
+    assert [(one.origin, one.hops, one.lifetime_ms) for one in sends] == [(1, 2, 3000), (9, 1, 2000)]
+
+
+def test_a_node_goes_on_from_its_predecessors_numbers():
+    at = node(incarnation=100)
+    assert at.hear(heard(origin=1, sequence=500), 0, 0.0) == (False, [])
+    assert said(at.say(ONE, 0.0))[0].sequence == 501
+
+
+def test_ports_may_be_told_apart():
+    at = node(says_at=[0], onward=lambda notice, port: [2] if port == 0 else [])
+    assert list(said(at.say(Crowding(1), 0.0))) == [0]
+    assert list(said(at.hear(heard(body=Crowding(2)), 0, 0.0)[1])) == [2]
+    assert [one.origin for one in said(at.tell(2, 0.0)).values()] == [9]
+
+
+def test_a_ring_is_crossed_from_both_sides_and_the_flood_ends():
+    ring = {number: node(number, ((number - 1) % 8, (number + 1) % 8), scope=3) for number in range(8)}
+    waiting, sent = [(0, send) for send in ring[0].say(ONE, 0.0)], 0
+    while waiting:
+        at, send = waiting.pop(0)
+        sent += 1
+        notice = messages.decode(send.payload)
+        to = (at - 1) % 8 if send.port == 0 else (at + 1) % 8
+        assert notice == replace(notice, sender=at, target=to)
+        waiting += [(to, more) for more in ring[to].hear(notice, 1 - send.port, 0.0)[1]]
+    assert sorted(number for number, each in ring.items() if each.held) == [1, 2, 3, 5, 6, 7]
+    assert sent == 6

@@ -1,0 +1,335 @@
+"""LBSP's daemons in whole fat-trees: found, told, avoided, mended; alone where a fabric would say too little."""
+
+import random
+
+import pytest
+
+from daemons.control.hello import Neighbourhood
+from daemons.core import wire
+from daemons.core.contract import NOTHING, Hop, Note, Send, SetRoute, SetState
+from daemons.core.schemes import routers, views
+from daemons.lbsp import messages
+from daemons.lbsp import routing as lbsp
+from daemons.lbsp.daemon import Lbsp, covering
+from daemons.lbsp.messages import Crowding, Failure, Failures, Notice
+from daemons.lbsp.routing import AGGREGATION, EDGE, Place, Shape
+from daemons.simulator.simulator import Fabric, Wire
+from tests.daemons.lbsp.lbsp_fate import Fate, unreached
+from topologies import build
+from topologies.core.address import Prefix
+
+FOUR, EIGHT = build("fattree:k=4"), build("fattree:k=8")
+SHAPE = Shape(4, 2, 2)
+
+
+def converged(topology=FOUR, spec="lbsp", **more):
+    fabric = Fabric(topology, spec, **more)
+    fabric.run_until_converged()
+    return fabric
+
+
+def node(name, topology=FOUR):
+    return topology.naming.node(name)
+
+
+def known(fabric, name):
+    return [each["link"] for each in fabric.status(node(name, fabric.topology))["failures"]]
+
+
+def failures_known(fabric):
+    return {name for at in routers(fabric.topology) if known(fabric, name := fabric.topology.naming.name(at))}
+
+
+def expected(topology, at, *dead):
+    """The routes that the pure function gives."""
+    shape = Shape.of(topology.naming.layout.radices)
+    links = [shape.link(*topology.links[topology.link(name)][[0, 2]].tolist()) for name in dead]
+    return {prefix: route.ports for prefix, route in lbsp.table(shape, shape.place(at), links).items()}
+
+
+def ports(fabric, at):
+    """The routes of a switch as ports, those of its hosts left out."""
+    return {prefix: tuple(hop.port for hop in hops) for prefix, hops in fabric.routes(at).items() if prefix.length < 32}
+
+
+@pytest.mark.parametrize("topology", [FOUR, EIGHT])
+def test_all_are_reached_and_the_routes_are_the_tables(topology):
+    fabric = converged(topology)
+    assert not unreached(fabric, set(), set())
+    for at in routers(topology):
+        assert ports(fabric, at) == expected(topology, at)
+
+
+@pytest.mark.parametrize("link", ["e1.0-a1.1", "a1.1-c3"])
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_failure_is_told_to_all_whom_it_concerns_and_avoided_and_mended(link, silent):
+    fabric = converged()
+    fabric.run_for(0.1)
+    fabric.fail(FOUR.link(link), silent=silent)
+    fabric.run_for(0.100 if silent else 0.002)
+    for at in routers(FOUR):
+        if FOUR.naming.tier(at) < 3:
+            if FOUR.naming.tier(at) == 1:
+                assert known(fabric, FOUR.naming.name(at)) == [link]
+            table = expected(FOUR, at, link)
+            assert {prefix: ports(fabric, at)[prefix] for prefix in table} == table
+    assert not unreached(fabric, {FOUR.link(link)}, set())
+    fabric.restore(FOUR.link(link))
+    fabric.run_until_converged(within_s=0.2)
+    assert not failures_known(fabric)
+    for at in routers(FOUR):
+        for prefix, held in ports(fabric, at).items():
+            assert held == expected(FOUR, at)[covering(prefix, expected(FOUR, at))]
+
+
+def test_in_the_end_only_hellos_are_sent():
+    fabric = converged()
+    fabric.run_for(0.5)
+    before = fabric.counters["messages"]
+    fabric.run_for(3.0)
+    assert fabric.counters["messages"] - before == pytest.approx(64 * 100, abs=70)
+
+
+@pytest.mark.parametrize(("link", "most"), [("e1.0-a1.1", 80), ("a1.1-c5", 200)])
+def test_a_failure_is_told_to_those_whom_it_may_concern_and_not_to_all(link, most):
+    """Said three times; at k = 8 flooding over three hops would take 230 messages each time."""
+    fabric = converged(EIGHT)
+    fabric.run_for(0.1)
+
+    def told():
+        hellos = sum(fabric.status(at)["hellos_sent"] for at in routers(EIGHT))
+        return fabric.counters["messages"] - hellos
+
+    before = told()
+    fabric.fail(EIGHT.link(link))
+    fabric.run_for(0.5)
+    assert told() - before <= 3 * most
+    assert not unreached(fabric, {EIGHT.link(link)}, set())
+
+
+def test_what_failed_is_said_again_before_it_is_forgotten():
+    fabric = converged(spec="lbsp:lifetime_ms=300")
+    fabric.fail(FOUR.link("e1.0-a1.1"))
+    for _ in range(20):
+        fabric.run_for(0.1)
+        assert known(fabric, "e3.1") == ["e1.0-a1.1"]
+
+
+def test_what_a_switch_without_power_said_is_forgotten():
+    fabric = converged(spec="lbsp:lifetime_ms=300")
+    fabric.fail(FOUR.link("a1.1-c3"))
+    fabric.run_for(0.1)
+    fabric.kill(node("c3"))
+    fabric.kill(node("a1.1"))
+    fabric.run_for(1.0)
+    assert "a1.1-c3" not in known(fabric, "e3.1")
+    assert not unreached(fabric, {FOUR.link("a1.1-c3")}, {node("c3"), node("a1.1")})
+
+
+def test_a_switch_that_starts_again_is_told_what_failed():
+    fabric = converged()
+    fabric.fail(FOUR.link("e1.0-a1.1"))
+    fabric.run_for(0.5)
+    fabric.restart(node("e3.1"))
+    fabric.run_for(0.02)
+    assert known(fabric, "e3.1") == ["e1.0-a1.1"]
+
+
+def test_a_switch_that_starts_sets_no_routes_before_its_neighbours_had_time_to_answer():
+    fabric = Fabric(FOUR, "lbsp", start_spread_s=0.0)
+    fabric.fail(FOUR.link("e0.0-a0.0"), silent=True)
+    fabric.run_until(0.100)
+    assert not ports(fabric, node("e0.0"))
+    assert known(fabric, "e3.0") == []
+    fabric.run_until(0.200)
+    assert ports(fabric, node("e0.0")) == expected(FOUR, node("e0.0"), "e0.0-a0.0")
+    assert known(fabric, "e3.0") == []
+    fabric.run_until(1.010)
+    assert known(fabric, "e3.0") == ["e0.0-a0.0"]
+
+
+def test_a_network_that_begins_switch_after_switch_is_not_flooded():
+    fabric = Fabric(EIGHT, "lbsp", start_spread_s=0.6)
+    fabric.run_until_converged(within_s=2.0, every_s=0.05)
+    hellos = sum(fabric.status(at)["hellos_sent"] for at in routers(EIGHT))
+    assert fabric.counters["messages"] == hellos
+
+
+def test_a_lost_message_is_made_good_within_a_few_hellos():
+    fabric = converged(wire=Wire(loss_fraction=0.2), random=random.Random(5), spec="lbsp:hello_ms=30,dead=12")
+    fabric.fail(FOUR.link("a1.1-c3"))
+    fabric.run_for(0.100)
+    assert all(known(fabric, name) == ["a1.1-c3"] for name in ("a0.1", "a2.1", "a3.1", "e0.0", "e2.1"))
+
+
+def test_degraded_links_are_avoided_while_others_are_left():
+    fabric = converged()
+    edge, link = node("e1.0"), FOUR.link("e1.0-a1.1")
+    port = next(port for port, _, _, at in FOUR.ports(edge) if at == link)
+    fabric._act(edge, fabric._machines[edge], fabric.protocol(edge).degrade(port, True, fabric.now))
+    fabric.run_for(0.010)
+    assert fabric.status(node("e3.0"))["failures"] == [{"link": "e1.0-a1.1", "type": 1, "degraded": True}]
+    assert not unreached(fabric, {link}, set())
+    fabric.fail(FOUR.link("e1.0-a1.0"))
+    fabric.run_for(0.010)
+    assert not unreached(fabric, {FOUR.link("e1.0-a1.0")}, set())
+    fabric._act(edge, fabric._machines[edge], fabric.protocol(edge).degrade(port, False, fabric.now))
+    fabric.restore(FOUR.link("e1.0-a1.0"))
+    fabric.run_until_converged(within_s=0.2)
+
+
+def test_a_destination_without_a_whole_group_is_told():
+    fabric, notes = converged(EIGHT), []
+    fabric.on_note = lambda now, at, text: notes.append((EIGHT.naming.name(at), text))
+    for name in ("e1.0-a1.1", "e1.0-a1.0"):
+        fabric.fail(EIGHT.link(name))
+    fabric.run_for(0.5)
+    assert ("e3.0", "10.1.0.0/24: no link group is whole, its packets take all ports that still lead there") in notes
+    assert fabric.status(node("e3.0", EIGHT))["asymmetric"] == ["10.1.0.0/24"]
+    fabric.restore(EIGHT.link("e1.0-a1.1"))
+    fabric.run_for(0.5)
+    assert ("e3.0", "10.1.0.0/24: a whole link group again") in notes
+
+
+@pytest.mark.parametrize(("topology", "rounds"), [(FOUR, 12), (EIGHT, 1)])
+def test_after_whatever_happened_all_that_are_connected_reach_each_other(topology, rounds):
+    fate = Fate(topology, seed=1)
+    for _ in range(rounds):
+        fate.strike(8)
+        fate.settle()
+        assert not fate.unreached()
+
+
+def test_the_hosts_of_an_edge_switch_follow_their_carrier():
+    machine = alone("e0.0")
+    host = Prefix(10 << 24 | 1, 32)
+    assert SetRoute(host, (Hop(1, 1),)) in machine.start(0.0)
+    assert machine.link_changed(1, False, 0.1) == [SetRoute(host, ())]
+    assert machine.link_changed(1, False, 0.1) is NOTHING
+    assert machine.link_changed(1, True, 0.2) == [SetRoute(host, (Hop(1, 1),))]
+
+
+def alone(name, states=False):
+    """The machine of one switch, without neighbours that answer."""
+    at = node(name)
+    view = views(FOUR, "lbsp")[at]
+    return Lbsp(Neighbourhood(at, dict(view.ports), incarnation=1), SHAPE, view.candidates, incarnation=1)
+
+
+def notice(origin, body, *, to, sender=None, hops=1, sequence=9):
+    sender = node(origin) if sender is None else node(sender)
+    return messages.encode(Notice(sender, node(to), node(origin), sequence, 1000, hops, body))
+
+
+def port_to(name, other):
+    return next(port for port, peer, _, _ in FOUR.ports(node(name)) if peer == node(other))
+
+
+def test_aggregation_switches_that_choose_alike_change_state_together():
+    """Section 5.1; at k = 8 a0.0 and a0.2 do, and a0.1 and a0.3."""
+    shape = Shape(8, 4, 4)
+    at = EIGHT.naming.node("a0.0")
+    view = views(EIGHT, "lbsp")[at]
+    machine = Lbsp(Neighbourhood(at, dict(view.ports), incarnation=1), shape, (), incarnation=1)
+    machine.start(0.0)
+    edge, port = shape.node(Place(EDGE, 0, 0)), 0
+
+    def hear(number, state, sequence):
+        origin = shape.node(Place(AGGREGATION, 0, number))
+        payload = messages.encode(Notice(edge, at, origin, sequence, 1000, 0, Crowding(state)))
+        return list(machine.receive(payload, port, 0.1))
+
+    assert hear(1, 1, 1) == []
+    assert hear(2, 1, 1) == [SetState(1)]
+    assert hear(2, 1, 2) == []
+    told = machine.crowded(2, 0.2)
+    assert told[0] == SetState(0)
+    assert [send.port for send in told[1:]] == [0, 1, 2, 3]
+    assert hear(2, 2, 3) == [SetState(2)]
+    assert [action for action in machine.crowded(0, 0.3) if isinstance(action, SetState)] == []
+    assert machine.status()["state"] == 2
+    assert [action for action in machine.tick(1.09) if isinstance(action, SetState)] == []
+    assert SetState(0) in machine.tick(1.2)  # nobody has heard of a0.2 for as long as it may be believed
+
+
+def test_states_cross_the_edge_switches_of_a_pod_and_go_no_further():
+    fabric = converged(EIGHT)
+    at = node("a0.0", EIGHT)
+
+    def crowded(state):
+        fabric._act(at, fabric._machines[at], fabric.protocol(at).crowded(state, fabric.now))
+        fabric.run_for(0.001)
+        return {EIGHT.naming.name(one) for one in routers(EIGHT) if fabric._machines[one].state == state}
+
+    assert crowded(1) == {"a0.0", "a0.2"}
+    fabric.run_for(7.0)
+    assert {fabric._machines[node(name, EIGHT)].state for name in ("a0.0", "a0.2")} == {1}
+    assert len(crowded(0)) == 80
+
+
+def test_an_edge_switch_takes_the_state_that_its_queues_call_for_and_passes_on_those_of_others():
+    machine = alone("e0.0")
+    machine.start(0.0)
+    assert machine.crowded(1, 0.1) == [SetState(1)]
+    assert machine.crowded(1, 0.1) is NOTHING
+    passed = machine.receive(notice("a0.0", Crowding(2), to="e0.0"), port_to("e0.0", "a0.0"), 0.2)
+    assert [send.port for send in passed] == [port_to("e0.0", "a0.1")]
+    assert machine.status()["state"] == 1
+
+
+def test_core_switches_have_no_state():
+    machine = alone("c0")
+    machine.start(0.0)
+    assert machine.crowded(1, 0.1) is NOTHING
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Failure(0, Prefix(10 << 24 | 1 << 16, 24), node("e1.0"), False),  # of group 1, not 0
+        Failure(1, Prefix(10 << 24 | 1 << 16, 16), node("e1.0"), False),  # affects a /24
+        Failure(1, Prefix(10 << 24 | 2 << 16, 24), node("e2.0"), False),  # no such link
+        Failure(1, Prefix(10 << 24, 32), 0, False),  # a host
+    ],
+)
+def test_what_contradicts_the_topology_is_not_believed(failure):
+    machine = alone("e0.0")
+    machine.start(0.0)
+    right = Failure(1, Prefix(10 << 24 | 1 << 16, 24), node("e1.0"), False)
+    port = port_to("e0.0", "a0.1")
+    said = notice("a1.1", Failures((failure,)), to="e0.0", sender="a0.1")
+    assert machine.receive(said, port, 0.1) is NOTHING
+    assert machine.status()["contradictions"] == 1
+    said = notice("a1.1", Failures((right,)), to="e0.0", sender="a0.1")
+    assert [send.port for send in machine.receive(said, port, 0.1)] == [port_to("e0.0", "a0.0")]
+    assert [each["link"] for each in machine.status()["failures"] if each["link"] == "e1.0-a1.1"] == ["e1.0-a1.1"]
+
+
+def test_garbage_is_counted_and_other_schemes_messages_are_not_ours():
+    machine = alone("e0.0")
+    machine.start(0.0)
+    assert machine.receive(b"junk", 2, 0.1) is NOTHING
+    assert machine.receive(wire.encode(wire.LinkStates(node("a0.0"), ())), 2, 0.1) is NOTHING
+    assert machine.status()["garbage"] == 1
+
+
+def test_a_port_that_leads_to_a_host_cannot_be_degraded():
+    machine = alone("e0.0")
+    with pytest.raises(ValueError, match="leads to no other switch"):
+        machine.degrade(0, True, 0.0)
+    assert machine.degrade(2, False, 0.0) is NOTHING
+    assert isinstance(machine.degrade(2, True, 0.0)[0], Note)
+
+
+@pytest.mark.parametrize("spec", ["clos:n=2,r=2,m=4", "fattree:n=2,d=4", "fattree:k=6"])
+def test_other_networks_are_refused(spec):
+    with pytest.raises(ValueError, match="fat-tree"):
+        views(build(spec), "lbsp")
+
+
+def test_messages_say_who_they_are_for():
+    machine = alone("a0.0")
+    machine.start(0.0)
+    machine.crowded(1, 0.1)
+    sends = [action for action in machine.crowded(2, 0.1) if isinstance(action, Send)]
+    assert {messages.decode(send.payload).target for send in sends} == {node("e0.0"), node("e0.1")}

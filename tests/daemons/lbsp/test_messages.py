@@ -1,0 +1,54 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from daemons.core import wire
+from daemons.lbsp import messages
+from daemons.lbsp.messages import Crowding, Failure, Failures, Notice
+from topologies.core.address import Prefix
+
+words = some.integers(0, 0xFFFFFFFF)
+octets = some.integers(0, 255)
+prefixes = some.builds(Prefix, words, some.integers(0, 32))
+failures = some.builds(Failure, octets, prefixes, words, some.booleans())
+bodies = some.one_of(
+    some.builds(Failures, some.lists(failures, max_size=20).map(tuple)), some.builds(Crowding, some.integers(0, 2))
+)
+notices = some.builds(Notice, words, words, words, some.integers(0, (1 << 64) - 1), words, octets, bodies)
+
+
+@given(notices)
+def test_notices_come_back_as_they_were(notice):
+    payload = messages.encode(notice)
+    assert messages.decode(payload) == notice
+    assert wire.decode(payload) is None
+    assert payload[wire.TARGET] == notice.target.to_bytes(4, "big")
+
+
+@given(notices, some.data())
+def test_what_is_cut_or_longer_is_garbage(notice, data):
+    payload = messages.encode(notice)
+    cut = data.draw(some.integers(0, len(payload) - 1))
+    for wrong in (payload[:cut], payload + b"\0"):
+        with pytest.raises(wire.Garbage):
+            messages.decode(wrong)
+
+
+@given(some.binary(max_size=80))
+def test_anything_else_is_garbage_or_a_message(payload):
+    try:
+        found = messages.decode(payload)
+    except wire.Garbage:
+        return
+    assert found is None or messages.encode(found) == payload
+
+
+def test_values_that_mean_nothing_are_garbage():
+    good = Notice(1, 2, 3, 4, 5, 2, Failures((Failure(1, Prefix(10 << 24, 24), 7, False),)))
+    payload = bytearray(messages.encode(good))
+    payload[-4 - 4 - 2] = 2  # degraded
+    with pytest.raises(wire.Garbage, match="degraded 2"):
+        messages.decode(bytes(payload))
+    with pytest.raises(wire.Garbage, match="no state 3"):
+        messages.decode(messages.encode(Notice(1, 2, 3, 4, 5, 1, Crowding(3))))
+    assert messages.decode(wire.encode(wire.Hello(1, 2, 3, 30, 0, ()))) is None

@@ -1,0 +1,350 @@
+"""PR's daemons on wires in memory, against the search that the graph engine runs."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from daemons.proxy import routing as proxy
+from daemons.proxy.daemon import BURST_S
+from daemons.routing.path_tables import tabulate
+from daemons.simulator.simulator import Fabric, Wire
+from topologies import build
+from topologies.recursive.ccrdn import common_level
+
+SCHEMES = {"pr-gpe": proxy.GP_E, "pr-gpi": proxy.GP_I, "pr-gp0": proxy.GP_0}
+DCELL = build("dcell:n=4,k=1")
+FICONN = build("ficonn:n=4,k=2")
+
+
+def converged(topology, spec="pr-gpi", **options):
+    fabric = Fabric(topology, spec, **options)
+    fabric.run_until_converged()
+    return fabric
+
+
+def use(fabric, pairs, for_s=3.0, every_s=0.25):
+    """Let every pair send now and then."""
+    for _ in range(round(for_s / every_s)):
+        for src, dst in pairs:
+            fabric.send(src, dst)
+        fabric.run_for(every_s)
+
+
+def some_pairs(topology, count, seed=1):
+    draw = random.Random(seed)
+    return [tuple(draw.sample(range(topology.servers), 2)) for _ in range(count)]
+
+
+def dead_channels(topology, links):
+    network = topology.naming.network
+    ports, dead = network.k + 2, bytearray(topology.servers * (network.k + 2))
+    for link in links:
+        a, _, b, _ = topology.links[link].tolist()
+        if topology.is_crossbar(b):
+            dead[a * ports] = dead[(a + 1) * ports - 1] = 1
+        else:
+            level = common_level(network.t, a, b)
+            dead[a * ports + level] = dead[b * ports + level] = 1
+    return dead
+
+
+def expected_hops(topology, method, dead):
+    """(src, dst) -> hops of the path that PR should find, -1 if there is none; every level may have proxies."""
+    network = topology.naming.network
+    tables = tabulate(network.rule, network.t, network.k, with_channels=True)
+    room = [0] * proxy.most_routes(network.t)
+    policy = proxy.Policy(method, 1, False)
+
+    def hops(src, dst):
+        at = proxy.parting(network.t, src, dst)
+        return proxy.search(tables, policy, proxy.shortest_first, at, dead, 1, room)[0]
+
+    return hops
+
+
+def found_hops(fabric, src, dst):
+    walk = fabric.walk(src, dst)
+    return -1 if walk.lost else len(walk.path) - 1
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("spec", ["dcell:n=4,k=1", "beta-dcell:n=5,k=1", "ficonn:n=4,k=2"])
+@pytest.mark.parametrize("failed", [0.0, 0.1])
+def test_every_path_is_as_long_as_the_search_says_and_none_is_lost(name, spec, failed):
+    topology = build(spec)
+    fabric = converged(topology, f"{name}:probes_per_s=100,urgent_per_s=100")
+    links = random.Random(2).sample(range(len(topology.links)), round(failed * len(topology.links)))
+    for link in links:
+        fabric.fail(link)
+    pairs = some_pairs(topology, 150)
+    use(fabric, pairs)
+    hops = expected_hops(topology, SCHEMES[name], dead_channels(topology, links))
+    assert [found_hops(fabric, *pair) for pair in pairs] == [hops(*pair) for pair in pairs]
+
+
+def test_the_first_packet_goes_by_dr_at_once():
+    fabric = converged(FICONN)
+    walk = fabric.send(3, 40)
+    network = FICONN.naming.network
+    assert list(walk.path) == proxy.route(network.rule, network.t, 3, 40, -1)
+
+
+def a_proxied_pair(fabric, pairs):
+    """A pair whose packets are steered, and its path."""
+    for src, dst in pairs:
+        path = fabric.walk(src, dst).path
+        if fabric.status(src)["destinations"].get(f"h{dst}", {}).get("proxy", -1) >= 0:
+            return src, dst, path
+    raise AssertionError("no pair is steered")
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_dead_link_far_from_the_source_is_left_within_the_time_of_its_detection(silent):
+    fabric = converged(FICONN)
+    pairs = some_pairs(FICONN, 100)
+    use(fabric, pairs)
+    src, dst, path = a_proxied_pair(fabric, pairs)
+    _, link = bridge(FICONN, path[::-1])
+    failed_s = fabric.now
+    fabric.fail(link, silent=silent)
+    while fabric.walk(src, dst).lost and fabric.now < failed_s + 1:
+        fabric.run_for(0.001)  # nothing is sent: the servers on the way tell the source
+    assert fabric.now - failed_s < (0.100 if silent else 0.005)
+
+
+def bridge(topology, path):
+    """The first link on `path` between servers, near end first, and its name."""
+    near, far = next(hop for hop in pairwise(path) if common_level(topology.naming.network.t, *hop))
+    return near, topology.link(f"{topology.naming.name(near)}-{topology.naming.name(far)}")
+
+
+def test_both_directions_leave_a_link_when_the_first_of_its_ends_misses_the_other():
+    fabric, downs, apart = converged(FICONN), [], 0
+    fabric.on_note = lambda now, node, text: downs.append(now) if "down: silent" in text else None
+    for src, dst in ((1, 25), (32, 0), (4, 33), (5, 31), (3, 24)):  # by h5-h25, with other ways there and back
+        both = [(src, dst), (dst, src)]
+        use(fabric, both)
+        assert fabric.walk(src, dst).path == fabric.walk(dst, src).path[::-1]
+        _, link = bridge(FICONN, fabric.walk(src, dst).path)
+        downs.clear()
+        fabric.fail(link, silent=True)
+        failed_s = fabric.now
+        while fabric.now < failed_s + 0.2 and any(fabric.walk(*pair).lost for pair in both):
+            fabric.run_for(0.001)
+        left_s = fabric.now
+        fabric.run_until(failed_s + 0.2)
+        first_s, last_s = sorted(downs)
+        assert left_s < first_s + 0.005
+        apart += last_s > first_s + 0.010
+        fabric.restore(link)
+        use(fabric, both, for_s=2.0)
+    assert apart >= 2  # so that it would have been seen
+
+
+def test_a_source_leaves_its_own_dead_link_also_where_it_never_asked():
+    fabric = converged(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
+    use(fabric, [(0, 5)], 1.0)
+    assert fabric.walk(0, 5).path == (0, 4, 5)
+    fabric.protocol(0)._probes._passed.clear()  # as if no question had left yet
+    fabric.fail(DCELL.link("h0-h4"))
+    fabric.run_for(0.02)
+    assert not fabric.walk(0, 5).lost
+
+
+def test_a_refused_packet_makes_the_source_choose_anew():
+    fabric = converged(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
+    use(fabric, [(0, 19)], 1.0)
+    near, link = bridge(DCELL, fabric.walk(0, 19).path)
+    fabric.protocol(near)._probes._passed.clear()  # it does not know whose questions have passed
+    fabric.fail(link)
+    fabric.run_for(0.2)
+    assert fabric.walk(0, 19).lost
+    fabric.send(0, 19)
+    fabric.run_for(0.01)
+    assert not fabric.walk(0, 19).lost
+
+
+def test_a_question_that_another_one_has_answered_may_be_lost():
+    fabric = converged(DCELL, "pr-gpi:refresh_ms=60000")
+    use(fabric, [(0, 19)], 1.0)
+    source = fabric.protocol(0)
+    paths = source._paths[19]
+    source._asking.want(paths, [paths.current], urgent=False)
+    assert source._asking.leaving(fabric.now)
+    paths.connected(paths.current, 0)
+    asked = fabric.status(0)["probes_sent"]
+    use(fabric, [(0, 19)], 4.0)
+    assert fabric.status(0)["timeouts"] == 1
+    assert fabric.status(0)["probes_sent"] == asked, "nothing is left to ask"
+
+
+def test_a_path_that_is_whole_again_is_taken_again():
+    fabric = converged(DCELL)
+    use(fabric, [(0, 19)], 1.0)
+    before = fabric.walk(0, 19).path
+    _, link = bridge(DCELL, before)
+    fabric.fail(link)
+    use(fabric, [(0, 19)], 1.0)
+    assert len(fabric.walk(0, 19).path) > len(before)
+    fabric.restore(link)
+    use(fabric, [(0, 19)], 4.0)
+    assert len(fabric.walk(0, 19).path) == len(before)
+
+
+def test_tables_at_proxies_save_messages_and_lose_no_pair():
+    """Links within proxies' copies die; everybody asks his paths."""
+    found = {}
+    for table_ms in (0, 500):
+        fabric = converged(FICONN, f"pr-gpe:probes_per_s=50,urgent_per_s=50,table_ms={table_ms}")
+        pairs = some_pairs(FICONN, 200)
+        for link in random.Random(3).sample(range(len(FICONN.links)), 10):
+            fabric.fail(link)
+        fabric.run_for(0.2)
+        asked = sum(fabric.status(node)["probes_sent"] for node in range(FICONN.servers))
+        before = fabric.counters["messages"]
+        use(fabric, pairs, for_s=4.0)
+        asked = sum(fabric.status(node)["probes_sent"] for node in range(FICONN.servers)) - asked
+        found[table_ms] = (fabric.counters["messages"] - before, {p for p in pairs if fabric.walk(*p).lost}, asked)
+    (messages, lost, _), (fewer, lost_with, _) = found[0], found[500]
+    assert lost_with == lost
+    assert fewer < messages
+
+
+def test_what_is_not_used_is_forgotten_and_asked_no_more():
+    fabric = converged(DCELL, "pr-gpi:idle_s=2")
+    use(fabric, [(0, 19)], 1.0)
+    assert "h19" in fabric.status(0)["destinations"]
+    fabric.run_for(3)
+    assert fabric.status(0)["destinations"] == {}
+    sent = fabric.status(0)["probes_sent"]
+    fabric.run_for(5)
+    assert fabric.status(0)["probes_sent"] == sent
+
+
+def test_questions_are_limited():
+    """Whatever happens: here a source's own links flap, and all of its destinations are in use."""
+    fabric = converged(FICONN, "pr-gpe:probes_per_s=3,urgent_per_s=2,hold_ms=1")
+    began = fabric.now
+    for turn in range(20):
+        use(fabric, [(0, dst) for dst in range(12, 48)], 0.5)
+        (fabric.restore if turn % 2 else fabric.fail)(FICONN.ports(0)[turn // 2 % 2][3])
+    asked = fabric.status(0)["probes_sent"]
+    assert asked <= (3 + 2) * (fabric.now - began + BURST_S)
+    assert asked > 3 * 10  # it does ask
+
+
+def strike(fabric, kind, near, far):
+    """Let a failure of `kind` happen to server `far`, or to what joins `near` to it; the links that are dead then."""
+    topology, rack = fabric.topology, range(far - far % 4, far - far % 4 + 4)
+    (link,) = [link for _, other, _, link in topology.ports(near) if other == far]
+    if kind in ("link", "silent link", "one way there", "one way back"):
+        fabric.fail(link, silent=kind != "link", sender={"one way there": near, "one way back": far}.get(kind))
+        return [link]
+    victims = [far] if kind != "rack" else list(rack)
+    for node in victims:
+        if kind == "daemon":
+            fabric.stall(node, 10.0)
+        elif kind == "restarted daemon":
+            fabric.restart(node)
+        else:
+            fabric.kill(node)
+    if kind == "restarted daemon":
+        return []
+    return [link for node in victims for _, _, _, link in topology.ports(node)]
+
+
+KINDS = ["link", "silent link", "one way there", "one way back", "node", "rack", "daemon", "restarted daemon"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_search_still_connects_has_a_way_again(kind):
+    """After each kind of failure, within 150 ms where one question or none is enough, a second where more are."""
+    fabric = converged(FICONN)
+    pairs = some_pairs(FICONN, 60)
+    use(fabric, pairs)
+    _, _, path = a_proxied_pair(fabric, pairs)
+    near, _ = bridge(FICONN, path)
+    far = path[path.index(near) + 1]
+    links = strike(fabric, kind, near, far)
+    hops = expected_hops(FICONN, proxy.GP_I, dead_channels(FICONN, links))
+    hit = set(range(far - far % 4, far - far % 4 + 4)) if kind == "rack" else {far}
+    left = [pair for pair in pairs if hops(*pair) >= 0 and not hit & set(pair)]
+    soon = lost_after(fabric, left, 0.15)
+    assert len(soon) <= 0.1 * len(left)
+    assert not lost_after(fabric, left, 1.0)
+
+
+def lost_after(fabric, pairs, seconds):
+    """Which of `pairs` have no way when they have sent every 10 ms for so long."""
+    for _ in range(round(seconds / 0.01)):
+        fabric.run_for(0.01)
+        lost = [pair for pair in pairs if fabric.send(*pair).lost]
+    return lost
+
+
+@pytest.mark.parametrize(("most_hold_ms", "most_changes"), [(30_000, 12), (500, 60)])
+def test_a_link_that_flaps_is_left_alone(most_hold_ms, most_changes):
+    """It dies for 100 ms in every 400 ms, for 15 s; the source returns to it ever more seldom, as far as it may."""
+    fabric = converged(DCELL, f"pr-gpi:probes_per_s=20,most_hold_ms={most_hold_ms}")
+    use(fabric, [(0, 19)], 1.0)
+    _, link = bridge(DCELL, fabric.walk(0, 19).path)
+    for _ in range(38):
+        fabric.fail(link)
+        use(fabric, [(0, 19)], 0.1, 0.05)
+        fabric.restore(link)
+        use(fabric, [(0, 19)], 0.3, 0.05)
+    changes = fabric.status(0)["destinations"]["h19"]["changes"]
+    assert most_changes / 3 <= changes <= most_changes
+
+
+def test_false_alarms_do_not_feed_on_themselves():
+    """Daemons are kept from running again and again, so that neighbours take them for dead: that makes sources ask no
+    more than their budgets allow, and when it is over everything is as before."""
+    draw = random.Random(5)
+    fabric = converged(FICONN)
+    pairs = some_pairs(FICONN, 300)
+    use(fabric, pairs, 1.0)
+    for _ in range(100):
+        for node in draw.sample(range(FICONN.servers), 4):
+            fabric.stall(node, 0.12)
+        use(fabric, pairs, 0.02, 0.02)
+    seconds = fabric.now
+    told = [fabric.status(node) for node in range(FICONN.servers)]
+    assert sum(row["downs"] for row in told) > 500
+    assert max(row["probes_sent"] for row in told) <= (2 + 2) * (seconds + BURST_S)
+    assert not lost_after(fabric, pairs, 1.0)
+
+
+@pytest.mark.parametrize("topology", [FICONN, DCELL], ids=["ficonn", "dcell"])
+def test_no_packet_ever_runs_in_circles(topology):
+    """Links, servers and daemons die, in silence or not, and come back, while questions and hellos are lost: at no
+    instant do the tables lead a packet to where it has been."""
+    draw = random.Random(7)
+    fabric = converged(topology, wire=Wire(loss_fraction=0.02, jitter_s=1e-4), random=random.Random(3))
+    pairs = some_pairs(topology, 60)
+    use(fabric, pairs, 1.0)
+    broken = []
+    for turn in range(250):
+        if turn % 8 == 0:
+            if len(broken) > 6:
+                broken.pop(0)()
+            broken.append(break_something(fabric, draw))
+        walks = [fabric.send(*pair) for pair in pairs]
+        assert not [walk for walk in walks if walk.lost.startswith("loop")]
+        fabric.run_for(0.01)
+
+
+def break_something(fabric, draw):
+    """A link, a server or a daemon fails; what mends it."""
+    node, link = draw.randrange(fabric.topology.servers), draw.randrange(len(fabric.topology.links))
+    kind = draw.choice(["link", "silent link", "one way", "node", "daemon"])
+    if kind == "node":
+        fabric.kill(node)
+        return lambda: fabric.restart(node)
+    if kind == "daemon":
+        fabric.stall(node, 0.3)
+        return lambda: None
+    sender = int(fabric.topology.links[link][0]) if kind == "one way" else None
+    fabric.fail(link, silent=kind != "link", sender=sender)
+    return lambda: fabric.restore(link)

@@ -1,0 +1,114 @@
+from itertools import pairwise
+
+import pytest
+
+from daemons.proxy.path_selection import ROUTINE, URGENT, Paths
+from daemons.proxy.routing import least_loaded_first, shortest_first
+
+NEAR, FAR, FARTHER = 0, 5, 7  # ways; NEAR is DR
+
+
+def paths(cost=shortest_first, most_hold_s=30.0):
+    ways = [(3, NEAR), (3, FAR), (5, FARTHER)]
+    return Paths(9, 0x0A000009, ways, NEAR, cost=cost, hold_s=0.5, most_hold_s=most_hold_s)
+
+
+def connected(of, **loads):
+    for name, load in loads.items():
+        of.connected(of.ways[{"near": NEAR, "far": FAR, "farther": FARTHER}[name]], load)
+
+
+def asked(ways):
+    return [way.number for way in ways]
+
+
+def test_only_what_is_no_longer_is_worth_asking_unless_nothing_is_known():
+    one = paths()
+    assert asked(one.worth_asking()) == [NEAR, FAR]
+    one.refreshed_s = 0.0
+    assert asked(one.worth_asking()) == [NEAR, FAR, FARTHER]
+    connected(one, near=0)
+    assert asked(one.worth_asking()) == [NEAR, FAR]
+
+
+def test_while_nothing_is_known_a_few_are_asked_at_a_time_the_present_way_first():
+    one = paths()
+    assert asked(one.next_to_ask(2, now=1.0)) == [NEAR, FAR]
+    one.broke(one.ways[NEAR], now=1.0)
+    one.choose(1.0)
+    one.ways[FAR].asking = ROUTINE
+    one.ways[FARTHER].asking = URGENT
+    assert asked(one.next_to_ask(2, now=1.0)) == [FAR]
+    connected(one, far=0)
+    assert one.next_to_ask(2, now=1.0) == []
+
+
+def test_the_shortest_is_taken_and_of_those_the_least_loaded():
+    one = paths()
+    connected(one, near=9_000, far=100, farther=0)
+    assert one.choose(1.0)
+    assert one.current.number == FAR
+
+
+def test_another_rule_takes_another():
+    one = paths(least_loaded_first)
+    connected(one, near=9_000, far=5_000, farther=0)
+    assert one.choose(1.0)
+    assert one.current.number == FARTHER
+
+
+def test_a_little_less_load_is_no_reason_to_move():
+    one = paths()
+    connected(one, near=1_000, far=900)
+    assert not one.choose(1.0)
+    connected(one, far=500)
+    assert one.choose(1.0)
+
+
+def test_what_broke_is_left_for_what_is_known():
+    one = paths()
+    connected(one, near=0, farther=0)
+    one.broke(one.ways[NEAR], now=1.0)
+    assert one.choose(1.0)
+    assert one.current.number == FARTHER
+
+
+def test_where_nothing_is_known_the_shortest_that_has_not_broken_is_trusted():
+    one = paths()
+    taken = []
+    for _ in range(3):
+        one.broke(one.current, now=1.0)
+        one.choose(1.0)
+        taken.append(one.current.number)
+    assert taken == [FAR, FARTHER, FARTHER]
+
+
+def flap(one, now):
+    """DR breaks and comes back; when it is taken again."""
+    one.broke(one.ways[NEAR], now)
+    one.choose(now)
+    connected(one, near=0)
+    later = now
+    while not one.choose(later):
+        later += 0.1
+    return later
+
+
+@pytest.mark.parametrize(("most_hold_s", "holds_s"), [(30.0, [0.5, 1.0, 2.0, 4.0]), (1.5, [0.5, 1.0, 1.5, 1.5])])
+def test_a_path_that_flaps_is_left_alone_longer_and_longer(most_hold_s, holds_s):
+    one = paths(most_hold_s=most_hold_s)
+    connected(one, near=0, farther=0)
+    times = [0.0]
+    while len(times) < 5:
+        times.append(flap(one, times[-1] + 0.01))
+    assert [b - a for a, b in pairwise(times)] == pytest.approx(holds_s, abs=0.12)
+
+
+def test_what_broke_of_late_is_better_than_nothing():
+    one = paths()
+    connected(one, near=0, far=0)
+    one.broke(one.ways[FAR], now=1.0)
+    connected(one, far=0)
+    one.broke(one.ways[NEAR], now=1.1)
+    assert one.choose(1.1)
+    assert one.current.number == FAR

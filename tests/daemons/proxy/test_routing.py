@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+
+import pytest
+from networks import THREE_LEVELS, TWO_LEVELS, channels, dead_links, distances, pairs, title
+
+from daemons.proxy import routing as proxy
+from daemons.proxy.routing import GP_0, GP_E, GP_I, Policy
+from daemons.routing import dr
+from daemons.routing.path_tables import length, path, tabulate, width, write
+from topologies.recursive.ccrdn import DCELL, FICONN, Ccrdn, common_level
+
+NETWORKS = TWO_LEVELS + THREE_LEVELS
+METHODS = {"gpe": GP_E, "gpi": GP_I, "gp0": GP_0}
+FAULTLESS: tuple[int, ...] = ()
+
+
+@cache
+def bridge(network: Ccrdn, level: int, a: int, c: int) -> int:
+    """The server of copy a of the first X(level) that is joined to its copy c, found by looking at all of copy a."""
+    sub = network.t[level - 1]
+    (joined,) = (
+        u for u in range(a * sub, (a + 1) * sub) if network.peer(u, level) >= 0 and network.peer(u, level) // sub == c
+    )
+    return joined
+
+
+def by_definition(network: Ccrdn, method: int, level: int, src: int, dst: int) -> list[int]:
+    """The candidates, found by looking at every copy c (5.1 to 5.3)."""
+    if level == 0:
+        return []
+    t = network.t
+    src, dst = src % t[level], dst % t[level]
+    a, b = src // t[level - 1], dst // t[level - 1]
+    others = [c for c in range(t[level] // t[level - 1]) if c not in (a, b)]
+    if method == GP_E:
+        return others
+    scope = t[0] if method == GP_0 or level == 1 else t[level - 2]
+    return [
+        c
+        for c in others
+        if bridge(network, level, a, c) // scope == src // scope
+        or bridge(network, level, b, c) // scope == dst // scope
+    ]
+
+
+def tried(network: Ccrdn, policy: Policy, src: int, dst: int) -> list[int]:
+    """The candidates in closed form."""
+    at = proxy.parting(network.t, src, dst)
+    of = proxy.span(network.rule, network.t, policy, at)
+    found = [proxy.candidate(network.rule, network.t, at, of, index) for index in range(proxy.candidates(of))]
+    return [c for c in found if c >= 0]
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+@pytest.mark.parametrize("network", NETWORKS, ids=title)
+def test_candidates_are_those_of_the_definition(network: Ccrdn, method: int) -> None:
+    policy = Policy(method, 1, False)
+    for src, dst in pairs(network, 1500 if network.k == 2 else 25):
+        level = common_level(network.t, src, dst)
+        assert sorted(tried(network, policy, src, dst)) == by_definition(network, method, level, src, dst)
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=title)
+def test_lengths_and_channels_are_those_of_the_routes(network: Ccrdn) -> None:
+    tables = [tabulate(network.rule, network.t, level, with_channels=True) for level in (0, 1)]
+    out = [0] * proxy.most_channels(network.t)
+    for src, dst in pairs(network, 40):
+        at = proxy.parting(network.t, src, dst)
+        for c in [-1, *tried(network, Policy(GP_E, 1, False), src, dst)[:10]]:
+            route = proxy.route(network.rule, network.t, src, dst, c)
+            for table in tables:
+                assert proxy.hops(table, at, c) == len(route) - 1
+                assert out[: proxy.channels(table, at, c, write, out, 0)] == channels(network, route)
+        for table in tables:
+            assert length(table, network.k, src, dst) == len(dr.route(network.rule, network.t, src, dst)) - 1
+            assert out[: path(table, network.k, 0, src, dst, write, out, 0)] == channels(
+                network, dr.route(network.rule, network.t, src, dst)
+            )
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=title)
+def test_no_route_has_more_channels_than_there_is_room_for(network: Ccrdn) -> None:
+    full = tabulate(network.rule, network.t, network.k - 1, with_channels=True) if network.t[-2] < 200 else None
+    if full:
+        assert max(full.counts) < full.width == width(full.level)
+    longest_segment = width(network.k - 1) - 1
+    assert proxy.most_channels(network.t) >= max(3 * longest_segment + 2, width(network.k) - 1)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.1])
+@pytest.mark.parametrize("network", [*TWO_LEVELS, Ccrdn(FICONN, 4, 3)], ids=title)
+def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(network: Ccrdn, fraction: float) -> None:
+    tables = tabulate(network.rule, network.t, 1, with_channels=True)
+    dead = dead_links(network, fraction, seed=7)
+    load = [100 if channel in dead else channel * 37 % 5 for channel in range(network.t[-1] * (network.k + 2))]
+    room, from_which = [0] * proxy.most_routes(network.t), 100 if dead else proxy.NEVER
+    for policy in (Policy(method, least, False) for method, least in product(METHODS.values(), (1, 2, network.k))):
+        for src, dst in pairs(network, 20):
+            level = common_level(network.t, src, dst)
+            proxies = by_definition(network, policy.method, level, src, dst) if level >= policy.least_level else []
+            weighed = []
+            for c in [-1, *proxies]:
+                route = proxy.route(network.rule, network.t, src, dst, c)
+                worst = max(load[channel] for channel in channels(network, route))
+                if worst < 100:
+                    weighed.append((len(route) - 1, worst, c))
+            hops, chosen = proxy.search(
+                tables, policy, proxy.shortest_first, proxy.parting(network.t, src, dst), load, from_which, room
+            )
+            if not weighed:
+                assert hops == -1
+                continue
+            worst = max(
+                load[channel] for channel in channels(network, proxy.route(network.rule, network.t, src, dst, chosen))
+            )
+            assert (hops, worst) == min(weighed)[:2]
+            assert (hops, worst, chosen) in weighed
+
+
+def test_the_choice_rule_can_be_replaced() -> None:
+    network = Ccrdn(DCELL, 3, 2)
+    tables = tabulate(network.rule, network.t, 1, with_channels=True)
+    out, room = [0] * proxy.most_channels(network.t), [0] * proxy.most_routes(network.t)
+    src, dst = 0, 100
+    at = proxy.parting(network.t, src, dst)
+    load = [0] * (network.t[-1] * (network.k + 2))
+    for channel in out[: proxy.channels(tables, at, -1, write, out, 0)]:
+        load[channel] = 1
+    dr_hops = proxy.hops(tables, at, -1)
+    policy = Policy(GP_E, 2, False)
+    shortest, _ = proxy.search(tables, policy, proxy.shortest_first, at, load, 100, room)
+    hops, chosen = proxy.search(tables, policy, proxy.least_loaded_first, at, load, 100, room)
+    assert shortest <= dr_hops
+    assert chosen >= 0
+    assert all(load[channel] == 0 for channel in out[: proxy.channels(tables, at, chosen, write, out, 0)])
+    assert hops >= shortest
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=title)
+def test_more_candidates_never_give_longer_routes_and_none_beats_breadth_first_search(network: Ccrdn) -> None:
+    tables = tabulate(network.rule, network.t, 1)
+
+    def hops(method: int, least: int, src: int, dst: int) -> int:
+        at = proxy.parting(network.t, src, dst)
+        return proxy.search(tables, Policy(method, least, False), proxy.shortest_first, at, FAULTLESS, 1, [])[0]
+
+    few = pairs(network, 2 if network.k == 3 else 20)[:20]
+    for src, _ in few:
+        shortest = distances(network, src)
+        for _, dst in few:
+            of = [hops(method, 2, src, dst) for method in (GP_E, GP_I, GP_0)]
+            assert shortest[dst] <= of[0] <= of[1] <= of[2] <= len(dr.route(network.rule, network.t, src, dst)) - 1
+
+
+@pytest.mark.parametrize("network", TWO_LEVELS, ids=title)
+def test_condition_1_leaves_near_pairs_to_dimensional_routing(network: Ccrdn) -> None:
+    sub, small = network.t[1], network.t[0]
+    for src, dst in pairs(network, 2000):
+        if src // sub == dst // sub:
+            continue
+        (link,) = (
+            (u, network.peer(u, 2))
+            for u in range(src - src % sub, src - src % sub + sub)
+            if network.peer(u, 2) >= 0 and network.peer(u, 2) // sub == dst // sub
+        )
+        near = link[0] // small == src // small and link[1] // small == dst // small
+        assert proxy.near(network.rule, network.t, proxy.parting(network.t, src, dst)) == near
+        assert (tried(network, Policy(GP_I, 2, True), src, dst) == []) == (
+            near or tried(network, Policy(GP_I, 2, False), src, dst) == []
+        )
+
+
+def test_the_level_where_proxies_are_tried_is_a_parameter() -> None:
+    network = Ccrdn(DCELL, 3, 3)
+    src, dst = 0, network.t[2] - 1  # part at level 2
+    assert tried(network, Policy(GP_I, 2, False), src, dst)
+    assert tried(network, Policy(GP_I, 3, False), src, dst) == []
+
+
+def test_ficonn_has_as_many_candidates_as_its_links_allow() -> None:
+    # FiConn_{2,4} of figure 1: an X(0) has one server with a level-2 link
+    assert all(
+        len(tried(Ccrdn(FICONN, 4, 2), Policy(GP_0, 2, False), *pair)) <= 2 for pair in pairs(Ccrdn(FICONN, 4, 2), 3000)
+    )
+
+
+def test_alternatives_begin_with_the_shortest_and_have_the_waypoints_of_their_routes() -> None:
+    network = Ccrdn(DCELL, 4, 2)
+    tables = tabulate(network.rule, network.t, 1)
+    for src, dst in pairs(network, 100):
+        found = proxy.alternatives(tables, Policy(GP_I, 1, False), src, dst)
+        assert found == sorted(found)
+        assert any(c == -1 for _, c in found)
+        for hops, c in found:
+            route = proxy.route(network.rule, network.t, src, dst, c)
+            assert len(route) == hops + 1 == len(set(route))
+            if c >= 0:
+                leave, enter, depart, arrive = proxy.waypoints(network.rule, network.t, src, dst, c)
+                assert route.index(leave) + 1 == route.index(enter) <= route.index(depart) == route.index(arrive) - 1

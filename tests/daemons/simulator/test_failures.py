@@ -1,0 +1,204 @@
+"""Whole networks under failures: what the daemons end with is what the graph predicts."""
+
+import random
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+import pytest
+
+from daemons.routing import dr, shortest
+from daemons.simulator.simulator import Fabric, Wire
+from topologies import build
+
+SERVER_CENTRIC = ["dcell:n=4,k=1", "dcell:n=3,k=1", "beta-dcell:n=4,k=1", "ficonn:n=4,k=1", "ficonn:n=4,k=2"]
+
+
+def links_of_hop(topology, a, b):
+    """The links that a hop from server `a` to server `b` crosses: one, or two where a crossbar is between."""
+    for _, peer, _, link in topology.ports(a):
+        if peer == b:
+            return {link}
+    (crossbar,) = {peer for _, peer, _, _ in topology.ports(a) if topology.is_crossbar(peer)}
+    return {topology.link_between(a, crossbar), topology.link_between(b, crossbar)}
+
+
+def dr_loses(topology, src, dst, dead_links, dead_nodes):
+    network = topology.naming.network
+    route = dr.route(network.rule, network.t, src, dst)
+    crossed = set().union(*(links_of_hop(topology, a, b) for a, b in pairwise(route)))
+    return bool(crossed & dead_links or set(route) & dead_nodes)
+
+
+def live_graph(topology, dead_links, dead_nodes):
+    failed = topology.failed.copy()
+    failed[list(dead_links)] = True
+    adjacency = replace(topology, failed=failed).adjacency
+    return {
+        node: () if node in dead_nodes else tuple(other for other in near if other not in dead_nodes)
+        for node, near in adjacency.items()
+    }
+
+
+def live_pairs(topology, dead_nodes):
+    servers = [server for server in range(topology.servers) if server not in dead_nodes]
+    return [(src, dst) for src in servers for dst in servers if src != dst]
+
+
+class Fate:
+    """Things that go wrong with `fabric`, and sometimes right again, at random times."""
+
+    def __init__(self, fabric, seed):
+        self.fabric, self.draw = fabric, random.Random(seed)
+        self.dead_links, self.dead_nodes = set(), set()
+
+    def strike(self, times):
+        for _ in range(times):
+            self.draw.choice([self.fail, self.fail, self.fail, self.restore, self.kill, self.restart])()
+            self.fabric.run_for(self.draw.choice([0.0, 0.001, 0.02, 0.15]))
+
+    def fail(self):
+        topology = self.fabric.topology
+        links = [link for link in range(len(topology.links)) if link not in self.dead_links]
+        link = self.draw.choice(links)
+        how = self.draw.randrange(4)
+        if how < 2:
+            self.fabric.fail(link, silent=bool(how))
+        else:
+            self.fabric.fail(link, silent=True, sender=int(topology.links[link][2 * (how - 2)]))
+        self.dead_links.add(link)
+
+    def restore(self):
+        if self.dead_links:
+            link = self.draw.choice(sorted(self.dead_links))
+            self.fabric.restore(link)
+            self.dead_links.discard(link)
+
+    def kill(self):
+        if len(self.dead_nodes) < 2:
+            node = self.draw.randrange(self.fabric.topology.servers)
+            self.fabric.kill(node)
+            self.dead_nodes.add(node)
+
+    def restart(self):
+        node = self.draw.choice(sorted(self.dead_nodes) or [0])
+        self.fabric.restart(node)
+        self.dead_nodes.discard(node)
+
+
+def after_fate(topology, scheme, seed, times=8):
+    fabric = Fabric(topology, scheme, wire=Wire(jitter_s=0.002, duplicate_fraction=0.05), random=random.Random(seed))
+    fabric.run_until_converged()
+    fate = Fate(fabric, seed)
+    fate.strike(times)
+    fabric.run_until_quiet()
+    return fabric, fate
+
+
+@pytest.mark.parametrize("spec", SERVER_CENTRIC)
+@pytest.mark.parametrize("seed", range(3))
+def test_dr_loses_exactly_the_pairs_whose_route_crosses_what_is_dead(spec, seed):
+    topology = build(spec)
+    fabric, fate = after_fate(topology, "dr", seed)
+    for src, dst in live_pairs(topology, fate.dead_nodes):
+        walk = fabric.walk(src, dst)
+        assert bool(walk.lost) == dr_loses(topology, src, dst, fate.dead_links, fate.dead_nodes), walk
+        assert walk.lost[:8] in ("", "no route")
+    for link in fate.dead_links:
+        fabric.restore(link)
+    for node in fate.dead_nodes:
+        fabric.restart(node)
+    fabric.run_until_converged(within_s=0.2)
+    assert not any(fabric.walk(src, dst).lost for src, dst in live_pairs(topology, set()))
+
+
+@pytest.mark.parametrize("spec", SERVER_CENTRIC)
+@pytest.mark.parametrize("seed", range(3))
+def test_bfs_joins_exactly_the_pairs_that_are_joined_by_shortest_paths(spec, seed):
+    topology = build(spec)
+    fabric, fate = after_fate(topology, "bfs", seed)
+    graph = live_graph(topology, fate.dead_links, fate.dead_nodes)
+    far = {src: shortest.distances(graph, src) for src in graph}
+    for choice in range(2):
+        for src, dst in live_pairs(topology, fate.dead_nodes):
+            walk = fabric.walk(src, dst, choice)
+            if dst in far[src]:
+                assert (walk.lost, len(walk.path) - 1) == ("", far[src][dst])
+            else:
+                assert walk.lost.startswith("no route"), walk
+
+
+@pytest.mark.parametrize("scheme", ["bfs", "ecmp"])
+def test_a_fat_tree_loses_a_host_with_its_link_and_nothing_else(scheme):
+    topology = build("fattree:k=4")
+    fabric = Fabric(topology, scheme)
+    fabric.run_until_converged()
+    assert not any(fabric.walk(*pair, choice).lost for pair in live_pairs(topology, set()) for choice in range(4))
+    host = topology.naming.node("s0.0.1")
+    (_, _, _, link) = topology.ports(host)[0]
+    fabric.fail(link)
+    fabric.run_until_quiet()
+    for pair in live_pairs(topology, set()):
+        lost = [fabric.walk(*pair, choice).lost for choice in range(4)]
+        assert all(lost) == any(lost) == (host in pair)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_fat_tree_with_a_dead_link_between_switches(silent):
+    topology = build("fattree:k=4")
+    fabric = Fabric(topology, "ecmp")
+    fabric.run_until_converged()
+    fabric.fail(topology.link("e0.0-a0.0"), silent=silent)
+    fabric.run_until_quiet()
+    for src, dst in live_pairs(topology, set()):
+        assert not any(fabric.walk(src, dst, choice).lost for choice in range(4)), "everybody knows"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_link_state_is_the_same_everywhere_under_a_third_of_loss(seed):
+    topology = build("dcell:n=3,k=1")
+    # a dead interval of 40 hellos, so that loss is seen by link state and not as deaths of neighbours
+    fabric = Fabric(topology, "bfs:dead=40", wire=Wire(loss_fraction=0.3, jitter_s=0.001), random=random.Random(seed))
+    fabric.run_until_converged(within_s=3.0)
+    fabric.fail(0)
+    fabric.run_for(2.0)
+    assert len({fabric.status(server)["digest"] for server in range(topology.servers)}) == 1
+    assert {fabric.status(server)["origins"] for server in range(topology.servers)} == {topology.servers}
+
+
+def test_a_partition_heals():
+    topology = build("dcell:n=3,k=1")
+    fabric = Fabric(topology, "bfs")
+    fabric.run_until_converged()
+    across = [link for link in range(len(topology.links)) if topology.level[link] and topology.links[link][0] < 3]
+    for link in across:
+        fabric.fail(link)
+    fabric.run_until_quiet()
+    lost = {pair for pair in live_pairs(topology, set()) if fabric.walk(*pair).lost}
+    assert lost == {(a, b) for a, b in live_pairs(topology, set()) if (a < 3) != (b < 3)}
+    for link in across:
+        fabric.restore(link)
+    fabric.run_until_converged(within_s=0.2)
+    assert not any(fabric.walk(*pair).lost for pair in live_pairs(topology, set()))
+
+
+@pytest.mark.parametrize("scheme", ["dfr", "tar"])
+def test_packets_leave_a_link_that_flaps_in_silence_after_a_few_times(scheme):
+    """It is dead for 0.2 s in every 0.5 s.  Without damping, packets return to it each time."""
+    topology = build("ficonn:n=4,k=2")
+    link, pairs = topology.link("h5-h25"), [(1, 25), (32, 0), (4, 33), (5, 31)]
+    lost = {}
+    for damp_ms in (0, 500):
+        fabric = Fabric(topology, f"{scheme}:damp_ms={damp_ms}")
+        fabric.run_until_converged()
+        counts = []
+        for _ in range(12):
+            counts.append(0)
+            for change in (partial(fabric.fail, link, silent=True), partial(fabric.restore, link)):
+                change()
+                for _ in range(20 if change.keywords else 30):
+                    counts[-1] += sum(bool(fabric.send(*pair).lost) for pair in pairs)
+                    fabric.run_for(0.01)
+        lost[damp_ms] = counts
+    assert sum(lost[500][1:]) < sum(lost[0][1:]) / 2
+    assert sum(lost[500][4:]) < sum(lost[0][4:]) / 3

@@ -1,0 +1,211 @@
+import random
+
+import pytest
+
+from daemons.core.contract import Hop
+from daemons.simulator.simulator import Fabric, Fib, Walk, Wire
+from topologies import build
+from topologies.core.address import Prefix
+
+DCELL = build("dcell:n=4,k=1")
+DEAD_S = 0.092
+
+
+def converged(topology, spec="dr", **options):
+    fabric = Fabric(topology, spec, **options)
+    fabric.run_until_converged()
+    return fabric
+
+
+def lost_pairs(fabric, choices=1):
+    servers = range(fabric.topology.servers)
+    return {
+        (src, dst)
+        for src in servers
+        for dst in servers
+        if src != dst and any(fabric.walk(src, dst, choice).lost for choice in range(choices))
+    }
+
+
+def downs(fabric, after_s):
+    """Whoever came to be down, (who noticed, what is written of it), and when."""
+    found = []
+
+    def note(now, node, text):
+        if " down: " in text and now > after_s:
+            found.append((now, fabric.topology.naming.name(node), text))
+
+    fabric.on_note = note
+    return found
+
+
+def test_the_longest_prefix_wins_and_a_route_without_hops_refuses():
+    fib = Fib()
+    fib.set(Prefix(10 << 24, 8), (Hop(0, 1),))
+    fib.set(Prefix(10 << 24 | 5 << 16, 16), (Hop(1, 2),))
+    fib.set(Prefix(10 << 24 | 6 << 16, 16), ())
+    assert [fib.lookup(10 << 24 | x << 16 | 9) for x in (4, 5, 6)] == [(Hop(0, 1),), (Hop(1, 2),), ()]
+    assert fib.lookup(11 << 24) == ()
+
+
+def test_a_network_converges_within_a_few_gaps_after_the_last_has_started():
+    fabric = Fabric(DCELL, "dr", start_spread_s=0.0)
+    assert fabric.run_until_converged() < 0.010
+    assert lost_pairs(fabric) == set()
+    assert fabric.walk(0, 19) == Walk((0, 3, 16, 19), "")
+
+
+def test_an_announced_failure_is_noticed_at_once():
+    fabric = converged(DCELL)
+    fabric.run_until(0.5)
+    fabric.fail(DCELL.link("h0-h4"))
+    assert fabric.now == fabric.changed_s == 0.5
+    assert fabric.walk(0, 4) == Walk((0,), "no route at h0")
+    assert fabric.walk(1, 4).lost == "no route at h0"
+    fabric.run_for(0.010)
+    fabric.restore(DCELL.link("h0-h4"))
+    fabric.run_for(0.004)
+    assert lost_pairs(fabric) == set()
+
+
+@pytest.mark.parametrize("sender", [None, 0, 4])
+def test_a_silent_failure_of_one_or_both_directions_is_noticed_at_both_ends(sender):
+    fabric = converged(DCELL)
+    fabric.run_until(0.5)
+    seen = downs(fabric, 0.5)
+    fabric.fail(DCELL.link("h0-h4"), silent=True, sender=sender)
+    assert fabric.walk(0, 4).lost == ("" if sender == 4 else "link dead from h0 to h4")
+    fabric.run_until(2.0)
+    assert sorted(who for _, who, _ in seen) == ["h0", "h4"]
+    assert max(now for now, _, _ in seen) <= 0.5 + DEAD_S + 0.004
+    assert fabric.walk(0, 4).lost == fabric.walk(4, 0).lost[:-1] + "0" == "no route at h0"
+    fabric.restore(DCELL.link("h0-h4"))
+    fabric.run_until_converged(within_s=0.1)
+    assert lost_pairs(fabric) == set()
+
+
+def test_the_death_of_one_behind_a_crossbar_is_noticed_by_all_and_the_others_stay():
+    fabric = converged(DCELL)
+    fabric.run_until(0.5)
+    seen = downs(fabric, 0.5)
+    fabric.kill(1)
+    assert fabric.walk(0, 1).lost == "h1 has no power"
+    fabric.run_until(2.0)
+    assert sorted(who for _, who, _ in seen) == ["h0", "h2", "h3", "h8"]
+    assert all("neighbour h1 down: silent for 92 ms" in text for _, _, text in seen)
+    assert max(now for now, _, _ in seen) <= 0.5 + DEAD_S + 0.001
+    assert fabric.walk(0, 2).lost == fabric.walk(3, 0).lost == ""
+
+
+def test_a_blackhole_between_crossbar_and_server_is_noticed_by_those_behind_it():
+    fabric = converged(DCELL)
+    fabric.run_until(0.5)
+    seen = downs(fabric, 0.5)
+    crossbar = DCELL.naming.node("w0")
+    fabric.fail(DCELL.link("h1-w0"), silent=True, sender=crossbar)
+    fabric.run_until(2.0)
+    assert sorted(who for _, who, _ in seen) == ["h0", "h1", "h1", "h1", "h2", "h3"]
+    assert max(now for now, _, _ in seen) <= 0.5 + DEAD_S + 0.004
+
+
+def test_a_daemon_that_starts_again_is_noticed_and_its_routes_come_back():
+    fabric = converged(DCELL)
+    fabric.run_until(0.5)
+    seen = downs(fabric, 0.5)
+    fabric.restart(1)
+    fabric.run_until(0.6)
+    assert sorted(who for _, who, _ in seen) == ["h0", "h2", "h3", "h8"]
+    assert all("does not hear us" in text for _, _, text in seen)
+    assert lost_pairs(fabric) == set()
+    fabric.run_until_converged(within_s=0.001)
+
+
+def test_links_that_have_failed_before_are_down_from_the_beginning():
+    from dataclasses import replace
+
+    failed = DCELL.failed.copy()
+    failed[DCELL.link("h0-h4")] = True
+    fabric = Fabric(replace(DCELL, failed=failed), "dr")
+    fabric.run_until_quiet()
+    assert fabric.walk(0, 4).lost == "no route at h0"
+    assert fabric.status(0)["neighbours"][-1]["state"] == "silent"
+    with pytest.raises(TimeoutError, match="h0 has not converged within"):
+        fabric.run_until_converged(within_s=0.1)
+
+
+def test_counters_count():
+    fabric = converged(DCELL)
+    fabric.run_until(1.0)
+    before = dict(fabric.counters)
+    fabric.run_until(4.0)
+    per_s = {key: (value - before[key]) / 3 for key, value in fabric.counters.items()}
+    assert per_s["messages"] == pytest.approx(20 * 2 / 0.030, rel=0.01)
+    assert per_s["deliveries"] == pytest.approx(20 * (3 + 1) / 0.030, rel=0.01)
+    hello_bytes = 31 + 12 * (3 + 1) / 2
+    assert per_s["bytes"] == pytest.approx(per_s["messages"] * hello_bytes, rel=0.01)
+    assert per_s["routes_set"] == 0
+
+
+def test_loss_reordering_and_duplicates_raise_no_false_alarm_and_hide_no_death():
+    wire = Wire(jitter_s=0.004, loss_fraction=0.01, duplicate_fraction=0.2)
+    fabric = converged(DCELL, wire=wire, random=random.Random(4))
+    seen = downs(fabric, fabric.now)
+    fabric.run_until(5.0)
+    assert len(seen) <= 2, "three losses of a hundred in a row, in 13 000 hellos"
+    fabric.kill(7)
+    fabric.run_until(5.0 + DEAD_S + 0.012)
+    assert {who for now, who, text in seen if "neighbour h7 " in text} >= {"h4", "h5", "h6"}
+
+
+def test_wires_that_draw_need_something_to_draw_from():
+    with pytest.raises(ValueError, match="need a random generator"):
+        Fabric(DCELL, "dr", wire=Wire(loss_fraction=0.1))
+    with pytest.raises(ValueError, match="a failure of one direction is silent"):
+        Fabric(DCELL, "dr").fail(0, sender=0)
+
+
+def test_daemons_that_do_not_run_for_a_while_blame_nobody():
+    fabric = converged(DCELL)
+    draw = random.Random(2)
+    seen = downs(fabric, 0.1)
+    for _ in range(20):
+        length = draw.uniform(0.05, 0.3)  # a machine that stands still, and wakes one by one
+        for node in range(20):
+            fabric.stall(node, length + draw.uniform(0, 0.025))
+        fabric.run_for(length + draw.uniform(0.03, 0.2))
+    assert seen == []
+    fabric.run_for(0.2)
+    assert lost_pairs(fabric) == set()
+
+
+def test_one_daemon_that_does_not_run_blames_nobody_and_is_blamed():
+    fabric = converged(DCELL)
+    fabric.run_until(0.5)
+    seen = downs(fabric, 0.5)
+    fabric.stall(0, 0.3)
+    fabric.run_until(0.799)
+    assert {who for _, who, _ in seen} == {"h1", "h2", "h3", "h4"}
+    fabric.run_until(1.0)
+    assert all("does not hear us" in text for _, who, text in seen if who == "h0"), "which is true"
+    assert lost_pairs(fabric) == set()
+
+
+def test_one_daemon_that_does_not_run_twice_over_learns_how_the_carrier_is_in_the_end():
+    fabric = converged(DCELL)
+    link = DCELL.link("h3-h16")
+    fabric.stall(3, 0.010)
+    fabric.fail(link)
+    fabric.run_for(0.005)
+    fabric.stall(3, 0.030)
+    fabric.restore(link)
+    fabric.run_until_converged(1.0)
+    assert not lost_pairs(fabric)
+
+
+def test_the_same_seed_gives_the_same_run():
+    def run():
+        fabric = Fabric(DCELL, "bfs", wire=Wire(jitter_s=0.01, loss_fraction=0.1), random=random.Random(9))
+        fabric.run_until(1.0)
+        return fabric.counters, fabric.changed_s, [fabric.routes(node) for node in range(20)]
+
+    assert run() == run()

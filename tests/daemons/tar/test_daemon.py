@@ -1,0 +1,374 @@
+"""TAR's daemons: flows go where the pure function, asked at every server, would send them."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from daemons.core import wire
+from daemons.core.contract import NOTHING, Flow, SetFlow
+from daemons.core.schemes import protocol, views
+from daemons.routing import dr
+from daemons.routing.scope import dead_channels
+from daemons.simulator.simulator import ICMP, Fabric, Wire
+from daemons.tar import messages
+from daemons.tar import routing as tar
+from daemons.tar.daemon import ATTEMPTS, LEAST_PATIENCE_S
+from tests.daemons.simulator.trouble import befall
+from topologies import build
+from topologies.core.failures import fail_links
+
+FICONN = build("ficonn:n=4,k=2")
+ADDRESS = FICONN.naming.address
+NETWORK = FICONN.naming.network
+ITS_OWN = (1, NETWORK.peer(1, 2))  # by the source's own level-2 link
+
+
+def running(options="idle_s=100", **given):
+    fabric = Fabric(FICONN, f"tar:{options}", **given)
+    fabric.run_until(0.3)
+    return fabric
+
+
+def sample(count, seed=1):
+    draw = random.Random(seed)
+    return [tuple(draw.sample(range(FICONN.servers), 2)) for _ in range(count)]
+
+
+def use(fabric, pairs, for_s):
+    """Let every pair send now and then."""
+    for _ in range(round(for_s / 0.1)):
+        for pair in pairs:
+            fabric.send(*pair)
+        fabric.run_for(0.1)
+
+
+def found(links, src, dst):
+    """The paths of all attempts that arrive, with `links` dead."""
+    down = dead_channels(fail_links(FICONN, list(links)), NETWORK)
+    flow = tar.number(ADDRESS(src), ADDRESS(dst), ICMP, 0)
+    tried = [
+        tar.route(NETWORK.rule, NETWORK.t, down, src, dst, flow=flow, attempt=attempt) for attempt in range(ATTEMPTS)
+    ]
+    return [tuple(tar.shortcut(path)) for path, arrives in tried if arrives]
+
+
+def wrong(fabric, links, pairs):
+    walks = [(fabric.walk(*pair), found(links, *pair)) for pair in pairs]
+    return [(walk, paths) for walk, paths in walks if (walk.path not in paths if paths else not walk.lost)]
+
+
+def the_flow(fabric, src, dst):
+    (one,) = [flow for flow in fabric.status(src)["flows"] if flow["destination"] == f"h{dst}"]
+    return one
+
+
+def test_without_failures_every_flow_goes_by_tor_and_every_server_on_it_knows_it():
+    fabric, pairs = running(), sample(100)
+    use(fabric, pairs, 0.1)
+    for src, dst in pairs:
+        route = dr.route(NETWORK.rule, NETWORK.t, src, dst)
+        assert fabric.walk(src, dst).path == tuple(route)
+        assert the_flow(fabric, src, dst)["path"] == [f"h{node}" for node in route]
+    hops = sum(len(fabric.walk(*pair).path) - 1 for pair in set(pairs))
+    assert sum(fabric.status(server)["states"] for server in range(FICONN.servers)) == hops
+
+
+# With 3 and 7, some flows' first attempts fail and later ones do not.
+@pytest.mark.parametrize("seed", [0, 3, 7])
+def test_with_a_tenth_of_the_links_dead_no_flow_is_lost_that_a_probe_can_set_up(seed):
+    fabric, pairs = running(), sample(60, seed)
+    use(fabric, pairs, 0.1)
+    dead = random.Random(seed).sample(range(len(FICONN.links)), len(FICONN.links) // 10)
+    for link in dead:
+        fabric.fail(link, silent=link % 2 == 0)
+    use(fabric, pairs, 3.0)
+    assert not wrong(fabric, dead, pairs)
+    for link in dead:
+        fabric.restore(link)
+    use(fabric, pairs, 3.0)
+    assert not wrong(fabric, [], pairs)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_random_failures_lost_messages_and_restarts_no_flow_stays_lost_or_goes_in_circles(seed):
+    draw = random.Random(seed)
+    fabric = running("idle_s=100,refresh_ms=300", wire=Wire(loss_fraction=0.005, jitter_s=0.001), random=draw)
+    pairs, dead = sample(40, seed), set()
+    for _ in range(10):
+        befall(fabric, draw, dead)
+        use(fabric, pairs, draw.choice([0.1, 0.2]))
+    for _ in range(12):  # a hello may be lost three times in a row: look until a moment without that
+        use(fabric, pairs, 1.0)
+        if not (lost := wrong(fabric, dead, pairs)):
+            break
+    assert not lost
+
+
+def loaded(pair, filling=0):
+    """A network in which `pair` is in use, also by so many other flows, its path, and the first server there that
+    leaves its switch."""
+    fabric = running("refresh_ms=200,refreshes_per_s=1000,probes_per_s=1000,idle_s=100")
+    src, dst = pair
+    for port in range(filling):
+        flow = Flow(ADDRESS(src), ADDRESS(dst), 17, port)
+        fabric._act(src, fabric._machines[src], fabric.protocol(src).in_use(flow, fabric.now))
+    use(fabric, [pair], 0.2)
+    path = fabric.walk(*pair).path
+    return fabric, path, next(a for a, b in pairwise(path) if a // 4 != b // 4)
+
+
+def follow(fabric, flow, src, dst):
+    """The servers that packets of `flow` visit as states are now, at most 50."""
+    path = [src]
+    while path[-1] != dst and len(path) < 50:
+        octet = fabric._machines[path[-1]].flows.get(flow)
+        octets = fabric.protocol(path[-1])._octets
+        onward = [node for node, its in octets.items() if its == octet]
+        path += onward or [dr.next_hop(NETWORK.rule, NETWORK.t, path[-1], dst)]
+    return path
+
+
+def test_flows_leave_a_link_until_it_is_as_busy_as_the_other_and_none_goes_in_circles_meanwhile():
+    """States are set from the destination on: whatever packets meet, old states or new ones, leads there."""
+    fabric, path, leaving = loaded(ITS_OWN, filling=20)
+    server, most = fabric.protocol(leaving), 0
+
+    def at(port):
+        return sum(state.hop.port == port for flow in server._own if (state := server._states.get(flow)))
+
+    for _ in range(4000):
+        server.measured({port: 45_000 * at(port) for port in (0, 1)})
+        fabric.run_for(0.0005)
+        for flow in list(server._own):
+            taken = follow(fabric, flow, *ITS_OWN)
+            assert taken[-1] == ITS_OWN[1]
+            most = max(most, len(taken))
+    assert most > len(path)
+    assert abs(at(0) - at(1)) <= 2
+    for _ in range(1000):
+        server.measured({0: 0, 1: 0})
+        fabric.run_for(0.0005)
+    assert at(0) == 0
+
+
+def test_its_own_traffic_does_not_drive_a_flow_away():
+    fabric, path, leaving = loaded(ITS_OWN)
+    fabric.protocol(leaving).measured({0: 0, 1: 900_000})
+    use(fabric, [ITS_OWN], 1.0)
+    assert fabric.walk(*ITS_OWN).path == path
+
+
+def test_flows_that_would_load_the_other_link_if_bypassed_count_there_too():
+    """Virtual flows: those of one source that come to this server from its switch would have to go back there."""
+    fabric, path, leaving = loaded((1, 40), filling=20)
+    assert leaving == path[1]
+    fabric.protocol(leaving).measured({0: 0, 1: 900_000})
+    use(fabric, [(1, 40)], 0.6)
+    assert fabric.walk(1, 40).path == path
+
+
+def test_small_differences_do_not_count():
+    fabric, path, leaving = loaded(ITS_OWN, filling=20)
+    fabric.protocol(leaving).measured({0: 0, 1: 40_000})
+    use(fabric, [ITS_OWN], 0.6)
+    assert fabric.walk(*ITS_OWN).path == path
+
+
+def test_states_are_forgotten_when_nobody_uses_them():
+    fabric = running("idle_s=1,refresh_ms=200")
+    use(fabric, [ITS_OWN], 0.2)
+    assert sum(fabric.status(server)["states"] for server in range(48)) > 0
+    fabric.run_for(3.0)
+    assert sum(fabric.status(server)["states"] for server in range(48)) == 0
+    assert fabric.status(1)["flows"] == []
+
+
+def test_a_flow_that_comes_back_before_its_states_are_forgotten_is_answered_at_once():
+    fabric = running("idle_s=1,refresh_ms=200,refreshes=100")
+    use(fabric, [(1, 40)], 0.2)
+    fabric.run_for(2.0)
+    assert fabric.status(1)["flows"] == []
+    use(fabric, [(1, 40)], 0.1)
+    assert the_flow(fabric, 1, 40)["path"]
+
+
+def probed(fabric, server, for_s, every_s=0.001):
+    """The ports of the flows that `server` asks about meanwhile, in order."""
+    asked, own = [], fabric.protocol(server)._own
+    tokens = {flow: one.token for flow, one in own.items()}
+    for _ in range(round(for_s / every_s)):
+        fabric.run_for(every_s)
+        for flow, one in own.items():
+            if one.token != tokens.get(flow):
+                asked.append(flow.ports)
+                tokens[flow] = one.token
+    return asked
+
+
+def using(fabric, src, dst, ports):
+    """The daemon of `src` learns that flows with these ports go on to `dst`."""
+    for port in ports:
+        flow = Flow(ADDRESS(src), ADDRESS(dst), 17, port)
+        fabric._act(src, fabric._machines[src], fabric.protocol(src).in_use(flow, fabric.now))
+
+
+@pytest.fixture
+def crowd():
+    """A network in which (1, 40) has ten flows, of which those with even ports go on and went on last in this order:
+    8, 2, 6, 0, 4; and the link that they leave the first sub-network by."""
+    fabric = running("refresh_ms=2000,refreshes_per_s=1000,probes_per_s=100,idle_s=20")
+    using(fabric, 1, 40, range(10))
+    fabric.run_for(4.0)
+    for port in (8, 2, 6, 0, 4):
+        using(fabric, 1, 40, [port])
+        fabric.run_for(0.01)
+    fabric.run_for(0.3)
+    path = fabric.walk(1, 40).path
+    return fabric, next(FICONN.link_between(a, b) for a, b in pairwise(path) if a // 16 != b // 16)
+
+
+def test_a_source_asks_first_about_the_flow_that_was_used_last_and_not_about_those_that_rest(crowd):
+    fabric, link = crowd
+    fabric.fail(link)
+    assert probed(fabric, 1, 0.1)[:5] == [4, 0, 6, 2, 8]
+    assert not {1, 3, 5, 7, 9} & set(probed(fabric, 1, 0.5))
+
+
+def test_a_flow_that_rested_while_its_path_broke_is_asked_about_when_it_goes_on(crowd):
+    fabric, link = crowd
+    fabric.fail(link)
+    fabric.run_for(1.0)
+    flow = Flow(ADDRESS(1), ADDRESS(40), 17, 5)
+    assert fabric.protocol(1)._states.get(flow) is None
+    using(fabric, 1, 40, [5])
+    assert probed(fabric, 1, 0.02)[0] == 5
+    fabric.run_for(0.3)
+    assert fabric.protocol(1)._states.get(flow)
+
+
+def test_a_flow_that_rests_keeps_its_path_for_as_long_as_it_may_come_back_and_no_longer():
+    fabric = running("refresh_ms=200,refreshes_per_s=1000,refreshes=2,idle_s=12")
+    using(fabric, 1, 40, [7])
+    flow = Flow(ADDRESS(1), ADDRESS(40), 17, 7)
+    asked = probed(fabric, 1, 11.5)
+    assert fabric.protocol(1)._states.get(flow)
+    assert len(asked) < 3 * 5 + 3  # those of the time in which it may have gone on, and a few more
+    fabric.run_for(15.0)
+    assert not [server for server in range(48) if fabric.protocol(server)._states.get(flow)]
+
+
+def test_many_paths_that_break_at_once_are_told_of_together():
+    fabric = running("refresh_ms=2000,refreshes_per_s=1000,probes_per_s=1000,idle_s=100")
+    using(fabric, 1, 40, range(200))
+    fabric.run_for(8.0)  # no more is asked about them
+    path = fabric.walk(1, 40).path
+    link = next(FICONN.link_between(a, b) for a, b in pairwise(path) if a // 16 != b // 16)
+    before = fabric.counters["messages"]
+    fabric.run_for(0.03)
+    quiet = fabric.counters["messages"] - before
+    fabric.fail(link)
+    fabric.run_for(0.03)
+    told = fabric.counters["messages"] - before - 2 * quiet
+    assert fabric.status(1)["breaks"] == 200
+    assert told <= 3 * len(path) + 10
+    assert fabric.protocol(1)._states.get(Flow(ADDRESS(1), ADDRESS(40), 17, 0)) is None
+
+
+def test_a_daemon_that_is_in_a_hurry_says_when_it_wants_to_be_called():
+    machine = protocol(views(FICONN, "tar")[1], 1)
+    machine.start(0.0)
+    machine.in_use(Flow(ADDRESS(1), ADDRESS(40), 17, 0), 0.001)
+    assert machine.deadline == 0.001
+
+
+def test_what_is_no_answer_or_no_question_is_counted_and_dropped():
+    machine = protocol(views(FICONN, "tar")[0], 1)
+    machine.start(0.0)
+    flow = Flow(ADDRESS(1), ADDRESS(40), 17, 0)
+    for verdict, marks, visited in [
+        (wire.ASKING, (0, 0, 0), (1, 2)),
+        (wire.ASKING, (0,), (1,)),
+        (wire.CONNECTED, (), (1, 2)),
+        (wire.CONNECTED, (), (1, 0, 47)),
+        (wire.CONNECTED, (), (1, 0, 1)),
+    ]:
+        probe = messages.FlowProbe(1, 0, flow, 1, 0, 1000, verdict, marks, visited)
+        assert machine.receive(messages.encode(probe), 0, 0.1) == NOTHING
+    nowhere = Flow(ADDRESS(1), 10 << 24 | 0xFFFFFF, 17, 0)
+    probe = messages.FlowProbe(1, 0, nowhere, 1, 0, 1000, wire.ASKING, (0, 0, 0), (1,))
+    assert machine.receive(messages.encode(probe), 0, 0.1) == NOTHING
+    assert machine.status()["garbage"] == 6
+    assert machine.in_use(nowhere, 0.1) == NOTHING
+
+
+def test_a_question_that_was_lost_with_its_path_is_not_waited_for():
+    fabric = running("refresh_ms=100,refreshes_per_s=10,probe_ms=5000,idle_s=100")
+    use(fabric, [(1, 40)], 0.2)
+    path = fabric.walk(1, 40).path
+    near, far = next((a, b) for a, b in pairwise(path) if a // 4 != b // 4 and a != 1)
+    fabric.fail(FICONN.link_between(near, far), silent=True)
+    use(fabric, [(1, 40)], 1.0)
+    assert fabric.walk(1, 40).path in found([FICONN.link_between(near, far)], 1, 40)
+
+
+def test_a_message_that_got_lost_is_missed_by_what_answers_take_and_not_by_what_they_may_take():
+    fabric = running("refresh_ms=100,refreshes_per_s=10,probe_ms=5000,idle_s=100")
+    use(fabric, [ITS_OWN], 1.0)
+
+    def counted(name, link=None):
+        """Until that has gone up, `link` swallows everything."""
+        before, end = fabric.status(1)[name], fabric.now + 0.15
+        if link is not None:
+            fabric.fail(link, silent=True)
+        while fabric.status(1)[name] == before and fabric.now < end:
+            fabric.run_for(0.001)
+        if link is not None:
+            fabric.restore(link)
+        return fabric.now < end
+
+    assert counted("answers")
+    fabric.run_for(0.07)  # the next question leaves soon
+    assert counted("probes_sent", FICONN.link(f"h{ITS_OWN[0]}-h{ITS_OWN[1]}"))
+    began_s = fabric.now
+    assert counted("answers")
+    assert fabric.now - began_s < 2 * LEAST_PATIENCE_S
+    assert fabric.status(1)["timeouts"] == 1
+
+
+def test_an_answer_that_comes_late_changes_nothing():
+    machine, flow = running().protocol(0), Flow(ADDRESS(2), ADDRESS(1), 17, 0)
+
+    def answer(token, path):
+        probe = messages.FlowProbe(1, 0, flow, token, 0, 1000, wire.CONNECTED, (), path)
+        return [action for action in machine.receive(messages.encode(probe), 0, 0.4) if isinstance(action, SetFlow)]
+
+    assert answer(5, (2, 0, 1))
+    assert machine.status()["states"] == 1
+    assert not answer(4, (2, 0, 3))
+    assert answer(6, (2, 0, 3))
+
+
+def test_a_path_that_another_has_replaced_may_break():
+    fabric = running("idle_s=100,refresh_ms=60000,refreshes_per_s=1000")
+    use(fabric, [(1, 40)], 0.2)
+    flow, between = Flow(ADDRESS(1), ADDRESS(40), ICMP, 0), fabric.walk(1, 40).path[1]
+    machine = fabric.protocol(between)
+    state = machine._states.get(flow)
+    for token, ends in ((state.token - 1, False), (state.token, True)):
+        (told,) = messages.breaks(state.path[state.at + 1], between, [(flow, token)])
+        actions = machine.receive(told, state.hop.port, fabric.now)
+        assert [action for action in actions if isinstance(action, SetFlow)] == [SetFlow(flow, None)] * ends
+        assert (machine._states.get(flow) is None) == ends
+
+
+def test_links_carry_what_they_are_shaped_to_unless_something_else_is_said():
+    for spec, given, meant in [("tar", {}, 10**6), ("tar", {"link_kbps": 5}, 5), ("tar:capacity_kbps=7", {}, 7)]:
+        assert {view.options["capacity_kbps"] for view in views(FICONN, spec, **given).values()} == {meant}
+
+
+def test_tar_is_for_ficonn():
+    with pytest.raises(ValueError, match="scheme tar needs a ficonn, whose servers have two ports, not dcell:n=4,k=1"):
+        views(build("dcell:n=4,k=1"), "tar")

@@ -1,0 +1,203 @@
+"""The experiments on DCell, beta-DCell and FiConn: small runs of each, and what they refuse."""
+
+import numpy as np
+import pytest
+
+from daemons.dfr.routing import Dfr
+from experiments.ccrdn import recursive
+from experiments.figures import figures
+from experiments.graph_engine.graph import graph
+from experiments.runner.definition import find
+
+SMALL = ["dcell:n=3,k=2", "ficonn:n=4,k=2"]
+QUICK = {
+    "hop_length": {"topology": "dcell:n=3,k=2,ficonn:n=4,k=2", "pairs": "500"},
+    "connectivity": {"topology": "dcell:n=3,k=2,ficonn:n=4,k=2", "flows": "500"},
+    "hop_histogram": {"topology": "dcell:n=3,k=2,ficonn:n=4,k=2", "flows": "500"},
+    "flow_histogram": {"topology": "dcell:n=3,k=2,ficonn:n=4,k=2", "flows": "5000"},
+    "throughput": {
+        "topology": "dcell:n=3,k=2,ficonn:n=4,k=2",
+        "traffic": "uniform:flows=500,one-to-all,many-all-to-all:group=5,permutation",
+    },
+    "zero_load_latency": {"topology": "ficonn:n=10,k=3", "routing": "dr,pr-gp0"},
+    "completion_time": {"topology": "dcell:n=3,k=2,ficonn:n=4,k=2"},
+    "ccrdn_properties": {"topology": "dcell:n=3,k=3,dcell:n=3,k=2"},
+}
+
+
+def rows_of(name, seeds=1, **given):
+    experiment = find(name)
+    rows = []
+    for run in experiment.runs({**QUICK[name], **given}, seeds=seeds):
+        result = experiment.measure(run)
+        rows.append({**run.parameters, "seed": run.seed, "engine": run.engine, **result.figures})
+    return rows
+
+
+def by(rows, *columns):
+    return {tuple(row[column] for column in columns): row for row in rows}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_every_experiment_measures_and_draws(name, tmp_path):
+    rows = rows_of(name)
+    assert rows
+    with figures.new() as figure:
+        find(name).plot(rows, figure)
+        figures.save(figure, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 5000
+
+
+def test_proxy_routes_lie_between_shortest_paths_and_dimensional_routes():
+    rows = by(rows_of("hop_length", pairs="all", condition1="0"), "topology", "routing")
+    for network in SMALL:
+        hops = [rows[network, routing]["mean_hops"] for routing in ("bfs", "pr-gpe", "pr-gpi", "pr-gp0", "dr")]
+        assert hops == sorted(hops)
+        assert all(rows[network, routing]["se_hops"] == 0 for routing in ("bfs", "dr"))
+        assert rows[network, "bfs"]["measured_pairs"] == rows[network, "dr"]["measured_pairs"]
+        exhaustive, guided = rows[network, "pr-gpe"], rows[network, "pr-gpi"]
+        assert exhaustive["candidates_per_pair"] >= guided["candidates_per_pair"] > 0
+        assert exhaustive["no_longer_routes_per_pair"] >= guided["no_longer_routes_per_pair"]
+
+
+def test_a_sample_is_within_its_error_of_all_pairs():
+    exact = by(rows_of("hop_length", pairs="all"), "topology", "routing")
+    sampled = by(rows_of("hop_length", pairs="20000"), "topology", "routing")
+    for cell, row in sampled.items():
+        assert abs(row["mean_hops"] - exact[cell]["mean_hops"]) <= 5 * row["se_hops"] + 1e-9
+
+
+def test_proxies_at_the_top_only_find_less_than_where_pairs_part():
+    given = {"topology": "dcell:n=3,k=3", "routing": "pr-gpi", "apply": "top,algorithm", "pairs": "20000"}
+    rows = by(rows_of("hop_length", **given), "apply")
+    assert rows[("top",)]["mean_hops"] >= rows[("algorithm",)]["mean_hops"]
+    assert rows[("top",)]["candidates_per_pair"] < rows[("algorithm",)]["candidates_per_pair"]
+
+
+def test_more_ways_connect_more_pairs_and_none_more_than_there_are():
+    rows = by(rows_of("connectivity", flows="5000"), "topology", "routing")
+    for network in SMALL:
+        connected = [rows[network, routing]["connected_fraction"] for routing in ("dr", "pr-gp0", "pr-gpi", "pr-gpe")]
+        assert connected == sorted(connected)
+        assert connected[0] < rows[network, "dfr"]["connected_fraction"] <= 1
+        assert connected[-1] <= rows[network, "bfs"]["connected_fraction"] + 0.03
+
+
+@pytest.mark.parametrize("failed", ["links", "nodes", "racks"])
+def test_faults_are_the_same_for_every_scheme_and_follow_the_seed(failed):
+    runs = find("connectivity").runs({"topology": "dcell:n=3,k=2", "failed": failed}, seeds=2)
+    faults = {(run.text("routing"), run.seed): recursive.faults(run).down.tolist() for run in runs}
+    assert len({str(down) for (_, seed), down in faults.items() if seed == 0}) == 1
+    assert faults["dr", 0] != faults["dr", 1]
+
+
+def test_histograms_add_up():
+    for row in rows_of("hop_histogram"):
+        assert sum(row["pairs_by_hops_fraction"]) == pytest.approx(row["connected_fraction"])
+        assert len(row["pairs_by_hops_fraction"]) == row["longest_hops"] + 1
+    for row in rows_of("flow_histogram"):
+        net = graph(row["topology"])
+        assert sum(row["links_by_flows"]) == 2 * net.link_count == net.wired.sum()
+        assert (len(row["links_by_flows"]) - 1) * row["bin_flows"] <= row["bottleneck_flows"]
+
+
+def test_throughput_is_bandwidth_over_load():
+    for row in rows_of("throughput"):
+        assert row["uat_bps"] * row["mean_flows"] == pytest.approx(row["routed_flows"] * 1e9)
+        assert row["rat_bps"] * row["bottleneck_flows"] == pytest.approx(row["routed_flows"] * 1e9)
+        assert row["rat_bps"] <= row["uat_bps"]
+
+
+def test_latency_is_hops_times_the_cost_of_a_hop_and_what_the_ends_cost():
+    for row in rows_of("zero_load_latency", code="compiled", costs="us:once=3,hop=7"):
+        assert row["hop_us"] == pytest.approx(7 + row["routing_us"])
+        assert row["latency_ms"] == pytest.approx((3 + row["mean_hops"] * row["hop_us"]) / 1000)
+        assert 0 < row["routing_us"] < 1000
+        assert "paper_latency_ms" not in row
+    rows = by(rows_of("zero_load_latency", code="python"), "routing", "costs")
+    for routing, latency_ms in (("dr", 0.913), ("pr-gp0", 0.894)):
+        assert rows[routing, "paper"]["paper_latency_ms"] == latency_ms
+        assert rows[routing, "kernel"]["latency_ms"] < rows[routing, "paper"]["latency_ms"]
+
+
+@pytest.mark.parametrize(
+    ("given", "networks"),
+    [
+        ({"routing": "tar"}, {"ficonn"}),
+        ({"routing": "dfr:b=2"}, {"dcell"}),
+        ({"routing": "bfs"}, {"dcell", "beta-dcell", "ficonn"}),
+    ],
+)
+def test_schemes_are_swept_over_the_networks_that_they_are_for(given, networks):
+    hop_length = find("hop_length")
+    assert {run.text("topology").split(":")[0] for run in hop_length.runs(given)} == networks
+    schemes = {run.text("routing") for run in hop_length.runs({"topology": "ficonn:n=4,k=2"})}
+    assert "tar" in schemes
+    assert "dfr" not in schemes
+    assert len(hop_length.runs({"topology": "ficonn:n=4,k=2", "routing": "dfr"})) == 1
+
+
+def test_table_1_is_the_papers():
+    rows = by(rows_of("ccrdn_properties"), "topology")
+    assert rows[("dcell:n=3,k=3",)]["as_in_paper"] is True
+    assert rows[("dcell:n=3,k=3",)]["longest_seen_hops"] <= rows[("dcell:n=3,k=3",)]["dr_bound_hops"] == 15
+    assert "as_in_paper" not in rows[("dcell:n=3,k=2",)]
+
+
+def test_errors_are_over_the_seeds_or_else_the_rows_own():
+    rows = rows_of("connectivity", seeds=3, routing="dr", topology="dcell:n=3,k=2")
+    (line,) = recursive.series(rows)
+    mean, error = line.at("mean_hops", topology="dcell:n=3,k=2")
+    values = [row["mean_hops"] for row in rows]
+    assert mean == pytest.approx(np.mean(values))
+    assert error == pytest.approx(np.std(values, ddof=1) / np.sqrt(3))
+    (line,) = recursive.series(rows[:1])
+    assert line.at("mean_hops", topology="dcell:n=3,k=2") == (rows[0]["mean_hops"], rows[0]["se_hops"])
+    assert line.at("mean_hops", topology="dcell:n=4,k=2") is None
+
+
+def test_lines_are_told_apart_by_what_differs():
+    rows = [
+        {"routing": routing, "apply": apply, "flows": 1}
+        for routing in ("dr", "pr-gpi")
+        for apply in ("top", "algorithm")
+    ]
+    labels = [line.look.label for line in recursive.series(rows, "apply", "flows")]
+    assert labels == ["DR apply=top", "DR apply=algorithm", "GP_I apply=top", "GP_I apply=algorithm"]
+    dashes = [line.dash for line in recursive.series(rows, "apply", "flows")]
+    assert dashes[0] != dashes[1]
+    assert [line.look.label for line in recursive.series(rows[:1], "apply")] == ["DR"]
+
+
+def test_dfr_takes_its_constants_from_the_grammar():
+    assert recursive.dfr_of("dfr") == Dfr()
+    assert recursive.dfr_of("dfr:b=2,retry=5,ttl=32,nearest=0") == Dfr(2, 5, 32, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "what"),
+    [
+        ("hop_length", {"routing": "drr"}, "no routing 'drr', did you mean"),
+        ("hop_length", {"topology": "fattree:k=4"}, "no recursively-defined network 'fattree'"),
+        ("hop_length", {"routing": "tar"}, "tar is for ficonn"),
+        ("hop_length", {"routing": "pr-gpi:b=2"}, "pr-gpi has no parameters here"),
+        ("hop_length", {"routing": "dfr:c=2"}, "no parameter 'c'"),
+        ("hop_length", {"routing": "dfr:b=3"}, "b must be at most 2"),
+        ("hop_length", {"apply": "everywhere"}, "no apply 'everywhere'"),
+        ("hop_length", {"pairs": "some"}, "pairs must be all or a number, got some"),
+        ("hop_length", {"pairs": "all", "topology": "dcell:n=4,k=3"}, "pairs=all takes 1e9"),
+        ("hop_length", {"condition1": "2"}, "condition1 must be 0 or 1"),
+        ("connectivity", {"failed": "switches"}, "no failed 'switches'"),
+        ("connectivity", {"failed_fraction": "1.0"}, "failed_fraction must lie"),
+        ("connectivity", {"flows": "0"}, "flows must be at least 1"),
+        ("flow_histogram", {"routing": "bfs"}, "bfs finds lengths"),
+        ("throughput", {"traffic": "uniform"}, "flows is missing"),
+        ("zero_load_latency", {"routing": "dfr"}, "routing must be dr"),
+        ("zero_load_latency", {"code": "rust"}, "no code 'rust'"),
+        ("zero_load_latency", {"costs": "us:once=0,hop=-1"}, "hop must be a number of microseconds, got -1"),
+        ("zero_load_latency", {"costs": "us:hop=1"}, "costs must be paper, kernel or us:once=0,hop=70, got us:hop=1"),
+    ],
+)
+def test_what_there_is_not_is_refused_before_anything_is_measured(name, given, what):
+    with pytest.raises(ValueError, match=what):
+        find(name).runs({**QUICK[name], **given})

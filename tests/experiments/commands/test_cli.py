@@ -1,0 +1,405 @@
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import quick
+
+from experiments.commands import cli, graph_commands, run_commands
+from experiments.commands.cli import main
+from experiments.demo import link_loss
+from experiments.runner import definition
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def results(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_RESULTS", str(tmp_path / "results"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def with_quick(monkeypatch):
+    """The experiment `quick` beside those that exist."""
+    find = definition.find
+    monkeypatch.setattr(definition, "find", lambda name: quick.EXPERIMENT if name == "quick" else find(name))
+
+
+@pytest.fixture
+def weft(capsys):
+    """Run a command; its status, what it printed, and what it complained of, in lines."""
+
+    def run(*argv):
+        status = main(argv)
+        out, err = capsys.readouterr()
+        return status, out, err.splitlines()
+
+    return run
+
+
+def of(answer):
+    """The JSON of a command that went well."""
+    status, out, err = answer
+    assert status == 0, err
+    return json.loads(out)
+
+
+# -- topo
+
+
+@pytest.mark.parametrize(
+    ("topology", "servers", "switches", "links", "diameter"),
+    [
+        ("dcell:n=4,k=1", 20, 5, 30, 3),
+        ("ficonn:n=4,k=2", 48, 12, 66, 7),
+        ("fattree:k=4", 16, 20, 48, 6),
+        ("clos:n=8,r=2,m=4", 16, 6, 24, 4),
+        ("star:n=8", 8, 1, 8, 2),
+        ("complete:n=5,p=4", 20, 5, 30, 3),
+    ],
+)
+def test_topo_counts(weft, topology, servers, switches, links, diameter):
+    found = of(weft("topo", topology, "--json"))
+    assert found["name"] == topology
+    assert (found["servers"], found["switches"], found["links"]) == (servers, switches, links)
+    assert found["diameter_hops"] == diameter
+    assert sum(found["links_of_level"].values()) == links
+    ports = [int(ports) * count for part in ("server_degree", "switch_degree") for ports, count in found[part].items()]
+    assert sum(ports) == 2 * links
+
+
+def test_the_keys_of_topo_are_promised(weft):
+    keys = "name family parameters servers switches links server_centric links_of_level server_degree switch_degree"
+    assert list(of(weft("topo", "dcell:k=1,n=4", "--json"))) == [*keys.split(), "diameter_hops"]
+    nodes = of(weft("topo", "dcell:n=4,k=1", "--json", "--nodes"))["nodes"]
+    assert len(nodes) == 25
+    assert nodes[6] == {"name": "h6", "label": "s1.2", "address": "10.0.1.2"}
+    assert nodes[20] == {"name": "w0", "label": "w0", "address": None}
+
+
+def test_topo_for_people(weft):
+    status, out, _ = weft("topo", "fattree:k=4", "--nodes")
+    assert status == 0
+    assert re.search(r"servers +16\n", out)
+    assert re.search(r"e0.0 +e0.0 +\d", out)
+
+
+def test_the_diameter_is_that_of_a_breadth_first_search():
+    from daemons.routing.shortest import distances
+    from experiments.commands.describe import diameter_hops
+    from topologies import build
+
+    for text in ("dcell:n=3,k=1", "beta-dcell:n=3,k=2", "ficonn:n=4,k=1", "fattree:k=4", "complete:n=4,p=1"):
+        topology = build(text)
+        servers = range(topology.servers)
+        found = [distances(topology.adjacency, server) for server in servers]
+        assert diameter_hops(topology) == max(found[a][b] for a in servers for b in servers), text
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_topo_draws(weft, tmp_path, suffix):
+    path = tmp_path / "figures" / f"picture.{suffix}"
+    status, _, err = weft("topo", "dcell:n=3,k=1", "--plot", str(path))
+    assert (status, err) == (0, [])
+    assert path.read_bytes()[:4] == {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xm"}[suffix]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+# -- route
+
+
+def test_a_route_by_name_and_by_label(weft):
+    found = of(weft("route", "dcell:n=4,k=1", "--routing", "dr", "h0", "h19", "--json"))
+    assert found == {"path": ["h0", "h3", "h16", "h19"], "hops": 3}
+    assert of(weft("route", "dcell:n=4,k=1", "--routing", "dr", "s0.0", "s4.3", "--json")) == found
+
+
+def test_the_path_through_a_fabric_has_its_switches(weft):
+    found = of(weft("route", "fattree:k=4", "--routing", "ecmp", "h0", "h15", "--json"))
+    assert found["path"] == ["h0", "e0.0", "a0.0", "c0", "a3.0", "e3.1", "h15"]
+    assert (found["hops"], found["paths"]) == (6, 4)
+    found = of(weft("route", "fattree:k=4", "--routing", "ecmp", "h0", "h15", "--fail", "e0.0-a0.0", "--json"))
+    assert (found["path"][2], found["paths"]) == ("a0.1", 2)
+
+
+def test_no_path_is_one_line_and_status_1(weft):
+    failed = ["--fail", "h3-h16", "--fail", "h0-h4"]
+    says = "dr finds no path from h0 to h19 with h3-h16, h0-h4 failed"
+    assert weft("route", "dcell:n=4,k=1", "--routing", "dr", "h0", "h19", *failed) == (1, says + "\n", [])
+    status, out, _ = weft("route", "dcell:n=4,k=1", "--routing", "dr", "h0", "h19", *failed, "--json")
+    assert (status, json.loads(out)) == (1, {"path": None, "hops": None, "reason": says})
+
+
+def test_a_crossbar_hop_needs_both_of_its_links(weft):
+    ends = ["route", "dcell:n=4,k=1", "--routing", "dr", "h0", "h1"]
+    assert weft(*ends)[0] == 0
+    assert weft(*ends, "--fail", "h1-w0")[0] == 1
+    assert weft(*ends, "--fail", "h0-w0")[0] == 1
+    assert weft(*ends, "--fail", "h2-w0")[0] == 0
+
+
+def test_bfs_goes_around_what_stops_dr(weft):
+    found = of(weft("route", "dcell:n=4,k=1", "--routing", "bfs", "h0", "h19", "--fail", "h3-h16", "--json"))
+    assert found["hops"] == 4
+    assert (found["path"][0], found["path"][-1]) == ("h0", "h19")
+
+
+@pytest.mark.parametrize("scheme", ["pr-gpe", "pr-gpi", "pr-gp0", "dfr:b=0"])
+def test_other_schemes_go_around_it_too(weft, scheme):
+    ends = ["dcell:n=4,k=1", "--routing", scheme, "h0", "h19"]
+    assert of(weft("route", *ends, "--json"))["path"] == ["h0", "h3", "h16", "h19"]
+    assert of(weft("route", *ends, "--fail", "h3-h16", "--json"))["path"] == ["h0", "h4", "h7", "h17", "h19"]
+
+
+def test_tar_bypasses_a_link_that_is_dead(weft):
+    ends = ["ficonn:n=4,k=1", "--routing", "tar", "h0", "h4"]
+    assert of(weft("route", *ends, "--json"))["path"] == ["h0", "h4"]
+    assert of(weft("route", *ends, "--fail", "h0-h4", "--json"))["path"] == ["h0", "h2", "h8", "h10", "h6", "h4"]
+
+
+# -- run and plot
+
+SMALL = ["run", "link_loss", "--set", "topology=dcell:n=3,k=1,ficonn:n=4,k=1", "failed_links=0,3", "--seeds", "2"]
+
+
+def test_run_gives_a_row_for_each_cell_and_seed(weft):
+    rows = of(weft(*SMALL, "--engine", "fabric", "--json"))
+    assert [(row["topology"], row["failed_links"], row["seed"]) for row in rows] == [
+        (topology, failed, seed)
+        for topology in ("dcell:n=3,k=1", "ficonn:n=4,k=1")
+        for failed in (0, 3)
+        for seed in (0, 1)
+    ]
+    keys = "topology routing failed_links failed failed_links_fraction pairs lost_graph_fraction lost_fabric_fraction"
+    assert all(list(row) == [*keys.split(), "equal", "seed", "engine", "run"] for row in rows)
+    assert all(row["engine"] == "fabric" and row["equal"] for row in rows)
+    assert all(row["lost_graph_fraction"] == row["lost_fabric_fraction"] for row in rows)
+    assert all((row["lost_graph_fraction"] > 0) == (row["failed_links"] > 0) for row in rows)
+
+
+def test_equal_seeds_fail_equal_links_on_every_engine(weft):
+    rows = of(weft(*SMALL, "--engine", "graph,fabric", "--json"))
+    by_engine = [[row["failed"] for row in rows if row["engine"] == engine] for engine in ("graph", "fabric")]
+    assert by_engine[0] == by_engine[1]
+    assert len(set(by_engine[0])) == 5  # none, and four draws
+
+
+def test_engines_that_lose_different_pairs_are_an_alarm(weft, monkeypatch):
+    lost_in_fabric = link_loss.lost_in_fabric
+    monkeypatch.setattr(link_loss, "lost_in_fabric", lambda *run: lost_in_fabric(*run) ^ {(0, 1), (1, 0)})
+    status, out, err = weft(*SMALL, "--engine", "fabric", "--jobs", "1", "--json")
+    assert status == 1
+    assert not any(row["equal"] for row in json.loads(out))
+    assert err[-1] == "weft: link_loss: equal does not hold in 8 of 8 runs"
+
+
+def test_a_second_run_measures_nothing_and_gives_the_same(weft, with_quick, tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_TEST_LOG", str(tmp_path / "log"))
+    first = of(weft("run", "quick", "--json"))
+    assert of(weft("run", "quick", "--json", "--resume")) == first
+    assert len((tmp_path / "log").read_text().split()) == 12
+    assert of(weft("run", "quick", "--json", "--fresh", "--seeds", "1")) == [row for row in first if row["seed"] == 0]
+    assert len((tmp_path / "log").read_text().split()) == 18
+    assert of(weft("run", "quick", "--json", "--no-resume", "--set", "size=1"))
+    assert len((tmp_path / "log").read_text().split()) == 22
+
+
+def test_run_for_people(weft, with_quick, results):
+    status, out, err = weft("run", "quick", "--set", "size=1", "scheme=dr")
+    assert (status, err) == (0, [f"quick: 2 of 2 runs measured, rows in {results}/quick"])
+    assert out.splitlines()[0].split() == ["scheme", "size", "load_fraction", "area_bytes", "right", "seed", "engine"]
+    assert out.splitlines()[2].split() == ["dr", "1", "0.5", "1", "yes", "0", "graph"]
+
+
+def test_a_run_that_fails_is_told_and_the_others_are_kept(weft, with_quick):
+    status, out, err = weft("run", "quick", "--set", "scheme=dr,broken", "--set", "size=1", "--seeds", "1", "--json")
+    assert status == 1
+    assert [row["scheme"] for row in json.loads(out)] == ["dr"]
+    assert err[-1] == (
+        "weft: quick: scheme=broken size=1 load_fraction=0.5 seed=0 engine=graph failed: RuntimeError: the reason"
+    )
+
+
+def test_what_must_hold_and_does_not_is_status_1(weft, with_quick):
+    status, out, err = weft("run", "quick", "--set", "size=6,7", "--seeds", "1", "--json")
+    assert (status, len(json.loads(out))) == (1, 4)
+    assert err[-1] == "weft: quick: right does not hold in 2 of 4 runs"
+
+
+def test_the_kernel_engine_has_fidelity_and_needs_root(weft, with_quick, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    status, _, err = weft("run", "quick", "--engine", "kernel")
+    assert status == 2
+    assert err[0].startswith("weft: quick: the kernel engine needs root; --engine graph needs none, and `weft uml -- ")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    rows = of(weft("run", "quick", "--engine", "kernel", "--json"))
+    assert {row["size"]: row["fidelity"] for row in rows} == {1: "PASS", 2: "PASS", 3: "FAIL"}
+
+
+def test_plot_draws_what_is_stored(weft, with_quick, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert weft("run", "quick", "--engine", "kernel,graph")[0] == 0
+    assert weft("plot", "quick") == (0, "figures/quick.png\n", [])
+    assert (tmp_path / "figures" / "quick.png").read_bytes()[:4] == b"\x89PNG"
+    assert weft("plot", "quick", "-o", "some.svg", "--set", "size=3")[0] == 0
+    foot = "quick   graph, kernel   8 runs   4 failed fidelity (hollow)   commit "
+    assert foot in Path("some.svg").read_text()
+
+
+def test_link_loss_is_drawn(weft, tmp_path):
+    assert weft(*SMALL, "--engine", "fabric")[0] == 0
+    assert weft("plot", "link_loss", "-o", "a.pdf")[0] == 0
+    assert Path("a.pdf").read_bytes()[:4] == b"%PDF"
+
+
+# -- list, version, help, errors
+
+
+def test_list_names_what_there_is(weft):
+    found = of(weft("list", "--json"))
+    assert {"first_light", "link_loss"} <= {one["name"] for one in found["experiments"]}
+    assert {"dcell", "fattree"} <= {one["name"] for one in found["topologies"]}
+    assert {"dr", "bfs", "ecmp"} <= {one["name"] for one in found["routing"]}
+    _, out, _ = weft("list")
+    for kind in found.values():
+        assert all(one["name"] in out for one in kind)
+    assert "n: servers of a level-0 switch, at least 3" in out
+
+
+def test_version(weft):
+    assert re.fullmatch(r"weft \d+\.\d+\.\d+\n", weft("--version")[1])
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("topo dcell:n=1,k=1", "dcell: n must be at least 3, got 1"),
+        ("topo dcel:n=4,k=1", "no family 'dcel', did you mean dcell? "),
+        ("topo dcell:n=4,k=1 --plot x.gif", "x.gif: a figure is one of .png, .pdf, .svg"),
+        ("topo dcell:n=4,k=2 --plot", "argument --plot: expected one argument (see weft topo --help)"),
+        ("topo dcell:n=6,k=2 --plot x.png", "dcell:n=6,k=2 has 2107 nodes; a picture shows at most 2000"),
+        ("route dcell:n=4,k=1 --routing drf h0 h1", "no routing scheme 'drf', did you mean d"),
+        ("route dcell:n=4,k=1 --routing dfr:b=2 h0 h1", "scheme dfr: b must be at most 1, the levels of the network"),
+        ("route fattree:k=4 --routing dfr h0 h1", "dfr needs dcell, beta-dcell or ficonn"),
+        ("route dcell:n=4,k=1 --routing tar h0 h1", "tar is for ficonn, whose servers have two ports"),
+        ("route dcell:n=4,k=1 --routing ecmp h0 h1", "ecmp needs a switch fabric"),
+        ("route fattree:k=4 --routing dr h0 h1", "dr needs dcell, beta-dcell or ficonn"),
+        ("route dcell:n=4,k=1 --routing dr h0 h20", "no server h20: they are h0 .. h19"),
+        ("route dcell:n=4,k=1 --routing dr h0 w1", "w1 is a switch; paths lead from server to server"),
+        ("route dcell:n=4,k=1 --routing dr h0 h1 --fail h0-h1", "no link joins h0 and h1"),
+        ("route dcell:n=4,k=1 h0 h1", "the following arguments are required: --routing (see weft route --help)"),
+        ("run link_los", "no experiment 'link_los', did you mean link_loss?"),
+        ("run link_loss --engine fabrik", "link_loss: no engine 'fabrik', did you mean fabric?"),
+        ("run link_loss --engine graph --jobs 0", "--jobs must be at least 1, got 0"),
+        ("run link_loss --engine graph --seeds 0", "link_loss: seeds must be at least 1, got 0"),
+        ("run link_loss --engine graph --set lost=1", "link_loss: no parameter 'lost' (there are: failed_links, "),
+        ("run link_loss --engine graph --set failed_links", "'failed_links': expected key=value[,value...]"),
+        ("run link_loss --engine graph --set failed_links=31", "link_loss: failed_links must be 0 .. 30 in dcell"),
+        ("run link_loss --engine graph --set routing=ecmp", "link_loss: routing must be dr or bfs, got ecmp"),
+        ("run link_loss --engine graph --set topology=fattree:k=4", "scheme dr runs on server-centric networks; "),
+        ("run link_loss --engine graph --set routing=dr:hello=1", "scheme dr: no parameter 'hello', did you mean "),
+        ("run link_loss --fresh --resume", "argument --resume: not allowed with argument --fresh/--no-resume"),
+        ("plot link_loss", "nothing of link_loss is stored in "),
+        ("nonsense", "argument COMMAND: invalid choice: 'nonsense'"),
+    ],
+)
+def test_wrong_input_is_one_line_and_status_2(weft, command, says):
+    status, out, err = weft(*command.split())
+    assert (status, out, len(err)) == (2, "", 1)
+    assert err[0].startswith(f"weft: {says}")
+
+
+def raising(error):
+    def command(given):
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (PermissionError(13, "Permission denied", "/x"), 1, "weft: [Errno 13] Permission denied: '/x'"),
+        (TimeoutError("10 routes on h1:\n still 3"), 1, "weft: 10 routes on h1: still 3"),
+        (KeyboardInterrupt(), 130, "weft: interrupted"),
+        (cli.Terminated(), 143, "weft: terminated"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(weft, monkeypatch, error, status, says):
+    monkeypatch.setattr(graph_commands, "topo", raising(error))
+    assert weft("topo", "star:n=4") == (status, "", [says])
+
+
+def test_what_is_not_foreseen_is_one_line_and_a_file(weft, monkeypatch):
+    monkeypatch.setattr(graph_commands, "topo", raising(KeyError("odd")))
+    status, _, (line,) = weft("topo", "star:n=4")
+    found = re.fullmatch(r"weft: KeyError: 'odd' \(all of it in (\S+)\)", line)
+    text = Path(found[1]).read_text()
+    Path(found[1]).unlink()
+    assert status == 1
+    assert "Traceback" in text
+    assert "raise error" in text
+
+
+def test_nothing_is_said_when_the_reader_goes_away():
+    command = [sys.executable, "-m", "experiments.commands.cli", "topo", "dcell:n=4,k=2", "--nodes"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.read(10)
+        process.stdout.close()
+        assert (process.wait(), process.stderr.read()) == (141, b"")
+
+
+def test_no_command_is_help(weft):
+    status, out, _ = weft()
+    assert status == 2
+    assert out.startswith("usage: weft ")
+
+
+def test_help_comes_at_once():
+    """Without what takes long to import, whatever the machine's load."""
+    code = "import sys; from experiments.commands.cli import main; main(['--help'])"
+    code = f"try:\n {code}\nexcept SystemExit:\n pass\nprint('MODULES', *sys.modules)"
+    begin = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    took_s = time.monotonic() - begin
+    text, _, modules = done.stdout.partition("MODULES")
+    assert all(name in text for name in ("list", "topo", "route", "run", "plot", "up", "down", "doctor"))
+    assert not {"numpy", "matplotlib", "pyarrow", "rich", "mininet", "numba", "networkx"} & set(modules.split())
+    assert took_s < 3
+
+
+def test_progress_is_plain_lines_where_there_is_no_terminal(monkeypatch):
+    from experiments.runner import console
+
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    monkeypatch.setattr(console, "QUIET_S", 0.0)
+    runs = quick.EXPERIMENT.runs(seeds=1)
+    with console.Bar("quick", 6, ticking=False) as bar:
+        for run in runs:
+            bar.ended(run, None)
+    assert re.fullmatch(r"(quick: \d of 6 runs, \d+(\.\d)? ms left\n){5}", told.getvalue())
+
+
+def test_what_root_measured_under_sudo_belongs_to_who_called_it(tmp_path, monkeypatch):
+    (tmp_path / "E").mkdir()
+    (tmp_path / "E" / "row").write_text("")
+    given = []
+    monkeypatch.setattr(run_commands.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(
+        run_commands.os, "chown", lambda path, user, group, follow_symlinks: given.append((path, user, group))
+    )
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    run_commands.give_back(tmp_path)
+    assert not given
+    monkeypatch.setenv("SUDO_UID", "1000")
+    monkeypatch.setenv("SUDO_GID", "100")
+    run_commands.give_back(tmp_path)
+    assert sorted(given) == [(path, 1000, 100) for path in (tmp_path, tmp_path / "E", tmp_path / "E" / "row")]

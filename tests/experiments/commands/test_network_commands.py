@@ -1,0 +1,160 @@
+"""Networks from the command line, as a person uses them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.linux import netns
+from testbed.linux.wait import wait_until
+from testbed.network import clean
+from testbed.plan import run
+
+ROOT = Path(__file__).parents[3]
+WEFT = [sys.executable, "-m", "experiments.commands.cli"]
+
+
+def weft(*argv: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*WEFT, *argv], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def name():
+    """A name that no other run has; whatever is left of it afterwards is removed."""
+    name = f"t-{os.urandom(3).hex()}"
+    yield name
+    for one in run.runs():
+        if one.id == name:
+            clean.remove(one)
+
+
+@pytest.mark.kernel
+def test_a_detached_network_from_up_to_down(name):
+    told = weft("up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit", "--detach", name).stderr
+    assert f"{name} is up: dcell:n=3,k=1, 12 servers, 4 switches, 18 links" in told
+    assert name in [row["run"] for row in json.loads(weft("ps", "--json").stdout) if row["state"] == "up"]
+    of_run = ["--run", name]
+    assert ", 0% packet loss" in weft("exec", *of_run, "h0", "--", "ping", "-c1", "-W2", "10.0.3.2").stdout
+    assert ", 0% packet loss" in weft("exec", *of_run, "s0.0", "--", "ping", "-c1", "-W2", "10.0.3.2").stdout
+
+    weft("fail", *of_run, "h0-h3")
+    state = wait_until("h0 and h3 noticed", lambda: lost(of_run, 2))
+    assert state["failed"] == ["h0-h3"]
+    assert {row["node"] for row in state["nodes"] if not row["converged"]} == {"h0", "h3"}
+    weft("restore", *of_run, "h0-h3")
+    wait_until("all converged", lambda: all(row["converged"] for row in status(of_run)["nodes"]))
+
+    weft("fail", *of_run, "h0")
+    wait_until("h0 and its three neighbours noticed", lambda: lost(of_run, 2 + 2 * 3))
+    weft("restore", *of_run, "h0")
+    wait_until("all converged", lambda: all(row["converged"] for row in status(of_run)["nodes"]))
+    assert "h99" in weft("fail", *of_run, "h99", status=2).stderr
+
+    daemon = json.loads(weft("status", *of_run, "h0", "--json").stdout)
+    assert [n["state"] for n in daemon["protocol"]["neighbours"]] == ["up"] * 3
+    assert f"a run called {name} is up" in weft("up", "star:n=2", "--detach", name, status=2).stderr
+
+    names = next(one for one in run.runs() if one.id == name).journal["namespaces"]
+    assert clean.processes(name, names)
+    weft("down", name)
+    assert not clean.processes(name, names)
+    assert not set(names) & set(os.listdir(netns.NAMES))
+    assert f"no run {name} is up" in weft("status", *of_run, status=2).stderr
+
+
+def status(of_run: list[str]) -> dict:
+    return json.loads(weft("status", *of_run, "--json").stdout)
+
+
+@pytest.mark.kernel
+def test_ctrl_c_while_a_network_is_up_leaves_nothing():
+    process = subprocess.Popen(
+        [*WEFT, "up", "dcell:n=3,k=1"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    mine = wait_until(
+        "the run", lambda: [one for one in run.runs() if one.journal_or_empty().get("pid") == process.pid]
+    )
+    wait_until("daemons", lambda: (mine[0].directory / "daemons.sock").exists())
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode in (130, 143), said
+    assert b"Traceback" not in said
+    assert mine[0].id not in [one.id for one in run.runs()]
+
+
+@pytest.mark.kernel
+def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
+    script = "h0 ping -c1 -W2 h11\nlink h0 h3 down\nh0 ping -c1 -W1 h3\nexit\n"
+    done = subprocess.run(
+        [*WEFT, "up", "dcell:n=3,k=1"], cwd=ROOT, input=script, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    assert said.count(", 0% packet loss") == 1
+    # Whether the kernel has withdrawn the route by then, or the daemon has, or the packet is on its way into the void.
+    assert any(words in said for words in ("No route to host", "nreachable", "100% packet loss"))
+    assert said.split("run ")[1].split(" is up")[0] not in [one.id for one in run.runs()]
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["up", "dcell:n=1,k=1"], "dcell: n must be at least 3, got 1"),
+        (["up", "dcell:n=3,k=1", "--queue", "5"], "--queue needs --rate"),
+        (["up", "dcell:n=3,k=1", "--rate", "fast"], "rate: 'fast' is not a rate; write it as in 20mbit"),
+        (["up", "fattree:k=4", "--routing", "dr"], "scheme dr runs on server-centric networks"),
+        (["up", "star:n=3", "--routing", "nonsense"], "no scheme 'nonsense'"),
+        (["exec", "--run", "no-such-run", "h0", "--", "true"], "no run no-such-run is up"),
+        (["uml", "--"], "uml: no command"),
+    ],
+)
+def test_wrong_input_is_one_line_and_status_2(argv, words):
+    said = weft(*argv, status=2).stderr
+    assert said.count("\n") == 1
+    assert words in said or (os.geteuid() and "need root" in said)
+
+
+def test_a_dry_run_needs_no_root_and_prints_commands():
+    lines = weft("up", "dcell:n=3,k=1", "--routing", "static", "--rate", "20mbit", "--dry-run").stdout.splitlines()
+    assert lines[0] == "ip netns add weft.RUN.h0"
+    assert "tc -n weft.RUN.h0 qdisc add dev h0-eth0 parent 1:10 handle 10: pfifo limit 250" in lines
+    assert sum(" route replace " in line for line in lines) == 12 * 5
+
+
+@pytest.mark.kernel
+def test_a_daemon_that_was_killed_can_be_started_by_hand(name):
+    """Its routes stay while it is dead, its neighbours find out; by hand it comes back, and Ctrl-C ends it."""
+    of_run = ["--run", name]
+    weft("up", "dcell:n=3,k=1", "--routing", "dr", "--detach", name)
+    refused = weft("daemon", *of_run, "--node", "h0", status=2).stderr
+    assert "h0 has a daemon already" in refused
+    weft("daemon", *of_run, "--node", "h0", "--stop")
+    state = wait_until("its three neighbours noticed", lambda: lost(of_run, 3))
+    assert {row["node"] for row in state["nodes"] if row["losses"]} == {"h1", "h2", "h3"}
+    kept = subprocess.run(["ip", "-n", f"weft.{name}.h0", "route"], capture_output=True, text=True, check=True).stdout
+    assert kept.count("proto 177") == 5
+
+    by_hand = subprocess.Popen(
+        [*WEFT, "daemon", "dr", *of_run, "--node", "s0.0"], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until("all converged", lambda: all(row["converged"] for row in status(of_run)["nodes"]))
+        assert next(row["pid"] for row in status(of_run)["nodes"] if row["node"] == "h0") == by_hand.pid
+        by_hand.send_signal(signal.SIGINT)
+        assert "interrupted" in by_hand.communicate(timeout=20)[1]
+        assert by_hand.returncode == 130
+    finally:
+        by_hand.kill()
+    weft("down", name)
+
+
+def lost(of_run: list[str], count: int) -> dict | None:
+    state = status(of_run)
+    return state if sum(row["losses"] for row in state["nodes"]) == count else None

@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+
+from experiments.demo.first_light import EXPERIMENT, links_to_kill
+from experiments.figures import figures, style
+from experiments.scenarios.reachability import around
+from topologies import build
+
+
+def test_both_kinds_of_link_die_and_the_seed_chooses():
+    topology = build("dcell:n=4,k=2")
+    drawn = {links_to_kill(topology, np.random.default_rng(seed)) for seed in range(20)}
+    assert {(int(topology.level[high]), int(topology.level[low])) for high, low in drawn} == {(2, 0)}
+    assert len(drawn) > 15
+    assert links_to_kill(topology, np.random.default_rng(3)) == links_to_kill(topology, np.random.default_rng(3))
+
+
+def test_who_loses_a_neighbour_when_a_link_dies():
+    topology = build("dcell:n=4,k=1")
+    assert around(topology, topology.link("h0-h4")) == [0, 4]
+    assert set(around(topology, topology.link("h5-w1"))) == {4, 5, 6, 7}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"routing": "bfs"}, "first_light: routing must be dr, got bfs"),
+        ({"routing": "dr:hello=3"}, "scheme dr: no parameter 'hello'"),
+        ({"topology": "fattree:k=4"}, "scheme dr runs on server-centric networks; fattree:k=4 is a switch fabric"),
+        ({"rate_bps": "1"}, "link: rate_bps must be at least 8000, got 1"),
+        ({"queue_packets": "0"}, "link: queue_packets must be at least 1, got 0"),
+        ({"iperf_s": "0"}, "first_light: iperf_s must be at least 1, got 0"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_before_anything_comes_up(given, says):
+    with pytest.raises(ValueError, match=r"first_light|scheme|link") as error:
+        EXPERIMENT.runs(given)
+    assert str(error.value).startswith(says)
+
+
+def test_first_light_is_drawn_also_where_something_was_not_noticed(tmp_path):
+    times = {"up_s": 0.2, "announced_noticed_ms": 3.5, "silent_noticed_ms": 80.0}
+    times |= {"announced_restored_ms": 40.0, "silent_restored_ms": None}
+    times |= {"pr_gpi_announced_tcp_stall_ms": 7.0, "pr_gpi_silent_tcp_stall_ms": None}
+    row = {"topology": "dcell:n=4,k=1", **times, "engine": "kernel"}
+    about = {"commit": None, "dirty": False}
+    rows = [row | {"fidelity": "PASS"}, row | {"fidelity": "FAIL", "up_s": 0.5}]
+    figures.plot(EXPERIMENT, [(one, about) for one in rows], tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert "1 failed fidelity (hollow)" in text
+    assert "silent death noticed" in text
+    assert "TCP stalls, announced death, GP_I" in text
+
+
+def test_runs_that_failed_fidelity_are_hollow():
+    with figures.new() as figure:
+        axes = figure.add_subplot()
+        figures.marks(axes, [1, 2, 3], [1, 2, 3], style.SCHEMES["dr"], [False, True, False])
+        faces = {tuple(line.get_xdata()): line.get_markerfacecolor() for line in axes.get_lines()}
+    assert faces == {(1, 3): style.SCHEMES["dr"].colour, (2,): style.PAPER}
+
+
+def test_every_scheme_looks_different_and_daemons_schemes_have_a_look():
+    from daemons.core.schemes import SCHEMES
+
+    looks = [style.scheme(name) for name in SCHEMES if name in ("dr", "bfs", "ecmp")]
+    assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
+    assert style.scheme("dr:hello_ms=10") == style.SCHEMES["dr"]
+    with pytest.raises(ValueError, match=r"style.py: no scheme 'new' \(there are: "):
+        style.scheme("new")
+
+
+@pytest.mark.parametrize(
+    ("key", "label"),
+    [
+        ("goodput_bps", "goodput (bit/s)"),
+        ("noticed_ms", "noticed (ms)"),
+        ("up_s", "up (s)"),
+        ("rtt_median_us", "rtt median (µs)"),
+        ("lost_fraction", "lost (fraction)"),
+        ("queue_packets", "queue (packets)"),
+        ("path_hops", "path (hops)"),
+        ("failed_links", "failed links"),
+    ],
+)
+def test_the_unit_of_an_axis_is_the_end_of_the_key(key, label):
+    assert style.axis(key) == label
+    assert style.axis("lost_fraction", "pairs lost") == "pairs lost (fraction)"
+
+
+def test_the_story_is_told_in_plain_lines_where_there_is_no_terminal(capsys):
+    from experiments.runner.console import step
+
+    with step("it comes up") as told:
+        told.says("20 servers")
+    with step("it holds") as told:
+        told.says("no", passed=False)
+    with pytest.raises(RuntimeError), step("it breaks"):
+        raise RuntimeError("the\nreason")
+    out, err = capsys.readouterr()
+    lines = [line.split(maxsplit=3) for line in err.splitlines()]
+    assert out == ""
+    assert [(mark, what) for mark, _, _, what in lines] == [
+        ("PASS", "it comes up: 20 servers"),
+        ("FAIL", "it holds: no"),
+        ("FAIL", "it breaks: RuntimeError the reason"),
+    ]

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from daemons.proxy import routing as proxy
+from daemons.routing import dr
+from experiments.graph_engine import compiled as module
+from experiments.graph_engine.compiled import compiled
+from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
+
+
+def test_compiled_source_gives_what_it_gives_as_it_stands():
+    step = compiled(dr.next_hop)
+    for network in (Ccrdn(DCELL, 4, 2), Ccrdn(BETA_DCELL, 4, 2), Ccrdn(FICONN, 8, 3)):
+        sizes, draw = np.array(network.t), random.Random(1)
+        for _ in range(500):
+            src, dst = draw.sample(range(network.t[-1]), 2)
+            assert step(network.rule, sizes, src, dst) == dr.next_hop(network.rule, network.t, src, dst)
+
+
+def test_a_function_is_compiled_once():
+    assert compiled(dr.next_hop) is compiled(dr.next_hop)
+
+
+def twice(a: int) -> int:
+    return doubled(a)
+
+
+def doubled(a: int) -> int:
+    return 2 * a
+
+
+def trebled(a: int) -> int:
+    return 3 * a
+
+
+def test_another_function_can_be_called_instead():
+    twice.__module__ = doubled.__module__ = trebled.__module__ = "experiments"
+    assert compiled(twice)(5) == 10
+    assert compiled(twice, doubled=trebled)(5) == 15
+    assert compiled(twice)(5) == 10
+
+
+def countdown(a: int) -> int:
+    return countdown(a - 1) if a else 0
+
+
+def calls_countdown(a: int) -> int:
+    return countdown(a)
+
+
+def test_functions_that_call_themselves_are_refused():
+    countdown.__module__ = calls_countdown.__module__ = "experiments"
+    with pytest.raises(ValueError, match="countdown calls itself: write it as a loop"):
+        compiled(calls_countdown)
+
+
+def test_work_kept_on_disk_is_known_by_the_source_of_all_that_is_called():
+    reached = {function.__name__ for function in module._reached([proxy.search])}
+    assert {"search", "candidate", "hops", "length", "leaving", "gateway", "far_copy"} <= reached
+    files = {function.__code__.co_filename.rpartition("/")[2] for function in module._reached([proxy.search])}
+    assert files == {"routing.py", "path_tables.py", "ccrdn.py"}
+    assert module._digest([proxy.search]) != module._digest([proxy.search, proxy.shortest_first])

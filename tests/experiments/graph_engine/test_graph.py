@@ -1,0 +1,283 @@
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from daemons.dfr.routing import FIELDS, Dfr
+from daemons.proxy import routing as proxy
+from daemons.proxy.routing import most_routes
+from daemons.routing import dr
+from daemons.routing.path_tables import tabulate
+from experiments.graph_engine import loops as loops
+from experiments.graph_engine import tables
+from experiments.graph_engine.graph import Book, Graph, batches, graph, policy
+from experiments.graph_engine.pairs import pair, pairs
+from topologies import build
+from topologies.core.failures import random_links
+from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, common_level
+
+SMALL = ["dcell:n=3,k=2", "beta-dcell:n=3,k=2", "ficonn:n=4,k=2", "ficonn:n=4,k=3"]
+SCHEMES = ["dr", "pr-gpe", "pr-gpi", "pr-gp0"]
+
+
+def uniform(net, flows, seed=0):
+    return pairs(f"uniform:flows={flows}", net.servers, np.random.default_rng(seed))
+
+
+def channels_of(net, route):
+    """The (server, port) of each channel of a route, port k + 1 being the way from the crossbar."""
+    for cur, to in pairwise(route):
+        level = common_level(net.network.t, cur, to)
+        yield (cur, level)
+        if level == 0:
+            yield (to, net.k + 1)
+
+
+def one_by_one(net, routing, chosen, faults=None):
+    """Hops, lost pairs and loads, pair after pair in plain Python, each route written out."""
+    table, rule, t = tabulate(net.rule, net.network.t, 1), net.rule, net.network.t
+    down = set() if faults is None else {divmod(int(c), net.ports) for c in np.flatnonzero(faults.down)}
+    hops, loads, lost = Counter(), Counter(), 0
+    for index in range(chosen.total):
+        with np.errstate(over="ignore"):
+            src, dst = (int(server) for server in pair(chosen, index))
+        routes = [(length, c) for length, c in proxy.alternatives(table, policy(routing), src, dst)]
+        written = [(length, proxy.route(rule, t, src, dst, c)) for length, c in routes]
+        alive = [(length, route) for length, route in written if not down & set(channels_of(net, route))]
+        if not alive:
+            lost += 1
+            continue
+        hops[alive[0][0]] += 1
+        loads.update(channels_of(net, alive[0][1]) if routing == "dr" else [])
+    return hops, lost, loads
+
+
+@pytest.mark.parametrize("routing", SCHEMES)
+@pytest.mark.parametrize("spec", SMALL)
+def test_all_pairs_are_routed_as_one_by_one(spec, routing):
+    net = Graph(graph(spec).network, threads=3)
+    chosen = uniform(net, 300)
+    found = net.route(policy(routing), chosen, loads=True)
+    hops, _, loads = one_by_one(net, routing, chosen)
+    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(hops)
+    assert found.lost == found.left_out == 0
+    assert found.mean_hops == pytest.approx(sum(length * count for length, count in hops.items()) / 300)
+    crossbar_hops = found.loads[:, 0].sum()
+    assert crossbar_hops == found.loads[:, net.k + 1].sum()
+    assert found.loads.sum() - crossbar_hops == sum(length * count for length, count in hops.items())
+    if routing == "dr":
+        assert {(int(u), int(p)): int(found.loads[u, p]) for u, p in np.argwhere(found.loads)} == dict(loads)
+
+
+@pytest.mark.parametrize("routing", SCHEMES)
+@pytest.mark.parametrize("spec", [*SMALL, "dcell:n=3,k=3", "ficonn:n=8,k=3"])
+def test_loads_are_the_same_whatever_the_flows_were_counted_on(spec, routing, monkeypatch):
+    by_channel = Graph(graph(spec).network, threads=2)
+    by_channel.stretches = None
+    chosen = uniform(by_channel, 20_000)
+    loads = by_channel.route(policy(routing, least_level=1), chosen, loads=True).loads
+    for most_bytes in (4 * by_channel.servers * (by_channel.k + 2 + by_channel.network.n), 2 << 20, 1 << 26):
+        monkeypatch.setattr(tables, "MOST_COUNTER_BYTES", most_bytes)
+        net = Graph(by_channel.network, threads=2)
+        assert net.stretches is not None
+        assert (net.route(policy(routing, least_level=1), chosen, loads=True).loads == loads).all()
+    monkeypatch.setattr(tables, "MOST_COUNTER_BYTES", 1000)
+    assert Graph(by_channel.network).stretches is None
+
+
+@pytest.mark.parametrize("routing", SCHEMES)
+@pytest.mark.parametrize("spec", SMALL)
+def test_connectivity_under_faults_is_that_of_the_routes(spec, routing):
+    net = graph(spec)
+    faults = net.link_faults(np.random.default_rng(4), fraction=0.15)
+    chosen = uniform(net, 300)
+    found = net.route(policy(routing), chosen, faults)
+    hops, lost, _ = one_by_one(net, routing, chosen, faults)
+    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(hops)
+    assert found.lost == lost
+    assert found.connected_fraction == pytest.approx(1 - lost / 300)
+
+
+@pytest.mark.parametrize("spec", SMALL)
+def test_links_and_their_failures_are_those_of_the_topology(spec):
+    net, topology = graph(spec), build(spec)
+    a, b, level = net.links
+    assert net.link_count == len(a) == len(topology.links)
+    above = level > 0
+    assert (topology.links[:, 0] == a).all()
+    assert (topology.links[above, 2] == b[above]).all()
+    assert (topology.level == level).all()
+    faults = net.link_faults(np.random.default_rng(3), fraction=0.2)
+    down = {divmod(int(channel), net.ports) for channel in np.flatnonzero(faults.down)}
+    expected = set()
+    for link in random_links(topology, fraction=0.2, generator=np.random.default_rng(3)):
+        u, _, v, _ = topology.links[link].tolist()
+        expected |= {(u, 0), (u, net.k + 1)} if level[link] == 0 else {(u, int(level[link])), (v, int(level[link]))}
+    assert down == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "servers", "links"),
+    # CCRDN, table 1
+    [
+        ("ficonn:n=36,k=2", 117648, 161766),
+        ("ficonn:n=10,k=3", 116160, 166980),
+        ("ficonn:n=16,k=3", 3553776, 5108553),
+        ("dcell:n=43,k=2", 3581556, 7163112),
+        ("dcell:n=3,k=3", 24492, 61230),
+        ("dcell:n=4,k=3", 176820, 442050),
+        ("beta-dcell:n=6,k=3", 3263442, 8158605),
+    ],
+)
+def test_networks_of_the_paper_have_its_sizes(spec, servers, links):
+    assert (graph(spec).servers, graph(spec).link_count) == (servers, links)
+
+
+def test_pairs_with_a_dead_end_are_left_out():
+    net = graph("dcell:n=3,k=2")
+    chosen = pairs("all-to-all", net.servers, np.random.default_rng(0))
+    nodes = net.node_faults(np.random.default_rng(1), fraction=0.1)
+    assert nodes.servers.sum() == 16
+    racks = net.rack_faults(np.random.default_rng(1), fraction=0.1)
+    assert (racks.servers.reshape(-1, 3).all(axis=1) == racks.servers.reshape(-1, 3).any(axis=1)).all()
+    for faults in (nodes, racks):
+        alive = 156 - int(faults.servers.sum())
+        for found in (net.route(policy("pr-gpi"), chosen, faults), net.reroute(Dfr(), chosen, faults)):
+            assert found.connected + found.lost == alive * (alive - 1)
+            assert found.connected + found.lost + found.left_out == chosen.total
+        ends = faults.down.reshape(-1, net.ports)[faults.servers == 1]
+        assert ends.all()  # all four channels of a server are dead
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+@pytest.mark.parametrize("network", [Ccrdn(DCELL, 3, 2), Ccrdn(BETA_DCELL, 4, 2), Ccrdn(FICONN, 8, 2)])
+def test_results_do_not_depend_on_the_number_of_threads(network, faulty):
+    one, three = Graph(network, threads=1), Graph(network, threads=3)
+    faults = one.link_faults(np.random.default_rng(0), fraction=0.1 if faulty else 0)
+    chosen = uniform(one, 40_000)
+    for run in (
+        lambda net: net.route(policy("pr-gpi"), chosen, faults, balanced=True),
+        lambda net: net.route(policy("pr-gp0"), chosen, faults, loads=True),
+        lambda net: net.reroute(Dfr(nearest=False), chosen, faults, loads=True),
+        lambda net: net.probe(chosen, faults) if network.rule == FICONN else None,
+    ):
+        found, same = run(one), run(three)
+        if found:
+            assert (found.hops.tolist(), found.lost) == (same.hops.tolist(), same.lost)
+            assert (found.loads == same.loads).all()
+
+
+@pytest.mark.parametrize("network", [Ccrdn(DCELL, 3, 2), Ccrdn(FICONN, 4, 2)])
+def test_the_loops_give_as_plain_python_what_they_give_as_machine_code(network):
+    net = Graph(network, threads=1)
+    faults = net.link_faults(np.random.default_rng(2), fraction=0.1)
+    chosen, t = uniform(net, 150), net.t
+    room = np.zeros((3, t[1] + FIELDS), np.int64)
+    compiled = {
+        "route": net.route(policy("pr-gpi"), chosen, faults, loads=True),
+        "reroute": net.reroute(Dfr(), chosen, faults, loads=True),
+    }
+    books = {name: Book(net.channels) for name in [*compiled, "probe"]}
+    lengths, marks = np.zeros(most_routes(network.t), np.int64), np.zeros(net.k + 1, np.int64)
+    with np.errstate(over="ignore"):
+        load = faults.down.astype(np.int64) * loops.DEAD
+        book, table = books["route"], tabulate(net.rule, network.t, 1, with_channels=True)
+        state = (load, loops.DEAD, faults.servers, book.flows, book.hops)
+        loops.route(table, policy("pr-gpi"), chosen, 0, 150, *state, lengths)
+        book = books["reroute"]
+        state = (faults.down, faults.servers, book.flows, book.hops)
+        loops.reroute(net.rule, t, Dfr(), chosen, 0, 150, *state, room)
+        if network.rule == FICONN:
+            compiled["probe"] = net.probe(chosen, faults)
+            book, none = books["probe"], np.zeros(net.servers, np.uint32)
+            idle = np.zeros(net.channels, np.int64)
+            state = (idle, none.astype(np.int64), faults.down, faults.servers, book.flows, none, book.hops)
+            loops.probe(net.rule, t, chosen, 0, 150, *state, marks)
+    for name, found in compiled.items():
+        assert found.hops.tolist() == books[name].hops[: len(found.hops)].tolist()
+        assert found.lost == books[name].hops[loops.LOST]
+        assert (found.loads.reshape(-1) == books[name].flows).all()
+
+
+def test_balancing_relieves_the_fullest_channel_and_leaves_lengths_alone():
+    net = graph("dcell:n=3,k=2")
+    chosen = uniform(net, 100_000)
+    first = net.route(policy("pr-gpe"), chosen, loads=True)
+    balanced = net.route(policy("pr-gpe"), chosen, balanced=True)
+    assert balanced.hops.tolist() == first.hops.tolist()
+    assert balanced.loads.max() < first.loads.max()
+
+
+def test_survey_counts_candidates_and_routes_no_longer_than_dimensional_ones():
+    net = graph("dcell:n=3,k=2")
+    table, chosen = tabulate(net.rule, net.network.t, 1), uniform(net, 200)
+    counts = []
+    for index in range(chosen.total):
+        with np.errstate(over="ignore"):
+            src, dst = pair(chosen, index)
+        routes = proxy.alternatives(table, policy("pr-gpi", condition1=True), int(src), int(dst))
+        direct = next(length for length, c in routes if c < 0)
+        counts.append((len(routes) - 1, sum(length <= direct for length, c in routes if c >= 0), routes[0][0] < direct))
+    tried, short, shorter = zip(*counts, strict=True)
+    expected = [sum(tried), sum(n * n for n in tried), sum(short), sum(n * n for n in short), sum(shorter)]
+    assert net.survey(policy("pr-gpi", condition1=True), chosen).tolist() == expected
+
+
+def test_breadth_first_search_is_a_lower_bound_that_full_scope_reaches():
+    net = graph("ficonn:n=4,k=2")
+    faults = net.link_faults(np.random.default_rng(2), fraction=0.1)
+    found = net.shortest(range(net.servers), faults)
+    everything = pairs("all-to-all", net.servers, np.random.default_rng(0))
+    whole = net.reroute(Dfr(b=net.k), everything, faults)
+    assert sum(one.lost for one in found) == whole.lost
+    total = np.zeros(len(whole.hops), np.int64)
+    for one in found:
+        total[: len(one.hops)] += one.hops
+    assert total.tolist() == whole.hops.tolist()
+    within = net.route(policy("pr-gpe"), everything, faults).hops
+    assert (total.cumsum()[: len(within)] >= within.cumsum()[: len(total)]).all()
+
+
+def test_dr_of_all_pairs_has_the_mean_of_its_routes():
+    net = graph("ficonn:n=4,k=2")
+    found = net.route(policy("dr"), pairs("all-to-all", net.servers, np.random.default_rng(0)))
+    lengths = [
+        len(dr.route(net.rule, net.network.t, src, dst)) - 1 for src in range(48) for dst in range(48) if src != dst
+    ]
+    assert found.mean_hops == pytest.approx(np.mean(lengths))
+    assert found.sd_hops == pytest.approx(np.std(lengths))
+
+
+def test_batches_cover_everything_once_and_grow():
+    found = list(batches(10_000_000))
+    assert found[0][0] == 0
+    assert found[-1][1] == 10_000_000
+    assert all(a[1] == b[0] for a, b in pairwise(found))
+    assert all(last - first <= max(1 << 14, first // 64) for first, last in found)
+    assert list(batches(0)) == []
+    assert list(batches(3)) == [(0, 1), (1, 2), (2, 3)]
+    assert next(batches(100_000)) == (0, 390)
+
+
+@pytest.mark.parametrize(
+    ("spec", "what"),
+    [
+        ("fattree:k=4", "no recursively-defined network"),
+        ("ficonn:n=5,k=2", "must be even"),
+        ("dcell:n=2,k=2", "at least"),
+    ],
+)
+def test_other_networks_are_refused(spec, what):
+    with pytest.raises(ValueError, match=what):
+        graph(spec)
+
+
+def test_schemes_for_other_networks_are_refused():
+    net = graph("dcell:n=3,k=2")
+    with pytest.raises(ValueError, match="two ports"):
+        net.probe(uniform(net, 10))
+    with pytest.raises(ValueError, match="no proxy scheme 'pr-gpx', did you mean"):
+        policy("pr-gpx")
+    with pytest.raises(ValueError, match="b at most 2"):
+        net.reroute(Dfr(b=3), uniform(net, 10))

@@ -1,0 +1,182 @@
+"""LBSP's experiments: who sends to whom, what is refused, and a small run of each kind."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from daemons.lbsp import routing as lbsp
+from experiments.lbsp import lbsp_long, lbsp_oversubscription, lbsp_recovery, lbsp_short, lbsp_tcp
+from experiments.runner.definition import Run
+from testbed.host import doctor, features
+from testbed.linux.wait import wait_until
+from testbed.measure.outage import Gap, Outage
+from testbed.network import clean
+from testbed.plan import run
+from topologies import build
+
+EIGHT = build("fattree:k=8")
+ROOT = Path(__file__).parents[3]
+
+
+def one(experiment, **instead):
+    """A run of `experiment` with the first value of everything else."""
+    first = {key: values[0] for key, values in experiment.EXPERIMENT.sweep.items()}
+    name, engine = experiment.EXPERIMENT.name, experiment.EXPERIMENT.engines[0]
+    return Run(
+        experiment=name, version=experiment.EXPERIMENT.version, parameters={**first, **instead}, seed=0, engine=engine
+    )
+
+
+def uplinks(edge, dst, dead):
+    """The ports by which an edge switch sends what is for a host."""
+    shape = lbsp_tcp.shape_of(EIGHT)
+    table = lbsp.table(shape, edge, dead)
+    address = EIGHT.naming.address(dst)
+    prefix = max((prefix for prefix in table if prefix.holds(address)), key=lambda one: one.length)
+    return table[prefix].columns[shape.link_group(lbsp.EDGE, dst)]
+
+
+def test_the_long_flows_are_those_of_figure_3():
+    """S1's and S2's flows take different link groups, and the same one when the link has failed."""
+    flows = lbsp_long.ends(EIGHT)
+    assert flows[0] == flows[1]
+    (s1, d1), _, (s2, d2), (s3, d3) = flows
+    assert len({s1, s2, s3, d1, d2, d3}) == 6
+    assert s1 // 4 == s2 // 4 == EIGHT.naming.layout.number_of((2, 3, 0)) // 4
+    assert d1 // 4 == d2 // 4 == d3 // 4
+    assert len({host // 16 for host in (s1, s3, d1)}) == 3
+    edge = lbsp.Place(lbsp.EDGE, 2, 3)
+    assert uplinks(edge, d1, []) != uplinks(edge, d2, [])
+    dead = lbsp_tcp.of(EIGHT, EIGHT.link(lbsp_tcp.damaged(EIGHT)))
+    assert dead == lbsp.Link(edge, 3)
+    assert uplinks(edge, d1, [dead]) == uplinks(edge, d2, [dead])
+
+
+def test_oversubscription_has_four_flows_from_the_damaged_pod_and_one_from_another_to_one_pod():
+    flows = lbsp_oversubscription.traffic(one(lbsp_oversubscription))[:5]
+    assert [flow.src // 16 for flow in flows] == [2, 2, 2, 2, 4]
+    assert {flow.dst // 16 for flow in flows} == {1}
+    assert len({flow.dst for flow in flows}) == 5
+
+
+def test_short_flows_load_every_host_as_asked():
+    some = one(lbsp_short, rounds=3)
+    flows = list(lbsp_short.traffic(some, 128))
+    assert len(flows) == 3 * 128
+    length_s = 3 * lbsp_short.round_s(some)
+    assert max(flow.at_s for flow in flows) < length_s
+    sent = sum(8 * flow.size_bytes for flow in flows if flow.src == 5)
+    assert sent / length_s == pytest.approx(0.8 * 2_000_000)
+
+
+def test_the_retransmission_timer_has_as_many_packet_times_as_in_the_paper():
+    assert lbsp_tcp.rto_us(one(lbsp_long, rate_mbps=20)) == 1_000_000
+    assert lbsp_tcp.rto_us(one(lbsp_long, rate_mbps=1000)) == 20_000
+
+
+@pytest.mark.parametrize(
+    ("instead", "message"),
+    [
+        ({"damage": "sabotage"}, "no damage 'sabotage'"),
+        ({"tcp": "tahoe"}, "no tcp 'tahoe'"),
+        ({"scheme": "lbps"}, "no scheme 'lbps', did you mean lbsp"),
+        ({"topology": "clos:n=2,r=2,m=4"}, "fat-tree of three tiers"),
+        ({"topology": "fattree:k=6"}, "power of two"),
+    ],
+)
+def test_what_there_is_not_is_refused(instead, message):
+    with pytest.raises(ValueError, match=message):
+        lbsp_tcp.check(one(lbsp_long, **instead))
+
+
+def test_an_outage_lasts_until_its_last_loss_is_over():
+    two = Outage(0, 1, 100, 97, (Gap(1.0, 1.02, 1), Gap(1.05, 1.09, 1), Gap(2.6, 2.7, 1)))
+    assert lbsp_recovery.rerouted_s(two, 1.01, 2.5) == pytest.approx(0.08)
+    assert lbsp_recovery.rerouted_s(Outage(0, 1, 9, 9, ()), 1.0, 2.5) == 0.0
+    assert not lbsp_recovery.cut_off(two, 2.5)
+    never = Outage(0, 1, 100, 20, (Gap(1.0, None, 80),))
+    assert lbsp_recovery.rerouted_s(never, 1.0, 2.5) == pytest.approx(1.5)
+    assert lbsp_recovery.cut_off(never, 2.5)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("damage", ["link", "degraded"])
+def test_flows_end_in_a_damaged_fabric(damage):
+    some = one(lbsp_long, topology="fattree:k=4", damage=damage, flow_bytes=100_000, repeats=1, patience_s=20)
+    row = lbsp_long.measure(some).figures
+    assert (row["flows"], row["unfinished"]) == (4, 0)
+    assert row["late_fraction"] < 0.01  # link groups of k = 4 are single ports
+    assert row["p999_ms"] >= row["p50_ms"] > 40
+
+
+@pytest.mark.parametrize(
+    ("instead", "message"),
+    [
+        ({"scheme": "frr-bgp:hello=30"}, "no parameter of frr-bgp 'hello'"),
+        ({"scheme": "frr-bgp:dead=0"}, "dead must be at least 1"),
+        ({"scheme": "frr-bgp", "failure": "degraded"}, "does not find degraded links"),
+        ({"scheme": "frr-bgp", "processes": 2}, "cannot be shared"),
+        ({"load_fraction": 1.5}, "within 0 and 1"),
+    ],
+)
+def test_a_recovery_that_there_is_not_is_refused(instead, message):
+    with pytest.raises(ValueError, match=message):
+        lbsp_recovery.check(one(lbsp_recovery, **{"failure": "link", **instead}))
+
+
+def test_where_frr_is_missing_one_line_says_how_to_get_it(monkeypatch, tmp_path):
+    missing = [replace(each, attempt=features.command("bfdd", tmp_path)) for each in features.PROGRAMS]
+    monkeypatch.setattr(doctor, "PROGRAMS", missing)
+    with pytest.raises(ValueError, match=r"^scheme frr-bgp needs frr, which is missing .*: apt-get install frr$"):
+        lbsp_recovery.check(one(lbsp_recovery, scheme="frr-bgp", failure="link"))
+
+
+def test_a_failure_lasts_longer_where_hellos_are_rare():
+    assert lbsp_recovery.patience_s("lbsp") == lbsp_recovery.patience_s("frr-bgp:hello_ms=30") == pytest.approx(1.62)
+    assert lbsp_recovery.patience_s("spray:hello_ms=300,dead=3") == pytest.approx(2.7)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("scheme", ["lbsp", pytest.param("frr-bgp", marks=pytest.mark.frr)])
+def test_pairs_are_rerouted_after_a_silent_failure(scheme):
+    some = one(lbsp_recovery, topology="fattree:k=4", scheme=scheme, failure="silent-link", rate_mbps=50)
+    row = lbsp_recovery.measure(some).figures
+    assert row["unreachable_pairs"] == 0
+    assert row["pairs_hit"] > 0
+    assert 60 < row["outage_ms"] < 1620
+    assert row["neighbours_lost"] >= 2
+    assert row["lost_packets"] < row["sent_packets"] / 2
+    assert scheme != "lbsp" or row["lost_packets"] > 0  # the few flows may all be hashed past the link
+    assert row["pss_max_kib"] > 1000
+    assert scheme != "lbsp" or row["pss_max_kib"] < 8192
+
+
+@pytest.mark.kernel
+def test_a_link_is_degraded_from_the_command_line():
+    name = f"t-{os.urandom(3).hex()}"
+
+    def weft(*argv, status=0):
+        command = [sys.executable, "-m", "experiments.commands.cli", *argv]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == status, done.stderr
+        return done
+
+    def failures(node):
+        return json.loads(weft("status", "--run", name, node, "--json").stdout)["protocol"]["failures"]
+
+    weft("up", "fattree:k=4", "--routing", "lbsp", "--rate", "20mbit", "--detach", name)
+    try:
+        weft("degrade", "--run", name, "--tell", "e0.0-a0.1", "2mbit")
+        wait_until("e3.0 knows", lambda: failures("e3.0") == [{"link": "e0.0-a0.1", "type": 1, "degraded": True}])
+        weft("degrade", "--run", name, "--tell", "e0.0-a0.1", "20mbit")
+        wait_until("e3.0 knows better", lambda: failures("e3.0") == [])
+        assert "leads to a host" in weft("degrade", "--run", name, "--tell", "h0-e0.0", "2mbit", status=2).stderr
+    finally:
+        for found in run.runs():
+            if found.id == name:
+                clean.remove(found)

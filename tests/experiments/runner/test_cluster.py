@@ -1,0 +1,132 @@
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from quick import EXPERIMENT
+
+from experiments.runner import definition
+from experiments.runner.cluster import on_cluster
+from experiments.runner.ledger import Failure, Ledger
+from experiments.runner.results import Store
+from experiments.runner.sweep import sweep
+
+distributed = pytest.importorskip("distributed", reason="no dask.distributed")
+HERE = Path(__file__).parent
+
+
+class Watcher:
+    def __init__(self):
+        self.seen = []
+
+    def ended(self, run, failure):
+        self.seen.append(run)
+
+
+# What the workers run first: they know the quick experiment beside those of the project.
+SETUP = """
+from experiments.runner import cluster, definition
+import quick
+cluster.find = lambda name: quick.EXPERIMENT if name == "quick" else definition.find(name)
+"""
+
+
+@pytest.fixture(scope="module")
+def address():
+    """A scheduler and two workers on loopback, each a process of its own."""
+    paths = [str(HERE.parents[2]), str(HERE), os.environ.get("PYTHONPATH", "")]
+    with (
+        distributed.LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0") as cluster,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--no-dashboard"]
+        command += ["--no-nanny", "--nthreads", "2", "--preload", SETUP]
+        with ExitStack() as workers:
+            for _ in range(2):
+                process = workers.enter_context(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+                workers.callback(process.kill)
+            with distributed.Client(cluster.scheduler_address, set_as_default=False) as client:
+                client.wait_for_workers(2, timeout=60)
+            yield cluster.scheduler_address
+
+
+def carry_out(runs, store, **where):
+    ledger, watcher = Ledger(store.root / "ledger.sqlite"), Watcher()
+    about = {"commit": None, "dirty": False}
+    failures = sweep(EXPERIMENT, runs, store, ledger, jobs=1, circumstances=about, watcher=watcher, **where)
+    assert sorted(watcher.seen, key=str) == sorted(runs, key=str)  # each once
+    return failures, ledger
+
+
+def test_a_cluster_gives_the_rows_that_one_process_gives(tmp_path, address):
+    runs = EXPERIMENT.runs({"size": "1,2,3"}, seeds=3)
+    here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
+    assert carry_out(runs, here)[0] == {}
+    failures, ledger = carry_out(runs, there, scheduler=address)
+    assert failures == {}
+    assert there.rows(runs) == here.rows(runs)
+    assert ledger.states("quick") == {run.id: "done" for run in runs}
+    assert there.circumstances(runs[0])["machine"]
+    assert there.circumstances(runs[0])["seen"] == "here"
+
+
+def test_the_graph_engine_gives_the_same_on_a_cluster(tmp_path, address):
+    experiment = definition.find("hop_length")
+    runs = experiment.runs(
+        {"topology": "dcell:n=3,k=2,ficonn:n=4,k=2", "routing": "dr,pr-gpi", "pairs": "1000"}, seeds=1
+    )
+    store = Store(tmp_path)
+    failures, _ = carry_out(runs, store, scheduler=address)
+    assert failures == {}
+    for run, row in zip(runs, store.rows(runs), strict=True):
+        assert row["mean_hops"] == experiment.measure(run).figures["mean_hops"]
+
+
+def test_a_run_that_fails_there_does_not_end_the_sweep(tmp_path, address):
+    runs = EXPERIMENT.runs({"scheme": "dr,broken,bfs", "size": "1"}, seeds=1)
+    failures, ledger = carry_out(runs, Store(tmp_path), scheduler=address)
+    assert {run: failure.reason for run, failure in failures.items()} == {runs[1]: "RuntimeError: the reason"}
+    assert "in measure" in ledger.failures("quick")[runs[1].id].traceback
+
+
+def test_runs_on_the_kernel_stay_here(tmp_path, address, monkeypatch):
+    log = tmp_path / "log"
+    monkeypatch.setenv("WEFT_TEST_LOG", str(log))  # which the workers do not have
+    runs = EXPERIMENT.runs({"size": "1"}, seeds=1, engines=["graph", "kernel"])
+    carry_out(runs, Store(tmp_path / "results"), scheduler=address)
+    assert set(log.read_text().split()) == {run.id for run in runs if run.engine == "kernel"}
+
+
+def test_another_version_of_the_experiment_is_refused(address):
+    run = EXPERIMENT.runs(seeds=1)[0]
+    newer = definition.Run(**{**run.content, "version": 2})
+    (answer,) = on_cluster(address, [newer])
+    assert answer.given == Failure("ValueError: quick is version 1 on the worker, 2 here", "")
+
+
+def test_no_scheduler_no_workers_and_no_dask_are_said_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.runner.cluster.CONNECT_S", 0.3)
+    with pytest.raises(OSError, match=r"127\.0\.0\.1:9"):
+        next(on_cluster("tcp://127.0.0.1:9", EXPERIMENT.runs()))
+    with (
+        distributed.LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0") as empty,
+        pytest.raises(ValueError, match=r"has no workers: dask worker tcp://.* starts one"),
+    ):
+        next(on_cluster(empty.scheduler_address, EXPERIMENT.runs()))
+    with pytest.raises(ValueError, match=r"looks like tcp://127\.0\.0\.1:8786, got here"):
+        next(on_cluster("here", EXPERIMENT.runs()))
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ValueError, match=r"--scheduler needs dask.distributed: pip install 'weft\[cluster\]'"):
+        next(on_cluster("tcp://127.0.0.1:9", EXPERIMENT.runs()))
+
+
+def test_dask_is_not_imported_unless_it_is_asked_for():
+    runner = "experiments.runner.sweep, experiments.runner.cluster"
+    modules = f"import sys, experiments.commands.run_commands, {runner}; print(*sys.modules)"
+    command = [sys.executable, "-c", modules]
+    loaded = subprocess.run(command, cwd=HERE.parents[2], capture_output=True, text=True, check=True).stdout.split()
+    assert "experiments.runner.cluster" in loaded
+    assert not {"distributed", "dask", "numba"} & set(loaded)

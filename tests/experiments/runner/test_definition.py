@@ -1,0 +1,99 @@
+import pytest
+from quick import EXPERIMENT
+
+from experiments.runner import definition
+from experiments.runner.definition import Run, assignments, canonical, split
+
+
+def a_run(**changed):
+    content = {"experiment": "quick", "version": 1, "parameters": {"size": 1}, "seed": 0, "engine": "graph"}
+    return Run(**{**content, **changed})
+
+
+def test_a_run_is_its_content():
+    assert a_run().id == a_run().id == "0df729f120801c4c"  # the same on every machine, in every version of Python
+    others = [{"experiment": "other"}, {"version": 2}, {"parameters": {"size": 2}}, {"seed": 1}, {"engine": "kernel"}]
+    assert len({a_run(**other).id for other in others} | {a_run().id}) == 6
+    assert a_run() in {a_run()}
+
+
+def test_the_order_of_parameters_is_not_content():
+    assert a_run(parameters={"a": 1, "b": 2}).id == a_run(parameters={"b": 2, "a": 1}).id
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("0,1,2", ["0", "1", "2"]),
+        ("dcell:n=4,k=1", ["dcell:n=4,k=1"]),
+        ("dcell:n=4,k=1,ficonn:n=4,k=2", ["dcell:n=4,k=1", "ficonn:n=4,k=2"]),
+        ("star:n=4,dcell:n=3,k=0", ["star:n=4", "dcell:n=3,k=0"]),
+        ("dr,dr:dead=3,hello_ms=30,bfs", ["dr", "dr:dead=3,hello_ms=30", "bfs"]),
+    ],
+)
+def test_a_comma_within_a_specification_does_not_separate(text, values):
+    assert split(text) == values
+
+
+@pytest.mark.parametrize("text", ["", ",", "1,,2", "1,"])
+def test_an_empty_value_is_refused(text):
+    with pytest.raises(ValueError, match="a value is empty"):
+        split(text)
+
+
+def test_values_of_a_key_given_twice_add_up():
+    assert assignments(["a=1", "b=x:y=2", "a=2,3"]) == {"a": "1,2,3", "b": "x:y=2"}
+    for item in ("a", "a=", "=1"):
+        with pytest.raises(ValueError, match="expected key=value"):
+            assignments([item])
+
+
+def test_every_cell_and_seed_is_a_run():
+    runs = EXPERIMENT.runs()
+    assert len(runs) == len(set(runs)) == 2 * 3 * 2
+    assert {run.engine for run in runs} == {"graph"}
+    assert dict(runs[0].parameters) == {"scheme": "dr", "size": 1, "load_fraction": 0.5}
+
+
+def test_given_values_replace_those_of_the_sweep():
+    runs = EXPERIMENT.runs({"size": "7,9,7", "load_fraction": "1"}, seeds=3, engines=["kernel", "graph"])
+    assert len(runs) == 2 * 2 * 3 * 2
+    assert {run.parameters["size"] for run in runs} == {7, 9}
+    assert all(type(run.parameters["load_fraction"]) is float for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "says"),
+    [
+        ({"sise": "1"}, {}, "quick: no parameter 'sise', did you mean size? (there are: load_fraction, scheme, size)"),
+        ({"size": "x"}, {}, "quick: size must be an integer, got 'x'"),
+        ({"load_fraction": "x"}, {}, "quick: load_fraction must be a number, got 'x'"),
+        ({}, {"seeds": 0}, "quick: seeds must be at least 1, got 0"),
+        ({}, {"engines": ["fabric"]}, "quick: no engine 'fabric' (there are: graph, kernel)"),
+    ],
+)
+def test_wrong_input_is_one_line(given, options, says):
+    with pytest.raises(ValueError, match="quick") as error:
+        EXPERIMENT.runs(given, **options)
+    assert str(error.value) == says
+
+
+def test_one_network_has_one_name():
+    assert canonical("dcell:k=1,n=4") == "dcell:n=4,k=1"
+    with pytest.raises(ValueError, match="dcell: n must be at least 3, got 1"):
+        canonical("dcell:n=1,k=1")
+
+
+def test_every_experiment_is_found_and_complete():
+    found = definition.discover()
+    assert {"first_light", "link_loss"} <= set(found)
+    for name, experiment in found.items():
+        assert experiment.name == name
+        assert set(experiment.engines) <= set(definition.ENGINES)
+        assert experiment.question.endswith("?")
+        assert experiment.runs()
+
+
+def test_an_unknown_experiment_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="no experiment 'link_los', did you mean link_loss"):
+        definition.find("link_los")

@@ -1,0 +1,198 @@
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import quick
+from quick import EXPERIMENT
+
+from experiments.runner.definition import Result
+from experiments.runner.ledger import Ledger
+from experiments.runner.results import Store
+from experiments.runner.sweep import remaining, sweep
+
+
+class Watcher:
+    def __init__(self):
+        self.seen = []
+
+    def ended(self, run, failure):
+        self.seen.append((run, failure))
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results")
+
+
+@pytest.fixture
+def ledger(store):
+    return Ledger(store.root / "ledger.sqlite")
+
+
+def carry_out(runs, store, ledger, experiment=EXPERIMENT, jobs=1, watcher=None):
+    options = {"jobs": jobs, "circumstances": {"commit": None, "dirty": False}, "watcher": watcher or Watcher()}
+    return sweep(experiment, runs, store, ledger, **options)
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_every_run_is_measured_once_and_told_of(tmp_path, monkeypatch, store, ledger, jobs):
+    log = tmp_path / "log"
+    monkeypatch.setenv("WEFT_TEST_LOG", str(log))
+    watcher, runs = Watcher(), EXPERIMENT.runs({"size": "1,2,3,4,5"})
+    assert remaining(runs, store, ledger) == runs
+    assert carry_out(runs, store, ledger, jobs=jobs, watcher=watcher) == {}
+    assert sorted(log.read_text().split()) == sorted(run.id for run in runs)
+    assert {run for run, _ in watcher.seen} == set(runs)
+    assert [row["run"] for row in store.rows(runs)] == [run.id for run in runs]
+    assert remaining(runs, store, ledger) == []
+    assert set(ledger.states("quick").items()) == {(run.id, "done") for run in runs}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_that_fails_does_not_end_the_sweep(store, ledger, jobs):
+    runs = EXPERIMENT.runs({"scheme": "dr,broken,bfs", "size": "1"}, seeds=1)
+    failures = carry_out(runs, store, ledger, jobs=jobs)
+    assert {run: failure.reason for run, failure in failures.items()} == {runs[1]: "RuntimeError: the reason"}
+    assert ledger.failures("quick") == {runs[1].id: failures[runs[1]]}
+    assert "in measure" in failures[runs[1]].traceback
+    assert [row["scheme"] for row in store.rows(runs)] == ["dr", "bfs"]
+    assert remaining(runs, store, ledger) == [runs[1]]
+
+
+def not_a_number(run):
+    return Result(figures={"x_s": float("nan")})
+
+
+def test_figures_that_cannot_be_stored_are_a_failure_of_the_run(store, ledger):
+    runs = EXPERIMENT.runs(seeds=1)[:1]
+    failures = carry_out(runs, store, ledger, replace(EXPERIMENT, measure=not_a_number))
+    assert failures[runs[0]].reason == "ValueError: figure x_s is nan; what could not be measured is None"
+
+
+def die(run):
+    if run.seed == 1:
+        os._exit(3)
+    return quick.measure(run)
+
+
+def test_a_process_that_dies_costs_one_run(store, ledger):
+    runs = EXPERIMENT.runs({"scheme": "dr", "size": "1,2"}, seeds=4)
+    failures = carry_out(runs, store, ledger, replace(EXPERIMENT, measure=die), jobs=2)
+    assert {run.seed for run in failures} == {1}
+    assert {f.reason for f in failures.values()} == {"the process that measured it died (exit status 3)"}
+    assert len(store.rows(runs)) == 6
+
+
+def test_a_result_that_was_stored_just_before_a_kill_counts(store, ledger):
+    runs = EXPERIMENT.runs()[:2]
+    store.put(runs[0], quick.measure(runs[0]), {}, 0.25)
+    assert remaining(runs, store, ledger) == runs[1:]
+    assert ledger.states("quick") == {runs[0].id: "done"}
+
+
+def interrupt_while_leaving(run):
+    try:
+        return interrupt(run)
+    except KeyboardInterrupt:
+        raise RuntimeError("the helper died of the same Ctrl-C")  # noqa: B904  as leaving a context does
+
+
+def interrupt(run):
+    if run.seed == 2:
+        raise KeyboardInterrupt
+    return quick.measure(run)
+
+
+@pytest.mark.parametrize("how", [interrupt, interrupt_while_leaving])
+def test_what_was_finished_before_an_interrupt_is_kept(store, ledger, how):
+    runs = EXPERIMENT.runs({"scheme": "dr", "size": "1"}, seeds=4)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(runs, store, ledger, replace(EXPERIMENT, measure=how))
+    assert remaining(runs, store, ledger) == runs[2:]
+
+
+def weft(tmp_path, *argv, pause_s=0.0):
+    """`weft` with the quick experiment only, in a session of its own, so that all its processes can be seen."""
+    environment = {
+        **os.environ,
+        "WEFT_RESULTS": str(tmp_path / "results"),
+        "WEFT_TEST_LOG": str(tmp_path / "log"),
+        "WEFT_TEST_PAUSE_S": str(pause_s),
+    }
+    command = [sys.executable, str(Path(quick.__file__)), *argv]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
+
+
+def wait_until(true, timeout_s=30.0):
+    end = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.002)
+
+
+def measured(tmp_path):
+    log = tmp_path / "log"
+    return log.read_text().split() if log.exists() else []
+
+
+def gone(group):
+    """Whether no process of the group runs; one that is dead may wait for its parent."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state not in "ZX":
+                return False
+    return True
+
+
+def stored(tmp_path):
+    return {path.stem for path in (tmp_path / "results" / "quick").glob("*.parquet")}
+
+
+def test_a_sweep_killed_at_any_moment_is_resumed_without_repeating_or_losing_a_run(tmp_path):
+    sizes = ",".join(map(str, range(10)))
+    runs = EXPERIMENT.runs({"size": sizes})
+    chance, kills, kept = random.Random(7), 2, []
+    for kill in range(kills):
+        process = weft(tmp_path, "run", "quick", "--set", f"size={sizes}", "--jobs", "2", pause_s=0.01)
+        at = 8 * kill + chance.randrange(8)
+        wait_until(lambda at=at: len(measured(tmp_path)) > at)
+        time.sleep(chance.random() * 0.02)
+        process.kill()
+        process.communicate()
+        wait_until(lambda group=process.pid: gone(group))  # the processes of the sweep die with it
+        kept.append((stored(tmp_path), len(measured(tmp_path))))
+    process = weft(tmp_path, "run", "quick", "--set", f"size={sizes}", "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err  # size 7 is not right
+    assert out.count('"run": ') == len(runs)
+    assert stored(tmp_path) == {run.id for run in runs}
+    assert all(done and not done & set(measured(tmp_path)[at:]) for done, at in kept)  # nothing stored is repeated
+    # Only what was under way when the sweep was killed, a run in each process, is measured again.
+    assert len(runs) <= len(measured(tmp_path)) <= len(runs) + 2 * kills
+    store = Store(tmp_path / "results")
+    assert len(store.table(EXPERIMENT)) == len(runs)
+    assert set(Ledger(store.root / "ledger.sqlite").states("quick")) == {run.id for run in runs}
+    assert not list((tmp_path / "results").rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_after_ctrl_c_what_is_done_is_kept_and_nothing_left_behind(tmp_path, jobs):
+    process = weft(tmp_path, "run", "quick", "--seeds", "50", "--jobs", jobs, pause_s=0.05)
+    wait_until(lambda: len(stored(tmp_path)) >= 2)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to every process
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines()[-1] == "weft: interrupted"
+    assert "Traceback" not in err
+    assert gone(process.pid)
+    assert not list((tmp_path / "results").rglob("*.tmp"))
+    assert len(stored(tmp_path)) >= 2

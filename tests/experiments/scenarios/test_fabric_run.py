@@ -1,0 +1,164 @@
+"""Experiments on fabrics: what is worked out, what is refused, and a short run of each on the kernel."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from experiments.figures import figures, style
+from experiments.runner.definition import Experiment, Run, Value
+from experiments.runner.results import row_of
+from experiments.scenarios import fabric_run
+from experiments.ttc import fabric_fct, fabric_gain, ttc_kernel
+from experiments.ttc.ttc_models import Shape
+from testbed.measure.ping import ping
+from testbed.plan.network_handle import all_pairs
+from testbed.traffic.flows import Flow, FlowResult, FlowTable
+from topologies import build
+from topologies.core.link import LinkSpec, Mbps
+
+
+def runs(experiment: Experiment, seeds: int = 1, **given: str) -> list[Run]:
+    return experiment.runs(given, seeds=seeds)
+
+
+def test_an_interval_holds_the_mean_and_narrows() -> None:
+    drawn = np.random.default_rng(1).normal(5, 1, 200)
+    for count in (10, 200):
+        low, high = fabric_run.interval(drawn[:count].tolist())
+        assert low < drawn[:count].mean() < high
+        assert high - low == pytest.approx(2 * 1.96 / count**0.5, rel=0.5)
+    assert fabric_run.interval([3.0]) == (3.0, 3.0)
+
+
+def test_the_damaged_link_is_one_between_switches() -> None:
+    for spec, name in (("fattree:k=4", "e0.0-a0.0"), ("clos:n=2,r=2,m=2", "e0-c0")):
+        topology = build(spec)
+        assert topology.link_name(fabric_run.damaged_link(topology)) == name
+
+
+@pytest.mark.parametrize("ft", [Shape(2, 3), Shape(3, 2), Shape(4, 2)], ids=str)
+def test_the_mean_path_is_that_of_all_pairs(ft: Shape) -> None:
+    def distance(a: int, b: int) -> int:
+        return next((h for h in range(ft.n) if a // ft.d**h == b // ft.d**h), ft.n)
+
+    pairs = list(permutations(range(ft.hosts), 2))
+    assert ttc_kernel.mean_links(ft) == pytest.approx(sum(2 * distance(a, b) for a, b in pairs) / len(pairs))
+
+
+def test_what_a_clos_can_carry_is_bounded_by_its_uplinks() -> None:
+    topology = build("clos:n=4,r=2,m=2")
+    across = [(host, (host + 4) % 8) for host in range(8)]
+    assert fabric_gain.ideal_flows(topology, across) == 4
+    assert fabric_gain.ideal_flows(topology, [(0, 1), (1, 0), (2, 4), (4, 2)]) == 4
+    assert fabric_gain.ideal_flows(topology, [(0, 4), (1, 5), (2, 6), (3, 2)]) == 3
+
+
+def test_a_flow_that_has_not_ended_counts_with_the_time_that_it_has_had() -> None:
+    topology = build("clos:n=2,r=2,m=2")
+    ended = FlowResult(Flow(0.0, 0, 3, 1448), 1.0, 1.0 + 8 * 4 * 1514 / 1e6, 1448, None, None)
+    long = FlowResult(Flow(0.0, 0, 1, 1_448_000), 2.0, 2.0 + 2 * 8 * 1001 * 1514 / 1e6, 1_448_000, None, None)
+    broken = FlowResult(Flow(0.0, 1, 2, 5000), 3.0, None, 100, None, "timed out")
+    found = fabric_fct.times(topology, FlowTable((ended, long, broken), 9.0, 0.0, "reno", {}), 1_000_000)
+    assert (found["flows"], found["unfinished"]) == (3, 1)
+    assert found["slowdowns"][:2] == [1.0, 2.0]
+    assert found["times_ms"][2] == pytest.approx(6000)
+    assert found["short_mean_ms"] == pytest.approx((48.448 + 6000) / 2)
+    assert found["long_mean_slowdown"] == pytest.approx(2.0)
+
+
+def test_the_interval_of_pooled_flows_knows_that_runs_differ() -> None:
+    rng = np.random.default_rng(1)
+    alike = [rng.normal(5, 1, 200) for _ in range(4)]
+    low, high = fabric_fct.interval(alike, np.mean)
+    assert low < 5 < high
+    assert high - low < 0.5
+    low, high = fabric_fct.interval([one + at for at, one in enumerate(alike)], np.mean)
+    assert high - low > 1
+
+
+def test_times_of_runs_that_failed_fidelity_count_only_where_there_are_no_others() -> None:
+    def row(scheme: str, fidelity: str, ms: float) -> dict[str, Value]:
+        run = {key: values[0] for key, values in fabric_fct.EXPERIMENT.sweep.items()}
+        of = {"sizes_bytes": [1000, 2_000_000], "times_ms": [ms, ms], "slowdowns": [ms, ms], "fidelity": fidelity}
+        return {**run, "scheme": scheme, **of}
+
+    with figures.new() as figure:
+        fabric_fct.plot([row("ttc", "WARN", 10), row("ttc", "FAIL", 90), row("ecmp", "FAIL", 30)], figure)
+        marks = [(line.get_xdata().tolist(), line.get_markerfacecolor()) for line in figure.axes[1].get_lines()]
+        lines = [(line.get_xdata().tolist(), line.get_alpha()) for line in figure.axes[3].get_lines()]
+    assert lines == [([30.0], 0.35), ([10.0], 1.0)]
+    assert marks == [([30.0], style.PAPER), ([10.0], style.SCHEMES["ttc"].colour)]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "given", "said"),
+    [
+        (fabric_gain.EXPERIMENT, {"scheme": "tcc"}, "did you mean ttc"),
+        (fabric_gain.EXPERIMENT, {"topology": "dcell:n=4,k=1"}, "must be a fabric of switches"),
+        (fabric_gain.EXPERIMENT, {"topology": "star:n=4"}, "must be a fabric of switches"),
+        (fabric_gain.EXPERIMENT, {"traffic": "permutaton"}, "did you mean permutation"),
+        (fabric_gain.EXPERIMENT, {"transport": "sctp"}, "transport must be tcp or mptcp:subflows=4, got sctp"),
+        (fabric_fct.EXPERIMENT, {"damage": "fialed"}, "did you mean failed"),
+        (fabric_fct.EXPERIMENT, {"load_fraction": "1.5"}, "between 0 and 1"),
+        (fabric_fct.EXPERIMENT, {"scheme": "lbsp", "topology": "clos:n=2,r=2,m=2"}, "fat-tree of three tiers"),
+        (fabric_fct.EXPERIMENT, {"sizes": "web"}, "distribution of flow sizes"),
+        (ttc_kernel.EXPERIMENT, {"traffic": "udp:load=100"}, "load must be at most 99"),
+        (ttc_kernel.EXPERIMENT, {"traffic": "icmp"}, "traffic must be tcp or udp:load=PERCENT"),
+        (ttc_kernel.EXPERIMENT, {"topology": "clos:n=2,r=2,m=2"}, "topology must be a fattree"),
+    ],
+)
+def test_what_cannot_be_is_refused(experiment: Experiment, given: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
+        runs(experiment, **given)
+    assert said in str(error.value)
+
+
+SHORT = [
+    (fabric_gain.EXPERIMENT, {"topology": "clos:n=1,r=2,m=2", "scheme": "drill", "rate_mbps": "5", "seconds": "1"}),
+    (
+        fabric_fct.EXPERIMENT,
+        {
+            "topology": "clos:n=2,r=2,m=2", "scheme": "ttc", "rate_mbps": "5", "seconds": "1",
+            "damage": "failed,degraded", "sizes": "fixed:bytes=20000",
+        },
+    ),
+    (
+        ttc_kernel.EXPERIMENT,
+        {
+            "topology": "fattree:n=2,d=2", "scheme": "ttc", "rate_mbps": "2", "seconds": "1",
+            "traffic": "udp:load=50,tcp",
+        },
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.kernel
+def test_lbsp_goes_around_the_link_that_failed() -> None:
+    (run,) = runs(fabric_fct.EXPERIMENT, scheme="lbsp", damage="failed")
+    with fabric_run.fabric(run, LinkSpec(rate_bps=100 * Mbps, queue_packets=100), damage="failed") as on:
+        assert not ping(on.network, all_pairs(on.network), count=4, retries=2).lost
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("experiment", "given"), SHORT, ids=[experiment.name for experiment, _ in SHORT])
+def test_a_short_run_gives_rows_that_can_be_drawn(experiment: Experiment, given: dict[str, str]) -> None:
+    rows = []
+    for run in runs(experiment, **given):
+        result = experiment.measure(run)
+        assert result.fidelity in ("PASS", "WARN", "FAIL")
+        assert result.circumstances["fidelity_report"]
+        rows.append(row_of(run, result))
+    for row in rows:
+        if "goodput_fraction" in row:
+            assert row["goodput_fraction"] > 0.2
+        if "unfinished" in row:
+            assert row["unfinished"] == 0
+        if str(row.get("traffic", "")).startswith("udp"):
+            assert row["up1_mean_queue_packets"] > 0
+            assert row["delay_mean_slots"] > 0
+    with figures.new() as figure:
+        experiment.plot(rows, figure)
+        assert figure.axes

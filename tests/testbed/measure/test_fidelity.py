@@ -1,0 +1,202 @@
+import json
+import socket
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from testbed.linux import libbpf, netns
+from testbed.linux.libbpf import BpfError
+from testbed.linux.wait import wait_until
+from testbed.measure import dequeue_gaps, fidelity
+from testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, Gaps
+from testbed.measure.fidelity import FAIL, PASS, WARN, Component, Fidelity, Report, at_most, gap_verdict
+from testbed.traffic.iperf import IperfSpec, iperf
+from topologies.core.link import LinkSpec, Mbps
+
+LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=50)
+
+
+@pytest.mark.parametrize(
+    ("p90", "p99", "verdict"), [(1, 5.8, PASS), (10, 10, PASS), (10, 10.1, WARN), (9, 500, WARN), (10.1, 10.1, FAIL)]
+)
+def test_the_rule_of_the_gaps(p90, p99, verdict):
+    assert gap_verdict(p90, p99) == verdict
+
+
+def test_limits():
+    assert [at_most("x", value, "%", 1, 5).verdict for value in (1, 1.1, 5, 5.1)] == [PASS, WARN, WARN, FAIL]
+    assert at_most("x", 1e9, "%", 1, None).verdict == WARN
+
+
+def report(*components: Component, decisive: bool = True) -> Report:
+    return Report(1.0, components, {}, decisive)
+
+
+def test_a_run_is_as_good_as_its_worst_component():
+    good, fair, bad = at_most("a", 0.5, "%", 1, 5), at_most("b", 3, "%", 1, 5, "h3-eth0"), at_most("c", 1, "", 0, 0)
+    close = at_most("d", 0.9, "ms", 1, 5)
+    assert (report(good, close).verdict, report(good, close).worst) == (PASS, close)
+    assert (report(good, fair, close).verdict, str(report(good, fair, close).worst)) == (WARN, "h3-eth0 b 3 %")
+    assert (report(good, fair, bad).verdict, report(good, fair, bad).worst) == (FAIL, bad)
+
+
+def test_what_is_decisive_and_not_measured_makes_warn_at_best():
+    good, bad = at_most("a", 0.5, "%", 1, 5), at_most("c", 1, "", 0, 0)
+    unknown = Report(1.0, (good,), {"dequeue gaps": "no BTF"}, decisive=False)
+    assert (unknown.verdict, unknown.offender) == (WARN, "dequeue gaps: not measured")
+    assert report(bad, decisive=False).verdict == FAIL
+    assert report(good).offender == "a 0.5 %"
+
+
+def windows(percents: dict[int, int]) -> Gaps:
+    """So many windows that took so many percent of their ideal time."""
+    histogram = [0] * BUCKETS
+    for percent, count in percents.items():
+        histogram[min(percent * BUCKETS_PER_1 // 100, BUCKETS - 1)] += count
+    return Gaps(0, 0, 0, 0, 0, 0, tuple(histogram))
+
+
+def test_one_bad_port_among_many_good_ones_is_named():
+    good, bad = windows({100: 1000}), windows({100: 85, 150: 15})
+    component, _ = fidelity._busy({"h0-eth0": good, "h3-eth1": bad, "w0-eth2": good})
+    assert (component.where, component.verdict, component.name) == ("h3-eth1", FAIL, "dequeue gap p90")
+    component, _ = fidelity._busy({"h0-eth0": good, "h3-eth1": windows({100: 985, 80: 15})})
+    assert (component.where, component.verdict, round(component.value)) == ("h3-eth1", WARN, 20)
+    (component,) = fidelity._busy({})
+    assert component.verdict == PASS
+
+
+@pytest.fixture(autouse=True)
+def _program(compiled):
+    compiled(libbpf.DIRECTORY / "fidelity.bpf.c")
+
+
+def part(one: Report, name: str) -> Component:
+    return next(component for component in one.components if component.name.startswith(name))
+
+
+@pytest.mark.kernel
+def test_every_component_is_reported_and_json_able(network):
+    net = network("dcell:n=3,k=1", LINK)
+    with Fidelity(net) as watch:
+        watch.add(at_most("another instrument", 1, "", 2, None))
+        with pytest.raises(RuntimeError, match="not finished"):
+            _ = watch.report
+        iperf(net, 0, 3, IperfSpec(seconds=1, congestion="reno"))
+    told = json.loads(json.dumps(watch.report.as_dict()))
+    assert told["verdict"] == watch.verdict in (PASS, WARN, FAIL)
+    names = {component["name"] for component in told["components"]}
+    assert {"another instrument", "packets over a frame", "unexplained drops", "time stolen by the hypervisor"} <= names
+    assert part(watch.report, "dequeue gap").where
+    for name in ("packets over a frame", "unexplained drops"):
+        assert part(watch.report, name).verdict == PASS
+    assert watch.report.decisive
+
+
+@pytest.mark.kernel
+def test_a_link_slower_than_claimed_fails(network, monkeypatch):
+    net = network("dcell:n=3,k=1", LINK)
+    true = dequeue_gaps._rates(net)
+    monkeypatch.setattr(dequeue_gaps, "_rates", lambda net: {index: 2 * rate for index, rate in true.items()})
+    with Fidelity(net) as watch:
+        iperf(net, 0, 3, IperfSpec(seconds=1, congestion="reno"))
+    assert watch.verdict == FAIL
+    assert part(watch.report, "dequeue gap p90").where == "h0-eth1"
+    assert part(watch.report, "shortfall").verdict == FAIL
+
+
+@pytest.mark.kernel
+def test_a_loss_that_nobody_configured_fails_and_one_on_a_failed_link_does_not(network):
+    net = network("dcell:n=3,k=1", LINK)
+    with netns.inside(net.netns(0)):
+        raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    raw.bind(("h0-eth1", 0))
+    frame = bytes([2, 0, 0, 3, 0, 1, 2, 0, 0, 0, 0, 1]) + struct.pack(">H", 0x88B5) + bytes(46)
+    for failing, verdict in ((False, FAIL), (True, PASS)):
+        with Fidelity(net) as watch:
+            raw.send(frame)
+            lost = net.ifindex(3, 1)
+
+            def drops(watch: Fidelity = watch, lost: int = lost) -> int:
+                return watch._counters.snapshot().since(watch._before).ports[lost].unexplained_drops
+
+            wait_until("the drop", drops)
+            if failing:
+                net.fail("h0-h3")
+                net.restore("h0-h3")
+        drop = part(watch.report, "unexplained drops")
+        assert drop.verdict == verdict
+        assert (drop.value, drop.where) == ((0, "") if failing else (1, "h3-eth1"))
+    raw.close()
+
+
+@pytest.mark.kernel
+def test_a_hard_pressed_machine_is_noticed(network):
+    """Four busy processes: more waiting than without them."""
+    net = network("dcell:n=3,k=1", LINK)
+
+    def pressed() -> float:
+        with Fidelity(net) as watch:
+            iperf(net, 0, 3, IperfSpec(seconds=1, congestion="reno"))
+        return part(watch.report, "processor pressure").value
+
+    alone = pressed()
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        together = pressed()
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert together > min(alone, 90)
+
+
+@pytest.mark.kernel
+def test_daemons_are_watched_by_their_own_counters(network):
+    net = network("dcell:n=3,k=1", LINK, "dr")
+    with Fidelity(net) as watch:
+        assert len(watch._rows) == net.topology.servers
+        wait_until(
+            "every daemon's timer fired",
+            lambda: all(row.ticks > watch._rows[node].ticks for node, row in watch._board().items()),
+        )
+    assert part(watch.report, "late ticks").unit == "%"
+    waits = {one.where for one in watch.report.components if one.name == "wait for a processor"}
+    assert fidelity.THIS in waits
+    assert any(where.startswith("daemon h") for where in waits)
+
+
+@pytest.mark.kernel
+def test_a_kernel_that_cannot_is_told_and_warns_at_best(network, monkeypatch):
+    net = network("dcell:n=3,k=1", LINK)
+
+    def refuse(net: object) -> None:
+        raise BpfError(1, "bpf fidelity.bpf.o: kernel has no BTF")
+
+    monkeypatch.setattr(fidelity, "GapMonitor", refuse)
+    with Fidelity(net) as watch:
+        pass
+    assert watch.verdict in (WARN, FAIL)
+    assert any("no BTF" in reason for reason in watch.report.not_measured.values())
+    assert not watch.report.decisive
+
+
+@pytest.mark.kernel
+def test_an_exception_within_passes_and_leaves_no_report(network):
+    net = network("dcell:n=3,k=1", LINK)
+    watch = Fidelity(net)
+    with pytest.raises(KeyError), watch:
+        raise KeyError
+    with pytest.raises(RuntimeError):
+        _ = watch.report
+
+
+@pytest.mark.kernel
+def test_without_rates_nothing_can_be_late(network):
+    net = network("dcell:n=3,k=1", None)
+    with Fidelity(net) as watch:
+        pass
+    assert watch.report.decisive
+    assert not [one for one in watch.report.components if "gap" in one.name]

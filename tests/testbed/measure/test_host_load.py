@@ -1,0 +1,57 @@
+import os
+import time
+
+import pytest
+
+from testbed.measure import host_load
+from testbed.measure.host_load import Strain, Waits
+
+
+def at(seconds: float, **changes: object) -> Strain:
+    nothing = Strain(seconds, 0, 0, 0, 0, 0, {})
+    return Strain(**{**vars(nothing), **changes})
+
+
+def test_shares_of_time():
+    before, after = (
+        at(10, pressure_us=5, ticks=100, steal_ticks=3),
+        at(12, pressure_us=1_000_005, ticks=300, steal_ticks=13),
+    )
+    assert host_load.pressure_percent(before, after) == 50
+    assert host_load.steal_percent(before, after) == 5
+    assert host_load.steal_percent(before, before) == 0
+    assert host_load.pressure_percent(at(1, pressure_us=None), at(2)) is None
+
+
+def test_a_wait_is_the_mean_over_the_turns_taken_meanwhile():
+    before = at(0, waits={"a": Waits(5_000_000, 10), "idle": Waits(7, 7)})
+    after = at(1, waits={"a": Waits(9_000_000, 12), "idle": Waits(7, 7), "new": Waits(3_000_000, 3)})
+    assert host_load.mean_waits_ms(before, after) == {"a": 2, "new": 1}
+
+
+def test_this_machine_can_be_read():
+    before = host_load.strain({"here": os.getpid(), "nobody": 2**22 + 1})
+    end = time.monotonic() + 0.02
+    while time.monotonic() < end:
+        pass
+    after = host_load.strain({"here": os.getpid()})
+    assert set(before.waits) <= {"here"}
+    assert after.at_s > before.at_s
+    assert after.ticks >= before.ticks > 0
+    assert 0 <= host_load.steal_percent(before, after) <= 100
+    pressure = host_load.pressure_percent(before, after)
+    assert pressure is None or pressure >= 0
+
+
+def test_a_kernel_without_pressure_says_none(monkeypatch):
+    def refuse(path: str) -> list[str]:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(host_load, "_lines", refuse)
+    assert host_load.pressure_us() is None
+    assert host_load.waits(1) is None
+
+
+@pytest.mark.parametrize("pid", [2**22 + 1])
+def test_nobody_waits_for_nothing(pid):
+    assert host_load.waits(pid) is None

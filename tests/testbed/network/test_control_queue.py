@@ -1,0 +1,88 @@
+"""What tc.control_first() promises: packets of the routing daemons go ahead of a crossbar port's queue,
+and nothing else does."""
+
+import json
+import socket
+import subprocess
+
+import pytest
+
+from testbed.linux import libbpf, netns, tc
+from testbed.linux.wait import wait_until
+from testbed.measure.dequeue_gaps import GapMonitor
+from topologies.core.link import LinkSpec, kbps
+
+SLOW = LinkSpec(rate_bps=100 * kbps, queue_packets=50)  # a full frame takes 0.12 s
+
+
+def qdiscs(net, node: int, dev: str) -> list[dict]:
+    """What `tc` shows of a device."""
+    command = ["tc", "-j", "-s", "-n", net.plan.namespace(node), "qdisc", "show", "dev", dev]
+    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
+def direct_packets(net, node: int, dev: str) -> int:
+    """How many packets went past the class of a device."""
+    return next(row["options"]["direct_packets_stat"] for row in qdiscs(net, node, dev) if row["kind"] == "htb")
+
+
+def sender(net, node: int, ttl: int = 255) -> socket.socket:
+    with netns.inside(net.netns(node)):
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, ttl)
+    return made
+
+
+def listener(net, node: int, port: int) -> socket.socket:
+    with netns.inside(net.netns(node)):
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.bind(("", port))
+    made.settimeout(10)
+    return made
+
+
+def backlog(net, node: int, dev: str) -> int:
+    """How many packets wait in the queue of a device."""
+    return next(row["qlen"] for row in qdiscs(net, node, dev) if row["kind"] == "pfifo")
+
+
+@pytest.mark.kernel
+def test_control_packets_and_nothing_else_overtake_the_queue_of_a_crossbar_port(network):
+    """h0 and h1 fill the crossbar's queue towards h2; then h0 sends as a daemon does, and as others do."""
+    net = network("dcell:n=3,k=1", SLOW)
+    crossbar = net.topology.servers
+    dev = f"{net.topology.naming.name(crossbar)}-eth2"
+    data, control = listener(net, 2, 9), listener(net, 2, tc.CONTROL_PORT)
+    for node in (0, 1):
+        with sender(net, node) as bulk:
+            for _ in range(20):
+                bulk.sendto(bytes(1400), ("10.0.0.2", 9))
+    wait_until("packets wait at the crossbar", lambda: backlog(net, crossbar, dev) > 2)
+    with sender(net, 0) as daemon, sender(net, 0, ttl=64) as forger:
+        for one in (daemon, forger):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)  # past h0's own queue
+        forger.sendto(b"forged", ("10.0.0.2", tc.CONTROL_PORT))
+        daemon.sendto(b"another port", ("10.0.0.2", tc.CONTROL_PORT + 1))
+        for _ in range(5):
+            daemon.sendto(b"hello", ("10.0.0.2", tc.CONTROL_PORT))
+        assert [control.recv(100) for _ in range(5)] == 5 * [b"hello"]
+    assert backlog(net, crossbar, dev) > 2
+    assert direct_packets(net, crossbar, dev) == 5
+    assert direct_packets(net, 0, "h0-eth0") == 7
+    data.close()
+    control.close()
+
+
+@pytest.mark.kernel
+def test_the_monitor_of_gaps_knows_control_packets_by_the_same_marks(network, compiled):
+    """A port that sends only control packets is never busy, however fast they come."""
+    compiled(libbpf.DIRECTORY / "fidelity.bpf.c")
+    net = network("dcell:n=3,k=1", LinkSpec(rate_bps=200 * kbps, queue_packets=200))
+    with GapMonitor(net) as monitor, sender(net, 0) as daemon:
+        sending = net.ifindex(0, 0)
+        for port, busy in ((tc.CONTROL_PORT, False), (tc.CONTROL_PORT + 1, True)):
+            before = monitor.read()[sending].packets
+            for _ in range(150):  # 36,300 bytes: a burst of 4,542 and then ten windows of 3,028
+                daemon.sendto(bytes(200), ("10.0.0.2", port))
+            wait_until("all left h0", lambda before=before: monitor.read()[sending].packets >= before + 130)
+            assert (monitor.read()[sending].windows > 0) == busy

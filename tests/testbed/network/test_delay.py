@@ -1,0 +1,58 @@
+import statistics
+from contextlib import closing
+
+import pytest
+
+from testbed.forwarding import transit_program
+from testbed.forwarding.transit_rewrite import By
+from testbed.host import doctor
+from testbed.measure.ping import ping
+from testbed.network.network import Network
+from topologies import build
+from topologies.core.address import SERVER_BLOCK, Prefix
+from topologies.core.link import LinkSpec, Mbps
+
+SPEC = "dcell:n=3,k=1"
+
+
+@pytest.mark.uml("sch_netem", "ifb")
+def test_a_delay_is_what_was_asked_and_takes_no_place_in_the_queue(network):
+    """h0 -> h3 is one link, h0 -> h1 two through a crossbar: 2 and 4 delays a round trip."""
+    one = network(SPEC, LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=5_000))
+    one.check()
+    rtt_us = {}
+    for dst, links in ((3, 1), (1, 2)):
+        found = [us for probe in ping(one, [(0, dst)], count=5, timeout_s=2.0).pings for us in probe.rtts_us]
+        rtt_us[dst] = statistics.median(found)
+        assert rtt_us[dst] >= 2 * links * 5_000
+    # What a hop costs beside the delay is the same twice over, so the delays are in the right ratio.
+    assert rtt_us[1] - rtt_us[3] == pytest.approx(10_000, rel=0.2)
+
+
+@pytest.mark.uml("sch_netem", "ifb")
+def test_what_a_relay_readdresses_is_held_back_all_the_same(network):
+    """h0 -> h5 by way of h4, which lets it bear 64 and then 10 again: three delays there."""
+    net = network("ficonn:n=4,k=1", LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=5_000))
+    with closing(transit_program.of(net)) as relays:
+        relay = relays.relay(4)
+        relay.begin(By.PREFIX)
+        relay.set_prefixes({Prefix(SERVER_BLOCK, 8): 64})
+        assert ping(net, [(0, 5)], timeout_s=0.5).lost  # nobody has a route for that
+        relay.set_prefixes({Prefix(SERVER_BLOCK, 8): 10})
+        (found,) = ping(net, [(0, 5)], timeout_s=2.0).pings
+    assert min(found.rtts_us) >= 2 * 3 * 5_000
+
+
+@pytest.mark.kernel
+def test_a_delay_that_this_kernel_cannot_give_is_refused_with_that_reason():
+    if all(feature.present for feature in doctor.probe() if feature.name in ("netem", "ifb")):
+        pytest.skip("this kernel has netem and ifb")
+    with pytest.raises(ValueError, match="netem") as caught:
+        Network.create(build(SPEC), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=1_000))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.kernel
+def test_a_delay_and_the_data_plane_exclude_each_other():
+    with pytest.raises(ValueError, match="ttc and a delay exclude each other"):
+        Network.create(build("fattree:k=4"), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=1), scheme="ttc")

@@ -1,0 +1,251 @@
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.linux import netlink, netns, tc
+from testbed.linux.wait import wait_until
+from testbed.network import clean
+from testbed.network.network import Mismatch, Network
+from testbed.plan import run
+from testbed.plan.network_plan import Plan, mac
+from topologies import build
+from topologies.core.link import LinkSpec, Mbps
+
+LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
+ROOT = Path(__file__).parents[3]
+
+
+def in_netns(name: str, *argv: str) -> str:
+    return subprocess.run(["ip", "netns", "exec", name, *argv], capture_output=True, text=True, check=True).stdout
+
+
+def state(name: str) -> dict[str, object]:
+    """What iproute2 shows of a namespace, without what changes by itself."""
+    shown = {
+        what: json.loads(in_netns(name, *command) or "[]")
+        for what, command in {
+            "links": ["ip", "-j", "-d", "link"],
+            "addresses": ["ip", "-j", "address"],
+            "neighbours": ["ip", "-j", "neighbour"],
+            "routes": ["ip", "-j", "route"],
+            "qdiscs": ["tc", "-j", "qdisc"],
+        }.items()
+    }
+    for link in shown["links"] + shown["addresses"]:
+        for key in ("link_netnsid", "link_netns", "operstate", "bridge_id"):
+            link.pop(key, None)
+        link.pop("linkinfo", None)
+    return {what: sorted(json.dumps(row, sort_keys=True) for row in rows) for what, rows in shown.items()}
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("spec", ["dcell:n=3,k=1", "fattree:k=4"])
+def test_the_dry_run_makes_the_same_network_as_netlink(network, spec):
+    """Two ways to one state: our packed messages, and the commands that a dry run prints, run by iproute2."""
+    ours = network(spec)
+    kept = run.reserve(None)
+    plan = Plan(run.Run(kept.run.id, ours.run.slot, kept.run.directory), build(spec), LINK, static=True)
+    names = [plan.namespace(node) for node in range(plan.topology.nodes)]
+    run.write_journal(kept.run, {"id": kept.run.id, "slot": kept.run.slot, "namespaces": names})
+    try:
+        script = "set -e\n" + "\n".join(plan.text())
+        subprocess.run(["bash"], input=script, text=True, check=True, capture_output=True)
+        for node in range(plan.topology.nodes):
+            assert state(names[node]) == state(ours.plan.namespace(node))
+    finally:
+        clean.remove(kept.run)
+        kept.release()
+
+
+@pytest.mark.kernel
+def test_nothing_is_left_after_down_and_the_names_are_those_that_the_plan_told(network):
+    one = network("dcell:n=3,k=1")
+    names = set(one.run.journal["namespaces"])
+    assert names == {name for name in os.listdir(netns.NAMES) if name.startswith(f"weft.{one.run.id}.")}
+    child = subprocess.Popen(["ip", "netns", "exec", one.plan.namespace(0), "sleep", "600"])
+    marked = subprocess.Popen(["sleep", "600"], env={**os.environ, run.ENVIRONMENT: one.run.id})
+    wait_until("both found", lambda: {child.pid, marked.pid} == set(clean.processes(one.run.id, names)))
+    one.down()
+    assert not names & set(os.listdir(netns.NAMES))
+    assert not one.run.directory.exists()
+    assert child.wait(timeout=5) == marked.wait(timeout=5) == -signal.SIGKILL
+
+
+@pytest.mark.kernel
+def test_another_run_is_untouched(network):
+    stays, goes = network("star:n=2"), network("star:n=3")
+    assert stays.run.slot != goes.run.slot
+    before = state(stays.plan.namespace(0))
+    goes.down()
+    assert clean.clean() == []
+    assert state(stays.plan.namespace(0)) == before
+
+
+@pytest.mark.kernel
+def test_pyroute2_sees_what_was_planned(network):
+    """An independent reader of netlink agrees with ours."""
+    from pyroute2 import NetNS
+
+    one = network("dcell:n=3,k=1")
+    with NetNS(one.plan.namespace(4)) as reader:
+        links = {link["index"]: link for link in reader.get_links()}
+        for port, end in one.plan.ends[4].items():
+            assert links[end.ifindex].get("ifname") == end.dev
+            assert links[end.ifindex].get("address") == ":".join(f"{byte:02x}" for byte in mac(4, port))
+            assert links[end.ifindex].get("gso_max_segs") == 1
+        fifos = [q.get("options") for q in reader.get_qdiscs() if q.get("kind") == "pfifo"]
+        assert len(fifos) == len(one.plan.ends[4])
+        assert len([r for r in reader.get_routes(family=2) if r["proto"] == 177]) == 2 + 3
+
+
+@pytest.mark.kernel
+def test_what_the_kernel_holds_must_be_what_was_planned(network):
+    one = network("star:n=2")
+    end = one.plan.ends[0][0]
+    one.check()
+    change = f"qdisc change dev {end.dev} parent 1:10 handle 10: pfifo limit 249"
+    subprocess.run(["tc", "-n", one.plan.namespace(0), *change.split()], check=True)
+    with pytest.raises(Mismatch, match=f"{end.dev}: planned .*queue_packets=250.* queue 249 packets"):
+        one.check()
+
+
+@pytest.mark.kernel
+def test_a_failed_network_leaves_nothing(monkeypatch):
+    """A plan that the kernel refuses half-way is taken back."""
+    kept = []
+    reserve = run.reserve
+    monkeypatch.setattr(run, "reserve", lambda name: kept.append(reserve(name)) or kept[-1])
+    monkeypatch.setattr(Plan, "addresses", lambda plan, node: [*plan.neighbours(node, 0), BAD] if node == 3 else [])
+    with pytest.raises(netlink.NetlinkError, match="ip nonsense"):
+        Network.create(build("dcell:n=3,k=1"), LINK)
+    (one,) = kept
+    assert not one.run.directory.exists()
+    assert not [name for name in os.listdir(netns.NAMES) if name.startswith(f"weft.{one.run.id}.")]
+
+
+BAD = netlink.Message(netlink.RTM_NEWADDR, netlink.CREATE, bytes(8), "ip nonsense")
+
+
+@pytest.mark.kernel
+def test_fail_and_restore(network):
+    one = network("dcell:n=3,k=1")
+    there = one.plan.namespace(0)
+
+    def reached() -> bool:
+        ping = ["ip", "netns", "exec", there, "ping", "-c1", "-W0.3", "10.0.1.0"]
+        return subprocess.run(ping, capture_output=True, check=False).returncode == 0
+
+    assert reached()
+    for silent in (False, True):
+        one.fail("h0-h3", silent=silent)
+        assert not reached()
+        with Network.open(one.run.id).at(0) as socket:  # as another process would
+            assert one.is_up(0, 1, socket) == silent
+        Network.open(one.run.id).restore("h0-h3")
+        assert reached()
+    one.fail("h0-h3", silent=True, only_to="h3")
+    assert not reached()
+    one.restore("h0-h3")
+    one.restore("h0-h3")  # once more does no harm
+    assert reached()
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_node_fails_with_all_its_links_and_comes_back(network, silent):
+    one = network("dcell:n=3,k=1", scheme="dr")
+    others = [one.topology.naming.node(name) for name in ("h1", "h2", "h3")]  # behind the switch, and at its own link
+    carriers = ["w0-eth0", "h3-eth1"]  # of the far ends of its links
+
+    def up() -> list[bool]:
+        names = [one.plan.namespace(one.topology.naming.node(dev.partition("-")[0])) for dev in carriers]
+        files = [f"/sys/class/net/{dev}/carrier" for dev in carriers]
+        return [in_netns(name, "cat", file) == "1\n" for name, file in zip(names, files, strict=True)]
+
+    def lacking() -> list[int]:
+        rows = one.rows()
+        return [rows[node].neighbours_expected - rows[node].neighbours_up for node in others]
+
+    one.fail_node("h0", silent=silent)
+    assert up() == [silent, silent]
+    wait_until("everybody around it notices", lambda: lacking() == [1, 1, 1])
+    wait_until("it notices itself", lambda: one.rows()[0].neighbours_up == 0)
+    assert set(one.dead_links()) == {link for *_, link in one.topology.ports(0)}
+    one.restore_node("h0")
+    assert up() == [True, True]
+    assert not one.dead_links()
+    one.wait_until_converged()
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda one: one.fail("h0-h1"), "no link joins h0 and h1"),
+        (lambda one: one.fail("h0"), "'h0' is not a link; write its two ends as in h0-w0"),
+        (lambda one: one.fail("h0-w0", only_to="h0"), "h0: one way only goes with a silent failure"),
+        (lambda one: one.fail_node("h99"), "h99"),
+        (lambda one: run.reserve(one.run.id), "is up"),
+        (lambda one: run.reserve("No/way"), "run name 'No/way'"),
+        (lambda one: run.find("nobody"), "no run nobody is up"),
+    ],
+)
+def test_wrong_input_is_one_clear_line(network, call, words):
+    one = network("dcell:n=3,k=1")
+    with pytest.raises(ValueError, match=words) as caught:
+        call(one)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.kernel
+def test_the_queue_holds_its_limit_to_the_packet(network):
+    """At 8 kbit/s a packet takes 1.4 s, so that all but the first burst of a flood has to wait, or be dropped."""
+    one = network("star:n=2", LinkSpec(rate_bps=8_000, queue_packets=17))
+    flood = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+    flood += "for _ in range(200): s.sendto(bytes(1400), ('10.0.0.1', 9))"
+    in_netns(one.plan.namespace(0), sys.executable, "-c", flood)
+    told = json.loads(in_netns(one.plan.namespace(0), "tc", "-s", "-j", "qdisc"))
+    (fifo,) = [row for row in told if row["kind"] == "pfifo"]
+    at_once = -(-tc.burst_bytes(8_000) // 1442)
+    assert fifo["drops"] == 200 - 17 - at_once
+    assert fifo["qlen"] + fifo["packets"] == 17 + at_once
+
+
+SCENARIO = """
+import sys
+from testbed.network.network import Network
+from topologies import build
+from topologies.core.link import LinkSpec
+network = Network.create(build("dcell:n=3,k=1"), LinkSpec(rate_bps=20_000_000, queue_packets=250), scheme="static")
+print("up", flush=True)
+network.down()
+"""
+
+
+@pytest.mark.kernel
+def test_clean_removes_what_a_killed_process_left_whenever_it_died(network):
+    """SIGKILL at random moments of coming up and going down, then clean(): nothing is left, others are untouched."""
+    stays = network("star:n=2")
+    mine = state(stays.plan.namespace(0))
+    rng = random.Random(1)
+    for _ in range(8):
+        child = subprocess.Popen([sys.executable, "-c", SCENARIO], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        try:
+            # From the start of the interpreter to well into going down, as this machine is fast or slow.
+            child.wait(timeout=rng.uniform(0.15, 0.7))
+        except subprocess.TimeoutExpired:
+            child.kill()
+        child.communicate()
+        dead = [one for one in run.runs() if not one.alive() and one.journal_or_empty().get("pid") in (child.pid, None)]
+        names = [name for one in dead for name in one.journal_or_empty().get("namespaces", [])]
+        for one in dead:
+            clean.remove(one)
+        assert not set(names) & set(os.listdir(netns.NAMES))
+        assert not [one for one in dead if one.directory.exists()]
+    assert state(stays.plan.namespace(0)) == mine

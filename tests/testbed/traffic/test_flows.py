@@ -1,0 +1,128 @@
+"""Flows on real links: all bytes arrive, times are those of the links, deadlines hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from testbed.forwarding.data_plane import DataPlane
+from testbed.measure.occupancy import Occupancies
+from testbed.network.network import Network
+from testbed.traffic import flows, mptcp
+from testbed.traffic.flows import Flow
+from topologies.core.link import LinkSpec, Mbps
+
+pytestmark = pytest.mark.kernel
+LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=100)
+
+
+def test_every_flow_of_many_arrives_whole(network: Callable[..., Network]) -> None:
+    net = network("star:n=4", LINK)
+    wanted = [Flow(i / 1000, i % 4, (i + 1 + i // 4 % 3) % 4, 1 + 977 * (i % 20)) for i in range(400)]
+    table = flows.run(net, wanted, deadline_s=60, congestion_control="reno")
+    assert [one.flow for one in table.results] == sorted(wanted)
+    assert [one.received_bytes for one in table.results] == [one.flow.size_bytes for one in table.results]
+    assert table.unfinished == 0
+    assert all(one.error is None and one.tcp and one.tcp.segments for one in table.results)
+    assert all(one.began_s >= one.flow.at_s for one in table.results)
+    assert table.congestion_control == "reno"
+    assert table.sysctls["tcp_sack"] == "1"
+
+
+def test_a_flow_takes_as_long_as_its_bytes_do(network: Callable[..., Network]) -> None:
+    net = network("star:n=2", LINK)
+    (one,) = flows.run(net, [Flow(0.0, 0, 1, 500_000)], deadline_s=30, congestion_control="reno").results
+    least_s = 8 * 500_000 / LINK.rate_bps  # headers pay for the burst that may go ahead of the rate
+    assert one.seconds is not None
+    assert one.seconds >= least_s
+
+
+def test_endless_flows_end_and_are_counted_from_the_warm_up(network: Callable[..., Network]) -> None:
+    net, called = network("star:n=3", LINK), []
+    wanted = [Flow(0.0, 0, 1, None), Flow(0.0, 1, 2, None)]
+    table = flows.run(
+        net, wanted, deadline_s=1.0, warm_up_s=0.5, congestion_control="reno", at_warm_up=lambda: called.append(1)
+    )
+    assert called == [1]
+    assert table.measured_s == pytest.approx(0.5, abs=0.01)
+    assert 0 < table.goodput_bps < 2.2 * LINK.rate_bps
+    assert all(one.ended_s is None and one.tcp for one in table.results)
+    assert table.unfinished == 0
+
+
+def test_a_deadline_ends_what_does_not_end(network: Callable[..., Network]) -> None:
+    net = network("star:n=2", LinkSpec(rate_bps=100_000, queue_packets=100))
+    table = flows.run(net, [Flow(0.0, 0, 1, 10_000_000)], deadline_s=0.5, congestion_control="reno")
+    assert table.unfinished == 1
+    assert table.results[0].received_bytes < 1_000_000
+
+
+def test_marks_of_the_data_plane_keep_queues_short(network: Callable[..., Network]) -> None:
+    """Two senders to one receiver, whose link is marked from 20 packets on: nothing need be lost."""
+    longest = {}
+    for spec in ("dmodk", "dmodk:ecn=20"):
+        net = network("star:n=3", LinkSpec(rate_bps=20 * Mbps, queue_packets=100))
+        flows.tune(net, {"ipv4/tcp_ecn": "1"})
+        with DataPlane.load(net, spec) as plane, Occupancies(net) as queues:
+            plane.attach()
+            wanted = [Flow(0.0, 0, 2, 1_500_000), Flow(0.0, 1, 2, 1_500_000)]
+            table = flows.run(net, wanted, deadline_s=60, congestion_control="reno")
+            marked = plane.counters()[3, 2].marked
+        assert table.unfinished == 0
+        assert (table.total("marked") > 0) == (marked > 0) == ("ecn" in spec)
+        longest[spec] = queues.table[3, 2].mean_packets
+    assert longest["dmodk:ecn=20"] < longest["dmodk"]
+
+
+def test_multipath_tcp_has_its_subflows_and_arrives_whole(network: Callable[..., Network]) -> None:
+    try:
+        mptcp.check()
+    except ValueError as why:
+        pytest.skip(str(why))
+    net = network("clos:n=2,r=2,m=4", LINK)
+    wanted = [Flow(0.0, 0, 2, 1_000_000), Flow(0.0, 1, 2, 1_000_000), Flow(0.0, 3, 0, 500_000)]
+    table = flows.run(net, wanted, deadline_s=60, congestion_control="reno", transport="mptcp:subflows=4")
+    assert [one.received_bytes for one in table.results] == [1_000_000, 1_000_000, 500_000]
+    # A host that receives elsewhere announces its ports here, too: both ends join, and the limit turns some away.
+    counts = [one.tcp.subflows for one in table.results if one.tcp]
+    assert len(counts) == 3
+    assert min(counts) >= 2
+    assert max(counts) == 4
+    assert table.transport == "mptcp:subflows=4"
+    assert all(one.tcp and one.tcp.segments * 1448 >= one.received_bytes for one in table.results)
+    plain = flows.run(net, wanted, deadline_s=60, congestion_control="reno")
+    assert [one.tcp and one.tcp.subflows for one in plain.results] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("transport", ["sctp", "tcp:subflows=2", "mptcp", "mptcp:subflows=9", "mptcp:n=2"])
+def test_transports_that_there_are_not_are_refused_in_one_line(transport: str) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
+        mptcp.subflows(transport)
+
+
+def test_settings_reach_every_host(network: Callable[..., Network]) -> None:
+    net = network("star:n=3", LINK)
+    flows.tune(net, {"ipv4/tcp_min_rtt_wlen": "0", "ipv4/tcp_ecn": "1"})
+    for host in range(3):
+        found = flows.tcp_sysctls(net, host)
+        assert (found["tcp_min_rtt_wlen"], found["tcp_ecn"]) == ("0", "1")
+    with pytest.raises(OSError, match=r"sysctl net.ipv4.tcp_ecn=x"):
+        flows.tune(net, {"ipv4/tcp_ecn": "x"})
+
+
+@pytest.mark.parametrize(
+    ("flow", "control", "warm_up_s", "said"),
+    [
+        (Flow(0.0, 0, 0, 1), "reno", 0.0, "does not lead from one of 2 hosts to another"),
+        (Flow(0.0, 0, 2, 1), "reno", 0.0, "does not lead from one of 2 hosts to another"),
+        (Flow(0.0, 0, 1, 0), "reno", 0.0, "is empty"),
+        (Flow(0.0, 0, 1, 1), "tahoe", 0.0, "no congestion control tahoe"),
+        (Flow(0.0, 0, 1, 1), "reno", 2.0, "warm_up_s must lie between 0 and the deadline"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    network: Callable[..., Network], flow: Flow, control: str, warm_up_s: float, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        flows.run(network("star:n=2", None), [flow], deadline_s=1.0, congestion_control=control, warm_up_s=warm_up_s)

@@ -1,0 +1,95 @@
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from topologies import FAMILY_MODULES, build, families, family
+from topologies.core.grammar import integer, parse, unparse
+
+KEY = st.from_regex(r"[a-z][a-z0-9_]{0,5}", fullmatch=True)
+VALUE = st.text(st.characters(exclude_characters=",", exclude_categories=["Cs"]), min_size=1)
+# few values, so that what is built stays small or is refused as far too large
+NUMBERS = st.sampled_from([-1, 0, 1, 2, 3, 4, 5, 6, 8, 23, 100, 5_000_000, 2**24, 10**17, 10**18, "9" * 5000])
+
+
+def refusal(act):
+    """What the ValueError says that `act` raises, None if it raises none."""
+    try:
+        act()
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@given(
+    st.from_regex(r"[a-z][a-z0-9_-]{0,8}", fullmatch=True), st.dictionaries(KEY, VALUE.filter(lambda v: v == v.strip()))
+)
+def test_parse_reads_what_unparse_writes(name, values):
+    assert parse(unparse(name, values)) == (name, values)
+
+
+@given(st.text() | st.from_regex(r"[a-z]+:([a-z]+=[0-9a-z]*,?)*"))
+@example("dcell:n=4,k=1\n")
+@example("dcell:n=4\n,k=1")
+@example("dcell:n=" + "9" * 5000)
+@example("dcell:n=٤,k=1")
+def test_any_text_is_read_or_refused_in_one_line(text):
+    def read():
+        name, values = parse(text)
+        family(name).parameters_from(values)
+
+    assert len((refusal(read) or "fine").splitlines()) == 1
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(sorted(FAMILY_MODULES)), st.data())
+def test_any_numbers_make_a_network_or_are_refused_in_one_line(name, data):
+    keys = data.draw(st.sets(st.sampled_from(list(family(name).parameters))))
+    spec = unparse(name, {key: data.draw(NUMBERS) for key in sorted(keys)})
+    line = refusal(lambda: build(spec).check())
+    assert line is None or (line.startswith(f"{name}: ") and len(line.splitlines()) == 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        ("dcell:n=1,k=1", "dcell: n must be at least 3, got 1"),
+        ("dcell:n=4", "dcell: k is missing, for example dcell:n=4,k=1"),
+        ("dcell:n=x,k=1", "dcell: n must be an integer, got 'x'"),
+        ("dcell:n=4,k=1,q=2", "dcell: no parameter 'q' (there are: k, n)"),
+        ("dcell:n=99999999,k=0", "dcell: n must be at most 16777216, got 99999999"),
+        ("dcel:n=4,k=1", "no family 'dcel', did you mean dcell? (there are: "
+         "beta-dcell, clos, complete, dcell, fattree, ficonn, star)"),
+        ("dcell:n=4,n=4", "'dcell:n=4,n=4': n is given twice"),
+        ("dcell:n", "'dcell:n': 'n' is not key=value"),
+        ("dcell:", "'dcell:': nothing after the colon; expected dcell:key=value,..."),
+        ("", "'': expected name:key=value,... such as dcell:n=4,k=1"),
+        ("ficonn:n=5,k=1", "ficonn: n must be even, got 5"),
+        ("fattree", "fattree: k is missing, for example fattree:k=4 or fattree:n=2,d=4"),
+        ("fattree:n=2", "fattree: d is missing, for example fattree:k=4 or fattree:n=2,d=4"),
+        ("fattree:d=2", "fattree: n is missing, for example fattree:k=4 or fattree:n=2,d=4"),
+        ("fattree:k=5", "fattree: k must be even, got 5"),
+        ("fattree:k=4,n=3,d=2",
+         "fattree: give k, or n and d, but not both; fattree:k=4 is the same as fattree:n=3,d=2"),
+        ("fattree:k=4,d=2",
+         "fattree: give k, or n and d, but not both; fattree:k=4 is the same as fattree:n=3,d=2"),
+        ("dcell:n=7,k=3", "dcell: 1.16e+07 nodes and 2.55e+07 links are too many, the most is 16777216 each"),
+        ("dcell:n=3,k=60", "dcell: n=3, k=60 has too many servers for 63 bits"),
+        ("fattree:k=270", "fattree: labels of 270x135x135 need 25 bits of address; 10.0.0.0/8 has 24"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_and_what_would_be_right(spec, line):
+    assert refusal(lambda: build(spec)) == line
+
+
+@pytest.mark.parametrize("text", ["", "1.5", "1e3", " 4", "+4", "1_000", "٤"])
+def test_only_plain_digits_are_an_integer(text):
+    with pytest.raises(ValueError, match="must be an integer"):
+        integer("x", "n", text, least=0)
+
+
+def test_every_family_builds_its_example():
+    for name, found in families().items():
+        topology = build(found.example)
+        topology.check()
+        assert found.name == name == topology.family
+        assert topology.spec == found.example

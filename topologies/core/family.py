@@ -1,0 +1,57 @@
+"""What a family of networks tells about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from topologies.core.grammar import integer, unknown
+
+if TYPE_CHECKING:
+    from topologies.core.topology import Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """An integer parameter of a family, least .. most.
+
+    It must be given unless it has a default or is `optional`: the builder says what its absence means.
+    """
+
+    meaning: str
+    least: int
+    most: int = 1 << 24  # more than any network's nodes, see graph.require_room
+    default: int | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A parameterised kind of network.
+
+    `build` takes exactly the keys of `parameters`, optional ones only if given, and raises ValueError, in one line that
+    begins with the name, for values that do not go together.
+    """
+
+    name: str
+    summary: str
+    source: str
+    example: str
+    parameters: Mapping[str, Parameter]
+    build: Callable[[Mapping[str, int]], Topology]
+
+    def parameters_from(self, given: Mapping[str, str]) -> dict[str, int]:
+        """`given`, text, as integers, defaults filled in; ValueError if any is unknown, missing or out of range."""
+        for key in given:
+            if key not in self.parameters:
+                raise ValueError(f"{self.name}: " + unknown("parameter", key, self.parameters))
+        values = {}
+        for key, parameter in self.parameters.items():
+            if key in given:
+                values[key] = integer(self.name, key, given[key], least=parameter.least, most=parameter.most)
+            elif parameter.default is not None:
+                values[key] = parameter.default
+            elif not parameter.optional:
+                raise ValueError(f"{self.name}: {key} is missing, for example {self.example}")
+        return values

@@ -1,0 +1,183 @@
+"""A network as integer arrays.
+
+Nodes are numbered: servers 0 .. servers-1 (hosts of a switch fabric are servers too), then switches.  A port is
+numbered within its node from 0.  A link joins two ports and runs both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from topologies.core.address import Layout, Naming
+from topologies.core.grammar import unparse
+
+MOST = 1 << 24  # nodes, since a MAC has three bytes for one; and links, whose array is then 512 MiB
+
+
+def wire(a: ArrayLike, port_a: ArrayLike, b: ArrayLike, port_b: ArrayLike) -> NDArray[np.int64]:
+    """Rows of Topology.links; what is given has one shape, or shapes that broadcast to one."""
+    ends = np.broadcast_arrays(a, port_a, b, port_b)
+    return np.stack([end.ravel() for end in ends], axis=1).astype(np.int64)
+
+
+def require_room(family: str, layout: Layout, *, nodes: int, links: int) -> None:
+    """Raise ValueError for a network too large to be held in memory, or without an address for each server."""
+    if max(nodes, links) > MOST:
+        raise ValueError(f"{family}: {nodes:.3g} nodes and {links:.3g} links are too many, the most is {MOST} each")
+    try:
+        _ = layout.shifts
+    except ValueError as error:
+        raise ValueError(f"{family}: {error}") from None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Topology:
+    """What is wired to what.
+
+    links: shape (number of links, 4), int64: node a, its port, node b, its port; a < b.
+    level: shape (number of links,), int8: level of the link; 0 joins a server to a switch.  In a server-centric network
+        a level-l link joins two level-(l-1) copies; in a switch fabric a level-l link joins tiers l and l+1.
+    server_centric: servers forward and switches are dumb crossbars; otherwise switches route and servers are hosts.
+    naming: node number <-> name, label and address.
+    failed: shape (number of links,), bool: links that are there but dead (see failures.py).
+    """
+
+    family: str
+    parameters: Mapping[str, int]
+    servers: int
+    switches: int
+    links: NDArray[np.int64]
+    level: NDArray[np.int8]
+    server_centric: bool
+    naming: Naming
+    failed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+    def __post_init__(self) -> None:
+        if self.failed.size == 0:
+            object.__setattr__(self, "failed", np.zeros(len(self.links), dtype=bool))
+        for name in ("links", "level", "failed"):  # what is derived from them is kept, so they must not change
+            kept = getattr(self, name).view()
+            kept.setflags(write=False)
+            object.__setattr__(self, name, kept)
+
+    @classmethod
+    def wired(
+        cls,
+        family: str,
+        parameters: Mapping[str, int],
+        naming: Naming,
+        levels: Sequence[NDArray[np.int64]],
+        *,
+        server_centric: bool,
+    ) -> Topology:
+        """The network whose level-l links are levels[l], in that order."""
+        return cls(
+            family=family,
+            parameters=dict(parameters),
+            servers=naming.servers,
+            switches=naming.switches,
+            links=np.concatenate(levels),
+            level=np.repeat(np.arange(len(levels), dtype=np.int8), [len(links) for links in levels]),
+            server_centric=server_centric,
+            naming=naming,
+        )
+
+    @property
+    def spec(self) -> str:
+        """The text that builds this network again, failures aside."""
+        return unparse(self.family, self.parameters)
+
+    @property
+    def nodes(self) -> int:
+        return self.servers + self.switches
+
+    @cached_property
+    def _ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Link ends sorted by (node, port), and where each node's begin: rows are node, port, peer, peer port, link."""
+        index = np.arange(len(self.links))[:, None]
+        ends = np.concatenate([np.hstack([self.links, index]), np.hstack([self.links[:, [2, 3, 0, 1]], index])])
+        ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
+        return ends, np.searchsorted(ends[:, 0], np.arange(self.nodes + 1))
+
+    def ports(self, node: int) -> list[tuple[int, int, int, int]]:
+        """(port, peer, peer's port, link) of every port of `node`, failed ones included, in order of port."""
+        ends, start = self._ends
+        return [(port, peer, far, link) for _, port, peer, far, link in ends[start[node] : start[node + 1]].tolist()]
+
+    def live_ports(self, node: int) -> list[tuple[int, int, int, int]]:
+        """ports() without those whose link has failed."""
+        return [row for row in self.ports(node) if not self.failed[row[3]]]
+
+    @cached_property
+    def adjacency(self) -> Mapping[int, tuple[int, ...]]:
+        """For each routing node, those one hop away over links that have not failed, in order of number.
+
+        Routing nodes are the servers of a server-centric network, where a crossbar costs nothing and a hop through one
+        needs both of its links; in a switch fabric, hosts and switches.
+        """
+        beside: list[list[int]] = [[] for _ in range(self.nodes)]
+        for a, _, b, _ in self.links[~self.failed].tolist():
+            beside[a].append(b)
+            beside[b].append(a)
+        if not self.server_centric:
+            return {node: tuple(sorted(peers)) for node, peers in enumerate(beside)}
+        return {
+            server: tuple(
+                sorted(
+                    other
+                    for peer in beside[server]
+                    for other in (beside[peer] if self.is_crossbar(peer) else [peer])
+                    if other != server
+                )
+            )
+            for server in range(self.servers)
+        }
+
+    def neighbours(self, node: int) -> dict[int, tuple[int, ...]]:
+        """For each port, failed or not, the routing nodes one hop away: all others of the crossbar, or the peer."""
+        found = {}
+        for port, peer, _, _ in self.ports(node):
+            behind = [other for _, other, _, _ in self.ports(peer)] if self.is_crossbar(peer) else [peer]
+            found[port] = tuple(other for other in behind if other != node)
+        return found
+
+    def is_crossbar(self, node: int) -> bool:
+        """Whether `node` is a switch without any knowledge of the network."""
+        return self.server_centric and node >= self.servers
+
+    def link_between(self, a: int, b: int) -> int:
+        """The link that joins nodes `a` and `b`; ValueError if there is none."""
+        for _, peer, _, link in self.ports(a):
+            if peer == b:
+                return link
+        raise ValueError(f"no link joins {self.naming.name(a)} and {self.naming.name(b)}")
+
+    def link_name(self, link: int) -> str:
+        """`link` as a person writes it, h0-w0."""
+        a, _, b, _ = self.links[link]
+        return f"{self.naming.name(int(a))}-{self.naming.name(int(b))}"
+
+    def link(self, text: str) -> int:
+        """The link that `text`, h0-w0, names; ValueError says what is wrong."""
+        a, dash, b = text.partition("-")
+        if not dash:
+            raise ValueError(f"{text!r} is not a link; write its two ends as in {self.link_name(0)}")
+        return self.link_between(self.naming.node(a), self.naming.node(b))
+
+    def check(self) -> None:
+        """Raise ValueError unless every link has two ends, no port is used twice and no server has no link."""
+        a, pa, b, pb = self.links.T
+        if len(self.links) != len(self.level) or len(self.links) != len(self.failed):
+            raise ValueError(f"{self.spec}: links, level and failed differ in length")
+        if ((self.links < 0).any()) or (a >= b).any() or (b >= self.nodes).any():
+            raise ValueError(f"{self.spec}: a link's ends must be two nodes of the network, the smaller first")
+        ports = np.sort(np.concatenate([a << 32 | pa, b << 32 | pb]))
+        if (ports[1:] == ports[:-1]).any():
+            raise ValueError(f"{self.spec}: a port is used twice")
+        if not np.bincount(a, minlength=self.servers)[: self.servers].all():
+            raise ValueError(f"{self.spec}: a server has no link")

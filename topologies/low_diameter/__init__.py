@@ -1,0 +1,1 @@
+"""Switch networks of low diameter."""

@@ -1,0 +1,145 @@
+"""Completely connected recursively defined networks with one link between any two copies: DCell, beta-DCell, FiConn.
+
+An X(h) is made of g_h copies of X(h-1), numbered 0 .. g_h - 1, and one level-h link between any two of them.  An X(0)
+is a crossbar with n servers.  Server u of X(k) is number u % t_h of its X(h), where t_h is the size of an X(h).
+(CCRDN, section 3.)
+
+Everything here is arithmetic on integers, so that the same source serves a daemon on one server and, compiled, millions
+of pairs: `rule` is one of the three constants below, `t` is the sequence of sizes t_0 .. t_k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from topologies.core.address import Layout, Naming, parse_digits
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+DCELL, BETA_DCELL, FICONN = 0, 1, 2
+FAMILY = {DCELL: "dcell", BETA_DCELL: "beta-dcell", FICONN: "ficonn"}
+Number = TypeVar("Number", int, "NDArray[np.int64]")
+
+
+def gateway(rule: int, t: Sequence[int], level: int, i: Number, j: Number) -> Number:
+    """Number, within copy `i` of X(level-1), of its server whose level-`level` link leads to copy `j`; i != j.
+
+    `i` and `j` may be arrays of the same shape.
+
+    DCell, CCRDN 3.1: uid y-1 of copy x is joined to uid x of copy y, for x < y.
+    beta-DCell, 3.1.1: uid y-x-1 of copy x to uid t_{level-1} - y + x of copy y.
+    FiConn, 3.2: uid (y-1) 2^level + 2^(level-1) - 1 of copy x to uid x 2^level + 2^(level-1) - 1 of copy y.
+    """
+    if rule == BETA_DCELL:
+        return (j - i - 1) % (t[level - 1] + 1)
+    slot = j - (j > i)  # the other copies in order, this one left out
+    if rule == FICONN:
+        return (slot << level) + (1 << (level - 1)) - 1
+    return slot
+
+
+def far_copy(rule: int, t: Sequence[int], level: int, i: int, p: int) -> int:
+    """The copy to which server `p` of copy `i` of X(level-1) is joined at `level`, or -1 if it has no such link.
+
+    The inverse of gateway() in its last argument.
+    """
+    if rule == BETA_DCELL:
+        return (i + p + 1) % (t[level - 1] + 1)
+    if rule == FICONN:
+        if p & ((1 << level) - 1) != (1 << (level - 1)) - 1:
+            return -1
+        p >>= level
+    return p + (p >= i)
+
+
+def peer(rule: int, t: Sequence[int], server: int, level: int) -> int:
+    """The server at the far end of `server`'s level-`level` link, `level` >= 1; -1 if it has none (FiConn)."""
+    sub = t[level - 1]
+    i = server % t[level] // sub
+    j = far_copy(rule, t, level, i, server % sub)
+    if j < 0:
+        return -1
+    return server - server % t[level] + j * sub + gateway(rule, t, level, j, i)
+
+
+def common_level(t: Sequence[int], a: int, b: int) -> int:
+    """The least h for which servers `a` and `b` lie in the same X(h)."""
+    level = 0
+    while a // t[level] != b // t[level]:
+        level += 1
+    return level
+
+
+@dataclass(frozen=True)
+class Ccrdn:
+    """The sizes of one network: connection rule, servers n of a crossbar, depth k; ValueError if uids pass 63 bits."""
+
+    rule: int
+    n: int
+    k: int
+
+    def __post_init__(self) -> None:
+        size = self.n
+        for level in range(1, self.k + 1):
+            size *= (size >> level if self.rule == FICONN else size) + 1
+            if size >> 63:
+                raise ValueError(f"{FAMILY[self.rule]}: n={self.n}, k={self.k} has too many servers for 63 bits")
+
+    @cached_property
+    def copies(self) -> tuple[int, ...]:
+        """g_0 .. g_k: g_h copies of X(h-1) make an X(h); g_0 = n servers."""
+        g, size = [self.n], self.n
+        for level in range(1, self.k + 1):
+            g.append((size >> level if self.rule == FICONN else size) + 1)
+            size *= g[-1]
+        return tuple(g)
+
+    @cached_property
+    def t(self) -> tuple[int, ...]:
+        """t_0 .. t_k, the number of servers of an X(0) .. X(k)."""
+        sizes = [self.n]
+        for g in self.copies[1:]:
+            sizes.append(sizes[-1] * g)
+        return tuple(sizes)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Labels x_k .. x_0 as addresses."""
+        return Layout(tuple(reversed(self.copies)))
+
+    def peer(self, server: int, level: int) -> int:
+        """The server at the far end of `server`'s level-`level` link; -1 if it has none."""
+        return peer(self.rule, self.t, server, level)
+
+    def port(self, level: int) -> int:
+        """The port of a server's level-`level` link: a FiConn server has two at the most (CCRDN 3.2, dual-port)."""
+        return min(level, 1) if self.rule == FICONN else level
+
+    def levels(self, server: int) -> list[int]:
+        """The levels >= 1 at which `server` has a link."""
+        return [level for level in range(1, self.k + 1) if self.peer(server, level) >= 0]
+
+
+class CcrdnNaming(Naming):
+    """Servers h<uid>; the crossbar of the i-th X(0) is w<i>."""
+
+    def __init__(self, network: Ccrdn) -> None:
+        self.network = network
+        self.servers = network.t[-1]
+        self.switches = network.t[-1] // network.n
+        self.layout = network.layout
+
+    def switch_name(self, switch: int) -> str:
+        return f"w{switch}"
+
+    def switch_number(self, text: str) -> int:
+        digits = parse_digits(text[1:])
+        if text[:1] == "w" and len(digits) == 1 and digits[0] < self.switches:
+            return digits[0]
+        there = f"servers are h0 .. h{self.servers - 1}, switches w0 .. w{self.switches - 1}"
+        raise ValueError(f"no node {text!r}: {there}")

@@ -1,0 +1,1 @@
+"""Switch networks in tiers: fat-trees, folded Clos networks, the star."""

@@ -1,0 +1,40 @@
+"""One router with all the hosts: a network in which only hosts contend (FatPaths, appendix D).
+
+Host s3 is h3, 10.0.0.3, on port 3 of the router r0, 172.17.0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from topologies.core.address import FabricNaming, Tier
+from topologies.core.family import Family, Parameter
+
+if TYPE_CHECKING:
+    from topologies.core.topology import Topology
+
+
+def build(parameters: Mapping[str, int]) -> Topology:
+    """The star with n hosts."""
+    import numpy as np
+
+    from topologies.core.topology import Topology, require_room, wire
+
+    n = parameters["n"]
+    naming = FabricNaming([n], [Tier("r", (1,))])
+    require_room("star", naming.layout, nodes=n + 1, links=n)
+    servers = np.arange(n)
+    return Topology.wired("star", parameters, naming, [wire(servers, 0, n, servers)], server_centric=False)
+
+
+FAMILIES = {
+    "star": Family(
+        name="star",
+        summary="one router with all the hosts",
+        source="FatPaths, appendix D",
+        example="star:n=8",
+        parameters={"n": Parameter(meaning="hosts", least=2)},
+        build=build,
+    ),
+}
