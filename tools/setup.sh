@@ -10,13 +10,12 @@ cd "$(dirname "$0")/.."
 packages="
 	git make gcc libc6-dev clang libbpf-dev libbpf1
 	python3 python3-venv python3-numpy mininet bridge-utils
-	iproute2 ethtool kmod procps
+	iproute2 ethtool kmod procps nftables util-linux
 	iputils-ping iperf3 traceroute tcpdump
 "
-# A kernel with everything, for delays and DCTCP where this one has none.  Ubuntu has no such package.
-wanted="user-mode-linux"
-# Where CI is set nothing may be missing that a test needs: FRR, too, which our daemons are compared with.
-[ -z "${CI:-}" ] || wanted="$wanted frr"
+# A kernel with everything, for delays and DCTCP where this one has none (Ubuntu has no such package); and FRR, which our
+# daemons are compared with.
+wanted="user-mode-linux frr"
 
 fail() {
 	echo "setup: $*" >&2

@@ -3,6 +3,9 @@
 Standard input: Start, then a Pair for each pair; its end means stop.  Standard output: "!" once it is at work; when
 stopped, a Report and then, request by request, when its answer came, in seconds of CLOCK_MONOTONIC, 0 if it did not.
 Request j is for pair j modulo their number, so that requests come evenly over the interval.
+
+When told to stop it asks every pair once more.  Otherwise a pair whose last request left just before its route was back
+would seem cut off for ever.
 """
 
 from __future__ import annotations
@@ -88,21 +91,24 @@ class Prober:
 
 
 def work(prober: Prober, settle_s: float) -> tuple[float, float]:
-    """Probe until standard input ends, then wait `settle_s` at most for answers; when probing began and ended."""
+    """Probe until standard input ends, ask every pair once more, then wait `settle_s` at most for answers; when probing
+    began and ended."""
     poll = select.epoll()
     for fd in prober.sockets:
         poll.register(fd, select.EPOLLIN)
     poll.register(sys.stdin.fileno(), select.EPOLLIN | select.EPOLLHUP)
     begin_s = time.monotonic()
-    next_s, end_s = begin_s, 0.0
+    next_s, end_s, requests = begin_s, 0.0, math.inf
     while not end_s or (time.monotonic() < end_s + settle_s and prober.lacks(settle_s)):
         if not end_s:
             next_s = prober.send_due(begin_s)
+            if len(prober.answers) >= requests:
+                end_s = time.monotonic()
         until = end_s + settle_s if end_s else next_s
         for fd, _ in poll.poll(max(0.0, until - time.monotonic())):
             if fd == sys.stdin.fileno():
                 poll.unregister(fd)
-                end_s = time.monotonic()
+                requests = len(prober.answers) + len(prober.pairs)
             else:
                 prober.hear(fd)
     return begin_s, end_s

@@ -13,6 +13,7 @@ from itertools import pairwise
 import pytest
 
 from daemons.core.contract import Flow, SetFlow
+from daemons.dfr import dfr_addresses
 from daemons.routing import dr
 from daemons.routing.scope import dead_channels
 from daemons.tar import routing as tar
@@ -115,8 +116,8 @@ def tables(network):
     made, relays = [], transit_program.of(net)
     for server in range(net.topology.servers):
         neighbours = {node: port for port, nodes in net.topology.neighbours(server).items() for node in nodes}
-        routes = [(flow_rewrite.header.prefix(own, 64), hop) for own, hop in dr.prefix_routes(ccrdn, server)]
-        routes += [(flow_rewrite.header.everybody(65 + node), (port, node)) for node, port in neighbours.items()]
+        routes = [(dfr_addresses.prefix(own, 64), hop) for own, hop in dr.prefix_routes(ccrdn, server)]
+        routes += [(dfr_addresses.everybody(65 + node), (port, node)) for node, port in neighbours.items()]
         with net.at(server) as held:
             held.request([route(net, server, prefix, *hop) for prefix, hop in routes])
         with netns.inside(net.netns(server)):

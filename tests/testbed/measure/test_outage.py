@@ -47,6 +47,17 @@ def test_a_late_prober_does_not_pass():
 
 
 @pytest.mark.kernel
+def test_a_pair_that_is_back_before_the_end_has_no_open_outage(network):
+    net = network("dcell:n=4,k=1")
+    net.fail("h0-h4", silent=True)
+    with OutageProbe(net, [(0, 4)], interval_ms=300) as probe:
+        net.restore("h0-h4")  # most likely between the first request and the second
+    (outage,) = probe.table.outages
+    assert all(gap.end_s is not None for gap in outage.gaps)
+    assert outage.received
+
+
+@pytest.mark.kernel
 def test_an_outage_is_as_long_as_the_silence_and_begins_and_ends_with_it(network):
     net = network("dcell:n=4,k=1")
     over, beside = (0, 4), (1, 2)
