@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.report import Line, show
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.host_load import pss_kib
 from testbed.network.network import Network
 from testbed.traffic.iperf import IperfSpec, iperfs

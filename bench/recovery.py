@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bench.report import Line, show
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.outage import OutageProbe
 from testbed.measure.ping import ping
 from testbed.measure.traceroute import trace

@@ -51,6 +51,17 @@ def test_a_file_imports_only_from_its_left(path):
         assert not found & SYSTEM - ALLOWED.get(path, set()), "take time, randomness and packets as arguments"
 
 
+# Who may tell the time by himself, and why.
+TIMEKEEPERS = {
+    "testbed/linux/clock.py": "is the clock",
+}
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.startswith("testbed/") and path not in TIMEKEEPERS])
+def test_the_clock_is_asked_for_the_time(path):
+    assert not imported((ROOT / path).read_text()) & {"datetime", "sched", "time"}, "ask testbed.linux.clock"
+
+
 def test_imports_are_seen_wherever_they_stand():
     assert imported("import os.path\ndef f():\n    from testbed.interop.net import Net") == {"os", "testbed"}
 

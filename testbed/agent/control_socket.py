@@ -10,10 +10,11 @@ import fcntl
 import json
 import os
 import socket
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from testbed.linux import clock
 
 REPLY_BYTES = 1 << 20
 SO_SNDBUFFORCE = 32
@@ -48,9 +49,8 @@ class Log(Descriptor):
 
     def write(self, text: str) -> None:
         """Add a line, or the lines of a traceback."""
-        wall = time.time()
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(wall)) + f".{int(wall % 1 * 1e6):06}"
-        os.write(self._fd, f"{stamp} {time.monotonic():.6f} {text}\n".encode())
+        stamp = clock.local_time(clock.wall())
+        os.write(self._fd, f"{stamp} {clock.monotonic():.6f} {text}\n".encode())
 
 
 class Lock(Descriptor):
@@ -86,11 +86,11 @@ def holder(directory: Path, name: str) -> int | None:
 
 def wait_until_ended(directory: Path, name: str, timeout_s: float = 5.0) -> None:
     """Return when the node has no daemon; TimeoutError names the process that does not end."""
-    end = time.monotonic() + timeout_s
+    end = clock.monotonic() + timeout_s
     while pid := holder(directory, name):
-        if time.monotonic() > end:
+        if clock.monotonic() > end:
             raise TimeoutError(f"the daemon of {name}, process {pid}, has not ended after {timeout_s:g} s")
-        time.sleep(0.002)
+        clock.sleep(0.002)
 
 
 class Requests:
@@ -128,7 +128,7 @@ def ask(directory: Path, name: str, what: str, timeout_s: float = 2.0) -> dict[s
 
     Raises ValueError if it has none, TimeoutError if it does not answer.
     """
-    own = directory / f"{name}.ask.{os.getpid()}.{time.monotonic_ns()}"
+    own = directory / f"{name}.ask.{os.getpid()}.{clock.monotonic_ns()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as asking:
         asking.settimeout(timeout_s)
         try:

@@ -17,7 +17,6 @@ import os
 import select
 import socket
 import struct
-import time
 import traceback
 from bisect import bisect_left
 from collections import Counter
@@ -55,7 +54,7 @@ from testbed.forwarding.prefix_rewrite import Readdressing
 from testbed.forwarding.source_rewrite import OwnPackets, Steering
 from testbed.forwarding.switch_fib import SwitchFib
 from testbed.forwarding.transit_rewrite import Relay
-from testbed.linux import fib, netlink, netns
+from testbed.linux import clock, fib, netlink, netns
 from testbed.linux.libbpf import BpfError
 from testbed.plan.node_interfaces import Site
 
@@ -202,7 +201,7 @@ class Daemon:
         relay: Relay | None = None,
     ) -> Daemon:
         """The daemon that routes by `view`; ValueError if the node has one already."""
-        protocol = schemes.protocol(view, time.time_ns())
+        protocol = schemes.protocol(view, clock.wall_ns())
         asks = crowding if view.options.get("states") else None
         return cls(directory, site, protocol, Duties.of(view), cells, groups, asks, relay)
 
@@ -346,7 +345,7 @@ class Daemon:
 
     def _refused(self, error: netlink.NetlinkError | BpfError) -> None:
         self._cells[COLUMNS["netlink_errors"]] += 1
-        self._reconcile_at = min(self._reconcile_at, time.monotonic() + REPAIR_S)
+        self._reconcile_at = min(self._reconcile_at, clock.monotonic() + REPAIR_S)
         self._log.write(f"refused by the kernel: {error}")
 
     def finish(self, now: float) -> None:
@@ -470,7 +469,7 @@ class Daemon:
         told = self.status() if asked == "status" else {}
         if asked.startswith(DEGRADED):
             _, port, degraded = asked.split()
-            now = time.monotonic()
+            now = clock.monotonic()
             self.perform(cast(CrowdProtocol, self.protocol).degrade(int(port), degraded == "1", now))
             self.finish(now)
         self.requests.answer(who, told)

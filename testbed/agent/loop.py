@@ -15,11 +15,11 @@ import select
 from collections.abc import Callable, Collection, Sequence
 from fcntl import ioctl
 from math import inf
-from time import monotonic, time
 
 from daemons.core.contract import Action
 from testbed.agent.daemon import AT_ONCE, ONCE_A_TICK, Daemon, Source
 from testbed.agent.transport import PAYLOAD_BYTES, SIOCGSTAMPNS, TIMESPEC
+from testbed.linux import clock
 
 Receive = Callable[[bytes, int, float], Sequence[Action]]
 timespec = TIMESPEC.unpack
@@ -111,7 +111,7 @@ class Loop:
 
     def start(self) -> None:
         """Let the daemons begin."""
-        now = self._before = monotonic()  # what was queued before, they hear now
+        now = self._before = clock.monotonic()  # what was queued before, they hear now
         for daemon in list(self._daemons):
             self._do(daemon, daemon.start, now)
 
@@ -132,8 +132,8 @@ class Loop:
     def turn(self) -> None:
         """Wait until there is something to do, and do it."""
         deadline = min([daemon.deadline for daemon in self._daemons])
-        woken = self._wake.poll(max(0.0, deadline - monotonic()) if deadline < inf else None, EVENTS)
-        now = monotonic()
+        woken = self._wake.poll(max(0.0, deadline - clock.monotonic()) if deadline < inf else None, EVENTS)
+        now = clock.monotonic()
         busy: list[Daemon] = []
         for fd, _ in woken:
             if fd in self._once:
@@ -167,7 +167,7 @@ class Loop:
         queued, ears, earliest = self._queued.poll, self._ears, self._before
         self._before = now
         stamp = self._stamp if now - earliest > AT_ONCE_S else None
-        unix_s = time() - now
+        unix_s = clock.wall() - now
         at = now
         for _ in range(ROUNDS):
             ready = queued(0, EVENTS)

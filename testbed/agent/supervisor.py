@@ -22,7 +22,6 @@ import select
 import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -38,7 +37,7 @@ from testbed.agent.loop import Loop
 from testbed.forwarding.groups import Groups
 from testbed.forwarding.plane_tables import Tables, of_program
 from testbed.forwarding.transit_rewrite import Relays
-from testbed.linux import netns
+from testbed.linux import clock, netns
 from testbed.plan import node_interfaces
 
 PID, CONVERGED = COLUMNS["pid"], COLUMNS["converged"]
@@ -177,13 +176,13 @@ class Supervisor:
 
     def _wait_until_started(self, cells: memoryview, pid: int) -> None:
         """Return when the child `pid` serves the node whose row this is."""
-        end = time.monotonic() + START_S
+        end = clock.monotonic() + START_S
         while cells[PID] != pid:
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 raise OSError(f"process {pid} died before it had started; see {self._directory / 'log'}")
-            if time.monotonic() > end:
+            if clock.monotonic() > end:
                 raise TimeoutError(f"process {pid} has not started after {START_S:g} s")
-            time.sleep(0.0002)
+            clock.sleep(0.0002)
 
     def _names(self, child: Child) -> str:
         return ", ".join(self._daemons.sites[node].name for node in child.nodes)
@@ -277,9 +276,9 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGKILL):
             for child in self._children.values():
                 signal.pidfd_send_signal(child.fd, number)
-            end = time.monotonic() + STOP_S
-            while self._children and time.monotonic() < end:
-                for fd, _ in self._poll.poll(max(0.0, end - time.monotonic())):
+            end = clock.monotonic() + STOP_S
+            while self._children and clock.monotonic() < end:
+                for fd, _ in self._poll.poll(max(0.0, end - clock.monotonic())):
                     if fd in self._children:
                         self._bury(self._children[fd])
 

@@ -23,11 +23,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
+
+from testbed.linux import clock
 
 KERNEL = "linux.uml"
 INSIDE = "WEFT_UML"  # set in the environment of everything that runs inside
@@ -92,7 +93,7 @@ def run(
     mounts = _mounts(folder)
     command = _command(argv, folder, os.environ if env is None else env)
     sinks = [stdout or sys.stdout.buffer, stderr or sys.stderr.buffer]
-    deadline = time.monotonic() + timeout_s
+    deadline = clock.monotonic() + timeout_s
     try:
         for last in (False, True):
             with tempfile.TemporaryDirectory(prefix="weft-uml-") as name:
@@ -174,7 +175,7 @@ def _pass_on(pipes: Mapping[int, BinaryIO], deadline: float) -> None:
         for pipe in pipes:
             selector.register(pipe, selectors.EVENT_READ)
         while selector.get_map():
-            left_s = deadline - time.monotonic()
+            left_s = deadline - clock.monotonic()
             ready = selector.select(left_s) if left_s > 0 else []
             if not ready:
                 raise TimeoutError

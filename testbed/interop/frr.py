@@ -27,7 +27,7 @@ from testbed.agent.supervisor import REAL_TIME_PRIORITY
 from testbed.host.features import FRR
 from testbed.interop.frr_config import Routing
 from testbed.linux import fib, netns
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.host_load import pss_kib
 from testbed.network.network import Network
 from testbed.plan.run import ENVIRONMENT

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from testbed.linux import clock
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def strain(processes: Mapping[str, int]) -> Strain:
     softnet = [[int(word, 16) for word in line.split()] for line in _lines("/proc/net/softnet_stat")]
     ticks = [int(word) for word in _lines("/proc/stat")[0].split()[1:9]]
     return Strain(
-        time.monotonic(),
+        clock.monotonic(),
         pressure_us(),
         sum(ticks),
         ticks[7],

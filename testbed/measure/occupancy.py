@@ -6,13 +6,12 @@ Exact, not sampled: 0.1 us for each packet in and out of a queue.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 
-from testbed.linux import libbpf
+from testbed.linux import clock, libbpf
 from testbed.plan.network_handle import Measured, ports
 
 OBJECT = libbpf.DIRECTORY / "occupancy.bpf.o"
@@ -67,7 +66,7 @@ class Occupancies:
             self._object = stack.enter_context(
                 libbpf.Object(OBJECT, constants=struct.pack("=I", slot), entries=entries)
             )
-            self._began_ns = time.monotonic_ns()
+            self._began_ns = clock.monotonic_ns()
             self._object.attach("enqueue")
             self._object.attach("dequeue")
             self._stack = stack.pop_all()
@@ -81,7 +80,7 @@ class Occupancies:
 
     def read(self) -> dict[tuple[int, int], Occupancy]:
         """What has been seen; before its first event a queue was empty, and as it is now it has been since its last."""
-        now, queues = time.monotonic_ns(), self._object.map("queues", "=I", QUEUE)
+        now, queues = clock.monotonic_ns(), self._object.map("queues", "=I", QUEUE)
         found = {}
         for index, place in ports(self.net).items():
             since_ns, length, longest, *spent = queues[index & 0xFFFF,]

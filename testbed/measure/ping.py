@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import quantiles
 
-from testbed.linux import icmp
+from testbed.linux import clock, icmp
 from testbed.measure.probe_batch import Volley
 from testbed.plan.network_handle import Measured, routers
 from topologies.core.address import dotted
@@ -100,7 +99,7 @@ def _ping(
 ) -> PingTable:
     if count < 1 or timeout_s <= 0 or not 4 <= size_bytes <= 1472 or size_bytes % 2:
         raise ValueError("ping: count from 1, timeout over 0 s, size an even number of bytes from 4 to 1472")
-    began = time.monotonic()
+    began = clock.monotonic()
     volley = Pinging(net, pairs, timeout_s, size_bytes, retries)
     for turn in range(count):
         for one in volley.tallies:
@@ -110,7 +109,7 @@ def _ping(
         Ping(one.src, one.dst, one.sent, len(one.rtts_us), tuple(one.rtts_us), tuple(one.reasons))
         for one in volley.tallies
     )
-    return PingTable(pings, retries, time.monotonic() - began)
+    return PingTable(pings, retries, clock.monotonic() - began)
 
 
 class Tally:

@@ -7,12 +7,11 @@ Two dumps for each namespace over a socket that is kept: 1,450 queueing discipli
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from testbed.linux import netlink, tc
+from testbed.linux import clock, netlink, tc
 from testbed.plan.network_handle import Measured, netlink_of, ports
 from testbed.plan.network_plan import IFINFO
 
@@ -90,7 +89,7 @@ class Counters:
     def snapshot(self) -> Snapshot:
         """All ports, now; those of one node at one instant."""
         found: dict[int, PortCounters] = {}
-        at_s = time.monotonic()
+        at_s = clock.monotonic()
         for socket in self._sockets:
             queues = _queues(socket)
             for index, link in socket.link_counters().items():

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import select
 import socket
-import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection
 from contextlib import ExitStack
 from typing import Generic, NamedTuple, TypeVar
 
-from testbed.linux import icmp, netns
+from testbed.linux import clock, icmp, netns
 from testbed.plan.network_handle import Measured, smallest_queue
 
 Probe = TypeVar("Probe")
@@ -96,17 +95,17 @@ class Volley(ABC, Generic[Probe]):
         """Work until nothing is left to do; then close the sockets."""
         with self._open:
             while self._waiting or self._sent:
-                now = time.monotonic()
+                now = clock.monotonic()
                 self._send_due(now)
                 self._receive(self._pause(now))
-                self._expire(time.monotonic())
+                self._expire(clock.monotonic())
 
     def _send_due(self, now: float) -> None:
         while self._waiting and self._waiting[0][0] <= now and len(self._on_their_way) < self._most:
             _, source, probe = self._waiting.popleft()
             sequence = self._sequence[source] = self._sequence[source] % 0xFFFF + 1
             sent = Sent(source, sequence)
-            ns = time.clock_gettime_ns(time.CLOCK_REALTIME)  # the clock by which the kernel stamps the answer
+            ns = clock.wall_ns()  # the clock by which the kernel stamps the answer
             try:
                 self.send(self.senders[source], probe, sequence)
             except BlockingIOError:  # what this sender sent before still waits in its own queue

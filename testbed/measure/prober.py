@@ -16,10 +16,9 @@ import select
 import socket
 import struct
 import sys
-import time
 from array import array
 
-from testbed.linux import icmp
+from testbed.linux import clock, icmp
 
 START = struct.Struct("=Idd")  # number of pairs, seconds between requests to each, seconds to wait for the last answers
 PAIR = struct.Struct("=iI")  # descriptor of the raw socket to use, destination address
@@ -57,7 +56,7 @@ class Prober:
         for _ in self.pairs:
             number = len(self.answers)
             due = begin_s + number * self.step_s
-            now = time.monotonic()
+            now = clock.monotonic()
             if due > now:
                 return due
             self.late_s = max(self.late_s, now - due)
@@ -72,7 +71,7 @@ class Prober:
 
     def hear(self, fd: int) -> None:
         """Take every answer that waits in a socket."""
-        behind_s = time.clock_gettime(time.CLOCK_REALTIME) - time.monotonic()
+        behind_s = clock.wall() - clock.monotonic()
         while got := icmp.receive(self.sockets[fd]):
             packet, ns = got
             answer = icmp.parse(packet)
@@ -97,15 +96,15 @@ def work(prober: Prober, settle_s: float) -> tuple[float, float]:
     for fd in prober.sockets:
         poll.register(fd, select.EPOLLIN)
     poll.register(sys.stdin.fileno(), select.EPOLLIN | select.EPOLLHUP)
-    begin_s = time.monotonic()
+    begin_s = clock.monotonic()
     next_s, end_s, requests = begin_s, 0.0, math.inf
-    while not end_s or (time.monotonic() < end_s + settle_s and prober.lacks(settle_s)):
+    while not end_s or (clock.monotonic() < end_s + settle_s and prober.lacks(settle_s)):
         if not end_s:
             next_s = prober.send_due(begin_s)
             if len(prober.answers) >= requests:
-                end_s = time.monotonic()
+                end_s = clock.monotonic()
         until = end_s + settle_s if end_s else next_s
-        for fd, _ in poll.poll(max(0.0, until - time.monotonic())):
+        for fd, _ in poll.poll(max(0.0, until - clock.monotonic())):
             if fd == sys.stdin.fileno():
                 poll.unregister(fd)
                 requests = len(prober.answers) + len(prober.pairs)

@@ -10,7 +10,6 @@ import os
 import resource
 import struct
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -23,7 +22,7 @@ from testbed.agent.counters import FILE as BOARD
 from testbed.agent.counters import Board, Row
 from testbed.forwarding import transit_program
 from testbed.forwarding.data_plane import DataPlane, program_of
-from testbed.linux import netlink, netns, tc
+from testbed.linux import clock, netlink, netns, tc
 from testbed.linux.ethtool import Offloads
 from testbed.network import clean
 from testbed.plan import run
@@ -99,9 +98,9 @@ class Network:
             stages = [*network._stages(), *network._program_stages(how), *network._daemon_stages(views, packed, keep)]
             for stage, work in stages:
                 progress(stage)
-                began = time.perf_counter()
+                began = clock.monotonic()
                 work()
-                network.stages[stage] = time.perf_counter() - began
+                network.stages[stage] = clock.monotonic() - began
         except BaseException:
             if network:
                 network.close()
@@ -263,17 +262,17 @@ class Network:
     def _wait(self, ready: Callable[[Row], bool], what: str, timeout_s: float = 60.0) -> None:
         board = Board(self.run.directory / BOARD)
         waiting = list(schemes.routers(self.topology))
-        end = time.monotonic() + timeout_s
+        end = clock.monotonic() + timeout_s
         try:
             while waiting := [node for node in waiting if not ready(board.row(node))]:
-                if time.monotonic() > end:
+                if clock.monotonic() > end:
                     row = board.row(waiting[0])
                     raise TimeoutError(
                         f"{len(waiting)} daemons still lack {what} after {timeout_s:g} s, the first is "
                         f"{self.plan.names[waiting[0]]}: {row.neighbours_up} of {row.neighbours_expected} neighbours "
                         f"and {row.routes} routes; see {self.run.directory / 'log'}"
                     )
-                time.sleep(0.001)
+                clock.sleep(0.001)
         finally:
             board.close()
 
@@ -453,7 +452,7 @@ def journal(plan: Plan, scheme: str) -> dict[str, object]:
         "slot": plan.run.slot,
         "command": sys.argv,
         "pid": os.getpid(),
-        "began_unix_s": time.time(),
+        "began_unix_s": clock.wall(),
         "topology": plan.topology.spec,
         "link": link and {"rate_bps": link.rate_bps, "queue_packets": link.queue_packets, "delay_us": link.delay_us},
         "scheme": scheme,

@@ -13,14 +13,13 @@ import os
 import select
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed.linux import netns
+from testbed.linux import clock, netns
 from testbed.network.network import allow_descriptors
 from testbed.plan.network_handle import Measured
 from testbed.traffic import mptcp
@@ -233,7 +232,7 @@ class _Loop:
         sysctls = tcp_sysctls(self.net)
         try:
             self.listen()
-            self.begin = time.monotonic() + BEGIN_S
+            self.begin = clock.monotonic() + BEGIN_S
             ended_s = self.serve()
             for connection in self.connections:
                 self.finish(connection)
@@ -266,14 +265,14 @@ class _Loop:
         """Until everything has ended or the deadline; returns when that was."""
         waiting, counted = 0, False
         while True:
-            now = time.monotonic() - self.begin
+            now = clock.monotonic() - self.begin
             if not counted and now >= self.warm_up_s:
                 counted = True
                 self.count_from_here()
             while waiting < len(self.flows) and self.flows[waiting].at_s <= now < self.deadline_s:
                 self.open(self.flows[waiting])
                 waiting += 1
-                now = time.monotonic() - self.begin
+                now = clock.monotonic() - self.begin
             if now >= self.deadline_s or (waiting == len(self.flows) and not self.open_senders):
                 return min(now, self.deadline_s)
             until = self.flows[waiting].at_s if waiting < len(self.flows) else self.deadline_s
@@ -307,7 +306,7 @@ class _Loop:
         sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.transport == "tcp":  # multipath TCP does not take it before Linux 6.10
             sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-        now = time.monotonic() - self.begin
+        now = clock.monotonic() - self.begin
         self.late_s = max(self.late_s, now - flow.at_s)
         connection = _Connection(flow, now, sender, math.inf if flow.size_bytes is None else flow.size_bytes)
         self.connections.append(connection)
@@ -359,7 +358,7 @@ class _Loop:
             count = 0
         connection.received += count
         if count and connection.received == connection.flow.size_bytes:
-            connection.ended_s = time.monotonic() - self.begin
+            connection.ended_s = clock.monotonic() - self.begin
         if not count:
             self.drop(receiver)
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.linux import netns
+from testbed.linux import clock, netns
 from testbed.plan.network_handle import Measured
 from testbed.plan.run import ENVIRONMENT
 from topologies.core.address import dotted
@@ -141,15 +140,15 @@ class _Process:
     def wait_until_it_listens(self, port: int, what: str) -> None:
         """Return when somebody in the process's namespace listens to TCP `port`; IperfError if nobody will."""
         sockets = Path(f"/proc/{self.popen.pid}/net/tcp")
-        end = time.monotonic() + GRACE_S
-        while time.monotonic() < end:
+        end = clock.monotonic() + GRACE_S
+        while clock.monotonic() < end:
             if self.popen.poll() is not None:
                 raise IperfError(f"{what}: the server ended: {_words(self.popen.communicate()[0])}")
             for line in sockets.read_text().splitlines()[1:]:
                 _, local, _, state, *_ = line.split()
                 if state == LISTENING and int(local.rpartition(":")[2], 16) == port:
                     return
-            time.sleep(0.002)
+            clock.sleep(0.002)
         raise IperfError(f"{what}: the server does not listen after {GRACE_S} s")
 
     def output(self, timeout_s: float, what: str) -> str:

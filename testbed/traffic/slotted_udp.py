@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from testbed.linux import netns
+from testbed.linux import clock, netns
 from testbed.plan.network_handle import Measured
 from topologies.core.address import dotted
 
@@ -70,16 +69,16 @@ def _run(
     at_end: Callable[[], None],
 ) -> Sent:
     payload, packets, late = bytes(PAYLOAD_BYTES), 0, 0
-    begin = time.monotonic() + BEGIN_S
+    begin = clock.monotonic() + BEGIN_S
     for number, row in enumerate(destinations):
-        behind = time.monotonic() - begin - number * slot
+        behind = clock.monotonic() - begin - number * slot
         if behind < 0:
-            time.sleep(-behind)
+            clock.sleep(-behind)
         late += behind > slot
         for sender, dst in zip(senders, row, strict=True):
             if dst >= 0:
                 sender.sendto(payload, addresses[dst])
                 packets += 1
     at_end()
-    time.sleep(max(0.0, begin + (len(destinations) + DRAIN_SLOTS) * slot - time.monotonic()))
+    clock.sleep(max(0.0, begin + (len(destinations) + DRAIN_SLOTS) * slot - clock.monotonic()))
     return Sent(packets, late)

@@ -11,14 +11,13 @@ import os
 import select
 import socket
 import threading
-import time
 from array import array
 from bisect import bisect_left, bisect_right
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 
-from testbed.linux import netns
+from testbed.linux import clock, netns
 from testbed.plan.network_handle import Measured
 from topologies.core.address import dotted
 
@@ -130,7 +129,7 @@ class Stream:
 
     def _receive(self, waste: bytearray) -> None:
         count = self._receiver.recv_into(waste, 0, socket.MSG_TRUNC)
-        self._times_s.append(time.monotonic())
+        self._times_s.append(clock.monotonic())
         self._sizes_bytes.append(count)
 
 

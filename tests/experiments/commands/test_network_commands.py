@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.linux import netns
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.network import clean
 from testbed.plan import run
 

@@ -13,7 +13,7 @@ from daemons.lbsp import routing as lbsp
 from experiments.lbsp import lbsp_long, lbsp_oversubscription, lbsp_recovery, lbsp_short, lbsp_tcp
 from experiments.runner.definition import Run
 from testbed.host import doctor, features
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.outage import Gap, Outage
 from testbed.network import clean
 from testbed.plan import run

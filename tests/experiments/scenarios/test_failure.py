@@ -3,7 +3,7 @@ import pytest
 
 from experiments.scenarios import failure
 from experiments.scenarios.failure import KINDS
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from topologies import build
 from topologies.core.failures import fail_links, fail_nodes
 

@@ -16,7 +16,7 @@ from testbed.agent import control, supervisor
 from testbed.agent.counters import FILE, Board
 from testbed.agent.transport import ROUTINE, URGENT
 from testbed.linux import fib, netns
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.network import clean
 from testbed.network.network import Network
 from testbed.plan import node_interfaces

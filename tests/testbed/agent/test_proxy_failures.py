@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from testbed.agent import control
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.ping import ping
 from testbed.measure.traceroute import trace
 

@@ -11,7 +11,7 @@ import pytest
 from testbed.agent import control
 from testbed.forwarding.data_plane import DataPlane
 from testbed.linux import fib
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.ping import ping
 from testbed.network.network import Network
 from testbed.plan.network_handle import all_pairs

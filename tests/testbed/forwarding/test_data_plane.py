@@ -14,7 +14,7 @@ import pytest
 from daemons.routing import load_balancing, selection
 from testbed.forwarding.data_plane import READERS, Counted, DataPlane
 from testbed.linux import libbpf, netns
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.ping import ping
 from testbed.measure.port_counters import Counters
 from testbed.measure.traceroute import trace

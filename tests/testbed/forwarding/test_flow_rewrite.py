@@ -22,7 +22,7 @@ from testbed.agent import control
 from testbed.forwarding import flow_rewrite, transit_program
 from testbed.forwarding.flow_rewrite import FlowTable
 from testbed.linux import fib, icmp, netlink, netns
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure import traceroute
 from testbed.measure.ping import ping
 from testbed.traffic.iperf import IperfSpec, iperf

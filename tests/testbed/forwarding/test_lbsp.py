@@ -9,7 +9,7 @@ import pytest
 from daemons.lbsp.routing import Shape, table
 from testbed.agent import control
 from testbed.forwarding.data_plane import DataPlane
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.ping import ping
 from testbed.network import degrade
 from testbed.network.network import Network

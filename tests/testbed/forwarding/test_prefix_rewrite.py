@@ -18,7 +18,7 @@ from testbed.agent import control
 from testbed.forwarding import prefix_rewrite
 from testbed.forwarding.transit_rewrite import Relay
 from testbed.linux import netlink, netns, nft
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure import traceroute
 from testbed.measure.ping import ping
 from testbed.traffic.iperf import IperfSpec, iperf

@@ -15,7 +15,7 @@ from daemons.routing import proxy_addresses
 from testbed.agent import control
 from testbed.forwarding import source_rewrite
 from testbed.linux import fib, netlink, netns, nft
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure import traceroute
 from testbed.measure.ping import ping
 from topologies.core.address import dotted

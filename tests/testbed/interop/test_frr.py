@@ -16,7 +16,7 @@ from bench.kills import leftovers
 from daemons.routing import updown
 from testbed.interop.frr import SPIN_S, Frr, frr
 from testbed.interop.frr_config import Bgp, Ospf, as_numbers
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.ping import ping
 from testbed.network import clean
 from testbed.plan import run

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from testbed.linux import libbpf, netns
+from testbed.linux.clock import wait_until
 from testbed.linux.libbpf import BpfError
-from testbed.linux.wait import wait_until
 from testbed.measure import dequeue_gaps, fidelity
 from testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, Gaps
 from testbed.measure.fidelity import FAIL, PASS, WARN, Component, Fidelity, Report, at_most, gap_verdict

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from testbed.linux import netns
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.occupancy import Occupancies, Occupancy, together
 from testbed.measure.port_counters import Counters
 from testbed.network.network import Network

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.fidelity import FAIL, PASS, WARN
 from testbed.measure.outage import Gap, Outage, OutageProbe, OutageTable, gaps
 from testbed.measure.prober import Prober

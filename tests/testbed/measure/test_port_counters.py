@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from testbed.linux import netns
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.ping import ping
 from testbed.measure.port_counters import Counters, PortCounters
 from testbed.plan.network_handle import all_pairs, device

@@ -11,7 +11,7 @@ import pytest
 
 from testbed.forwarding.data_plane import DataPlane
 from testbed.linux import netns
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure import reordering
 from testbed.measure.reordering import Reordering, quantile
 from testbed.network.network import Network

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from testbed.linux import libbpf, netns, tc
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.dequeue_gaps import GapMonitor
 from topologies.core.link import LinkSpec, kbps
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed.linux import netlink, netns, tc
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.network import clean
 from testbed.network.network import Mismatch, Network
 from testbed.plan import run

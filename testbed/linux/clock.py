@@ -1,0 +1,83 @@
+"""The one clock: what time it is, and waiting for time to pass.
+
+Everything in testbed/ and experiments/ asks here, so that another clock can take this one's place: a virtual one, whose
+time passes as fast as it is told.  The functions are attributes of this module, so that a call costs what the system's
+own costs; ask for them as `clock.monotonic()`, because a function that was imported by name stays the one it was.
+
+A measurement of the processor's own time (`cpu_s`) is the machine's under every clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The functions that tell time and wait.
+
+    monotonic, monotonic_ns: seconds and nanoseconds since a fixed moment, never going back (CLOCK_MONOTONIC).
+    wall, wall_ns: seconds and nanoseconds since 1970 (CLOCK_REALTIME, by which the kernel stamps packets).
+    sleep: return when so many seconds have passed.
+    """
+
+    monotonic: Callable[[], float]
+    monotonic_ns: Callable[[], int]
+    wall: Callable[[], float]
+    wall_ns: Callable[[], int]
+    sleep: Callable[[float], None]
+
+
+SYSTEM = Clock(time.monotonic, time.monotonic_ns, time.time, time.time_ns, time.sleep)
+
+monotonic = SYSTEM.monotonic
+monotonic_ns = SYSTEM.monotonic_ns
+wall = SYSTEM.wall
+wall_ns = SYSTEM.wall_ns
+sleep = SYSTEM.sleep
+cpu_s = time.process_time  # seconds of processor time that this process has used
+
+
+def use(clock: Clock) -> None:
+    """Let this module's functions be those of `clock` from now on, for the whole process."""
+    global monotonic, monotonic_ns, wall, wall_ns, sleep
+    monotonic, monotonic_ns = clock.monotonic, clock.monotonic_ns
+    wall, wall_ns, sleep = clock.wall, clock.wall_ns, clock.sleep
+
+
+def current() -> Clock:
+    """The clock in use."""
+    return Clock(monotonic, monotonic_ns, wall, wall_ns, sleep)
+
+
+@contextmanager
+def using(clock: Clock) -> Iterator[None]:
+    """`clock` is in use, and afterwards the one that was before."""
+    before = current()
+    use(clock)
+    try:
+        yield
+    finally:
+        use(before)
+
+
+def local_time(wall_s: float) -> str:
+    """`wall_s` in this machine's time zone, to the microsecond: 2024-05-17T09:30:00.000250."""
+    micros = round(wall_s * 1e6)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(micros // 1_000_000)) + f".{micros % 1_000_000:06}"
+
+
+def wait_until(what: str, answer: Callable[[], T], *, timeout_s: float = 30.0, every_s: float = 0.005) -> T:
+    """Return the first true `answer()`; TimeoutError tells `what` was awaited and the last answer."""
+    end_s = monotonic() + timeout_s
+    while not (got := answer()):
+        if monotonic() > end_s:
+            raise TimeoutError(f"{what}: still {got!r} after {timeout_s:g} s")
+        sleep(every_s)
+    return got
