@@ -23,8 +23,8 @@ from typing import Any
 
 from daemons.core import wire
 from daemons.core.contract import Hop, Send
+from daemons.core.mixing import mixed
 
-BITS_64 = (1 << 64) - 1
 MOST_S = 0.1  # that backoff() grows to
 MOST_PATIENCE = 16  # times settle_s, with a neighbour whose database differs, while either changes
 
@@ -270,13 +270,3 @@ def backoff(wait_s: float, since_s: float, least_s: float) -> float:
     """How long to wait before doing something the next time, having waited `wait_s` at the least and done it `since_s`
     after the last time: four times as long where it is asked for again and again, up to MOST_S; else `least_s`."""
     return max(least_s, min(4 * wait_s, MOST_S)) if since_s < 4 * wait_s else least_s
-
-
-def mixed(origin: int, sequence: int) -> int:
-    """64 bits in which any change of `origin` or `sequence` changes about half: the finalizer of SplitMix64 (Steele,
-    Lea and Flood, OOPSLA 2014).  A linear checksum would not do, because digests are combined by exclusive or: equal
-    changes in two origins would cancel."""
-    x = (origin * 0x9E3779B97F4A7C15 + sequence) & BITS_64
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & BITS_64
-    x = (x ^ x >> 27) * 0x94D049BB133111EB & BITS_64
-    return x ^ x >> 31

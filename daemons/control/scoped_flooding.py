@@ -12,29 +12,49 @@ and dropped by those who have not heard it for a lifetime.  A neighbour that com
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from daemons.core.contract import Send
-from daemons.lbsp.messages import Body, Notice, encode
+
+Body = TypeVar("Body")
 
 
-class Held(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Notice(Generic[Body]):
+    """What `origin` says, which `sender` passes on to its neighbour `target`.
+
+    sequence: larger in each notice of one origin and kind.
+    lifetime_ms: how much longer it may be believed.
+    hops: how many more it may travel.
+    """
+
+    sender: int
+    target: int
+    origin: int
+    sequence: int
+    lifetime_ms: int
+    hops: int
+    body: Body
+
+
+class Held(NamedTuple, Generic[Body]):
     """What an origin said last, until when it is believed, and the port at which it came in."""
 
-    notice: Notice
+    notice: Notice[Body]
     expires_s: float
     port: int
 
 
-class Notices:
+class Notices(Generic[Body]):
     """The notices of one kind that `node` says, hears and passes on.
 
     neighbours: by port, who is there.
     says_at: the ports at which its own leave.
     onward: (notice, port) -> the ports at which one that came in there is passed on.
     scope: how many hops a notice of its own travels.
+    encode: a notice -> the bytes of its message.
     empty: whether a body says nothing, and need not be refreshed.
     """
 
@@ -45,19 +65,20 @@ class Notices:
         *,
         incarnation: int,
         says_at: Collection[int],
-        onward: Callable[[Notice, int], Collection[int]],
+        onward: Callable[[Notice[Body], int], Collection[int]],
         scope: int,
         empty: Callable[[Body], bool],
+        encode: Callable[[Notice[Body]], bytes],
         lifetime_ms: int,
         repeats: int = 3,
         gap_s: float = 0.030,
     ) -> None:
         self.deadline = inf
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, Held[Body]] = {}
         self._node, self._neighbours = node, dict(neighbours)
         self._sequence = incarnation
         self._says_at, self._onward, self._scope = tuple(says_at), onward, scope
-        self._empty = empty
+        self._empty, self._encode = empty, encode
         self._lifetime_ms = lifetime_ms
         self._repeats, self._gap_s = repeats, gap_s
         self._body: Body | None = None
@@ -71,7 +92,7 @@ class Notices:
         self._body, self._left = body, self._repeats
         return self._say_again(now)
 
-    def hear(self, notice: Notice, port: int, now: float) -> tuple[bool, list[Send]]:
+    def hear(self, notice: Notice[Body], port: int, now: float) -> tuple[bool, list[Send]]:
         """A notice that came in at `port`: whether it says something new, and what to pass on."""
         if self._neighbours.get(port) != notice.sender or notice.target != self._node or notice.lifetime_ms == 0:
             return False, []
@@ -118,13 +139,13 @@ class Notices:
         self._find_deadline()
         return [self._send(self._own(), port, self._scope - 1) for port in self._says_at]
 
-    def _own(self) -> Notice:
+    def _own(self) -> Notice[Body]:
         assert self._body is not None
         return Notice(self._node, 0, self._node, self._sequence, self._lifetime_ms, 0, self._body)
 
-    def _send(self, notice: Notice, port: int, hops: int) -> Send:
+    def _send(self, notice: Notice[Body], port: int, hops: int) -> Send:
         onward = replace(notice, sender=self._node, target=self._neighbours[port], hops=hops)
-        return Send(port, encode(onward))
+        return Send(port, self._encode(onward))
 
     def _find_deadline(self) -> None:
         self.deadline = min(self._due_s, min((held.expires_s for held in self.held.values()), default=inf))

@@ -23,12 +23,12 @@ from math import inf
 from typing import Any
 
 from daemons.control.hello import Event, NeighbourChanged, Neighbourhood
-from daemons.control.scoped_flooding import Notices
+from daemons.control.scoped_flooding import Notice, Notices
 from daemons.core import wire
 from daemons.core.contract import NOTHING, Action, Adjacencies, Hop, Note, Send, SetRoute, SetState
 from daemons.lbsp import messages
 from daemons.lbsp import routing as lbsp
-from daemons.lbsp.messages import Body, Crowding, Failure, Failures, Notice
+from daemons.lbsp.messages import Body, Crowding, Failure, Failures, Told
 from daemons.lbsp.routing import AGGREGATION, CORE, EDGE, Link, Place, Route, Shape
 from topologies.core.address import Prefix
 
@@ -71,13 +71,18 @@ class Lbsp:
         first = shape.down_ports(self._place.tier)
         self._down = [port for port in self._at if port < first]
         self._above = [port for port in self._at if port >= first]
-        self._failures = Notices(
-            node, self._at, incarnation=incarnation, says_at=self._at, onward=self._onward, scope=FAILURE_SCOPE,
-            empty=_says_nothing, lifetime_ms=lifetime_ms, gap_s=gap_s,
+        told: Any = {
+            "empty": _says_nothing,
+            "encode": messages.encode,
+            "lifetime_ms": lifetime_ms,
+            "gap_s": gap_s,
+        }
+        self._failures: Notices[Body] = Notices(
+            node, self._at, incarnation=incarnation, says_at=self._at, onward=self._onward, scope=FAILURE_SCOPE, **told
         )  # fmt: skip
-        self._crowding = Notices(
+        self._crowding: Notices[Body] = Notices(
             node, self._at, incarnation=incarnation, says_at=self._down if self._place.tier == AGGREGATION else (),
-            onward=self._onward, scope=CROWDING_SCOPE, empty=_says_nothing, lifetime_ms=lifetime_ms, gap_s=gap_s,
+            onward=self._onward, scope=CROWDING_SCOPE, **told
         )  # fmt: skip
         self._want = self._state = 0
         self._begin_s, self._patience_s, self._hold_s = begin_s, max(begin_s, patience_s), hold_s
@@ -234,7 +239,7 @@ class Lbsp:
         said = body.failures if isinstance(body, Failures) else ()
         return port in self._degraded or any(each.degraded and each.neighbour == self._node for each in said)
 
-    def _hear(self, notice: Notice, port: int, now: float) -> Sequence[Action]:
+    def _hear(self, notice: Told, port: int, now: float) -> Sequence[Action]:
         if not self._makes_sense(notice):
             self._counters["contradictions"] += 1
             return NOTHING
@@ -244,7 +249,7 @@ class Lbsp:
         is_news, sends = self._failures.hear(notice, port, now)
         return [*sends, *self._changed(now)] if is_news else sends
 
-    def _onward(self, notice: Notice, port: int) -> Sequence[int]:
+    def _onward(self, notice: Told, port: int) -> Sequence[int]:
         """Where what came in at `port` is passed on: to whom it may matter."""
         if self._place.tier == CORE:
             return self._down
@@ -252,7 +257,7 @@ class Lbsp:
             return self._down if port in self._above else ()
         return self._above
 
-    def _makes_sense(self, notice: Notice) -> bool:
+    def _makes_sense(self, notice: Told) -> bool:
         """Whether the origin is a switch, and types and ranges are those of links that it has."""
         shape, origin, body = self._shape, notice.origin, notice.body
         try:

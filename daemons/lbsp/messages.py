@@ -1,6 +1,7 @@
 """What LBSP's switches tell each other beside hellos, as bytes: messages as in wire.py, of types that it leaves free.
 
-Both kinds are notices: what an origin says of itself, under a sequence number, to all within a few hops (notices.py).
+Both kinds are notices: what an origin says of itself, under a sequence number, to all within a few hops
+(daemons/control/scoped_flooding.py).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from daemons.control.scoped_flooding import Notice
 from daemons.core.wire import HEADER, MAGIC, VERSION, Garbage
 from topologies.core.address import Prefix
 
@@ -49,27 +51,10 @@ class Crowding:
 
 
 Body = Failures | Crowding
+Told = Notice[Body]  # what is sent
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """What `origin` says, which `sender` passes on to its neighbour `target`.
-
-    sequence: larger in each notice of one origin and kind.
-    lifetime_ms: how much longer it may be believed.
-    hops: how many more it may travel.
-    """
-
-    sender: int
-    target: int
-    origin: int
-    sequence: int
-    lifetime_ms: int
-    hops: int
-    body: Body
-
-
-def encode(notice: Notice) -> bytes:
+def encode(notice: Told) -> bytes:
     """`notice` as bytes; struct.error if a field has no room."""
     kind = FAILURES if isinstance(notice.body, Failures) else CROWDING
     fixed = NOTICE.pack(
@@ -82,7 +67,7 @@ def encode(notice: Notice) -> bytes:
     return fixed + COUNT.pack(len(entries)) + b"".join(entries)
 
 
-def decode(payload: bytes) -> Notice | None:
+def decode(payload: bytes) -> Told | None:
     """The notice that `payload` is, None for a message of another type; Garbage if it is neither."""
     try:
         magic, version, kind = HEADER.unpack_from(payload)

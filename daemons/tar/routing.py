@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
 
-from daemons.control.link_state import mixed
+from daemons.core.mixing import mixed
 from daemons.routing.dr import next_hop as dr_next_hop
 from topologies.recursive.ccrdn import common_level, far_copy, gateway, peer
 

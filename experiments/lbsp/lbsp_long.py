@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from experiments.lbsp import lbsp_tcp
-from experiments.lbsp.lbsp_tcp import shape_of
 from experiments.runner.definition import Experiment, Result, Run
+from experiments.scenarios.lbsp_tables import shape_of
 from topologies import build
 from topologies.core.topology import Topology
 

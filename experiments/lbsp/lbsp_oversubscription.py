@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.lbsp import lbsp_tcp
-from experiments.lbsp.lbsp_tcp import shape_of
 from experiments.runner.definition import Experiment, Result, Run, Table
+from experiments.scenarios.lbsp_tables import shape_of
 from topologies import build
 
 if TYPE_CHECKING:

@@ -34,6 +34,7 @@ import numpy as np
 from experiments.figures import style
 from experiments.lbsp import lbsp_tcp
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.scenarios.lbsp_tables import shape_of
 from topologies import build
 from topologies.core.grammar import integer, parse, unknown
 from topologies.core.link import LinkSpec, Mbps
@@ -256,7 +257,7 @@ def degraded(network: Network, run: Run) -> dict[str, Value]:
 
     topology = network.topology
     name = lbsp_tcp.damaged(topology)
-    watcher, d = "e0.0", lbsp_tcp.shape_of(topology).d
+    watcher, d = "e0.0", shape_of(topology).d
     source = topology.naming.layout.number_of((2, d - 1, 0))
     # to a destination of the link group that the link is in, and back
     destination = topology.naming.layout.number_of((0, 0, (d - 1) % 2))
@@ -284,7 +285,7 @@ def check(run: Run) -> None:
     from testbed.plan.plane_selection import carriage
 
     scheme, failure = run.text("scheme"), run.text("failure")
-    lbsp_tcp.shape_of(build(run.text("topology")))
+    shape_of(build(run.text("topology")))
     if failure not in FAILURES:
         raise ValueError("lbsp_recovery: " + unknown("failure", failure, FAILURES))
     if not 0 <= float(run.parameters["load_fraction"]) <= 1:

@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daemons.lbsp import routing as lbsp
-from daemons.lbsp.routing import Link, Shape
 from daemons.routing import load_balancing
 from daemons.routing.load_balancing import Rule
 from experiments.figures import style
 from experiments.runner.definition import Result, Run, Table, Value
+from experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
 from topologies import build
 from topologies.core.failures import fail_links, fail_nodes
 from topologies.core.grammar import unknown
@@ -52,14 +51,6 @@ TCP: Mapping[str, Mapping[str, str]] = {
     "reno": {"recovery": "0", "sack": "0", "dsack": "0", "reordering": "3", "max_reordering": "3",
              "early_retrans": "0", "frto": "0"},
 }  # fmt: skip
-
-
-def shape_of(topology: Topology) -> Shape:
-    """The fat-tree of LBSP; ValueError if `topology` is none."""
-    radices = topology.naming.layout.radices
-    if topology.family != "fattree" or len(radices) != 3:
-        raise ValueError(f"LBSP's experiments need a fat-tree of three tiers such as fattree:k=8, not {topology.spec}")
-    return Shape.of(radices)
 
 
 def damaged(topology: Topology) -> str:
@@ -126,29 +117,10 @@ def damage(network: Network, plane: DataPlane, run: Run, link: LinkSpec) -> Topo
         network.fail(topology.link_name(at))
     if load_balancing.scheme(run.text("scheme")).rule is Rule.LBSP:
         slow = [topology.link(name)] if kind == "degraded" else []
-        set_tables(network, plane, [of(topology, at) for at in gone], [of(topology, at) for at in slow])
+        set_tables(network, plane, [lbsp_link(topology, at) for at in gone], [lbsp_link(topology, at) for at in slow])
     elif gone:
         plane.follow(left)
     return left
-
-
-def of(topology: Topology, link: int) -> Link:
-    """A link of the topology as LBSP names it."""
-    a, _, b, _ = topology.links[link].tolist()
-    return shape_of(topology).link(a, b)
-
-
-def set_tables(network: Network, plane: DataPlane, dead: Sequence[Link], degraded: Sequence[Link]) -> None:
-    """Give every switch the table that its daemon would set."""
-    topology = network.topology
-    shape = shape_of(topology)
-    for node in plane.switches:
-        table = {p: list(route.ports) for p, route in lbsp.table(shape, shape.place(node), dead, degraded).items()}
-        for port, peer, _, _ in topology.ports(node):
-            if peer < topology.servers:
-                table[topology.naming.layout.prefix(topology.naming.layout.label_of(peer))] = [port]
-        indexes = {prefix: [network.ifindex(node, port) for port in ports] for prefix, ports in table.items()}
-        plane.groups[node].replace(indexes)
 
 
 def rto_us(run: Run) -> int:

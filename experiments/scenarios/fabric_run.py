@@ -11,8 +11,8 @@ import numpy as np
 
 from daemons.routing import load_balancing
 from daemons.routing.load_balancing import Rule
-from experiments.lbsp import lbsp_tcp
 from experiments.runner.definition import Run, Value
+from experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
 from testbed.forwarding.data_plane import DataPlane
 from testbed.measure.fidelity import Fidelity, Report
 from testbed.measure.reordering import OrderTable, Reordering
@@ -62,7 +62,7 @@ def check_scheme(run: Run) -> None:
     if topology.server_centric or not (topology.level == 1).any():
         raise ValueError(f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}")
     if chosen.rule is Rule.LBSP:
-        lbsp_tcp.shape_of(topology)
+        shape_of(topology)
 
 
 def check_transport(run: Run) -> None:
@@ -90,7 +90,7 @@ def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[Fabric
             elif damage == "degraded":
                 set_rate(network, name, round(link.rate_bps * DEGRADED_FRACTION))
             if load_balancing.scheme(run.text("scheme")).rule is Rule.LBSP:
-                lbsp_tcp.set_tables(network, plane, [lbsp_tcp.of(topology, at)] if damage == "failed" else [], [])
+                set_tables(network, plane, [lbsp_link(topology, at)] if damage == "failed" else [], [])
             seeds = plane.set_scheme(run.text("scheme"), seed=run.seed)
             yield Fabric(network, plane, topology, seeds)
     finally:

@@ -12,8 +12,8 @@ from typing import Any
 
 from testbed.agent import control_socket
 from testbed.agent.counters import FILE, Board
+from testbed.agent.daemon_set import Daemons
 from testbed.agent.supervisor import READY, SOCKET, START_S, STOP_S
-from testbed.plan.node_interfaces import Daemons
 from testbed.plan.run import ENVIRONMENT, Run
 
 ROOT = Path(__file__).parents[2]

@@ -56,7 +56,7 @@ from testbed.forwarding.switch_fib import SwitchFib
 from testbed.forwarding.transit_rewrite import Relay
 from testbed.linux import clock, fib, netlink, netns
 from testbed.linux.libbpf import BpfError
-from testbed.plan.node_interfaces import Site
+from testbed.linux.node_interfaces import Site
 
 TICKS, LATENESS, SENT, RECEIVED, WORST_LATE_US, LATE_TICKS = (
     COLUMNS[name] for name in ("ticks", "lateness", "sent", "received", "worst_late_us", "late_ticks")

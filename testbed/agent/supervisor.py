@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from daemons.core.schemes import SCHEMES, View
-from testbed.agent import control_socket
+from testbed.agent import control_socket, daemon_set
 from testbed.agent.counters import COLUMNS, FILE, WORDS, Board
 from testbed.agent.daemon import Daemon
 from testbed.agent.loop import Loop
@@ -38,7 +38,6 @@ from testbed.forwarding.groups import Groups
 from testbed.forwarding.plane_tables import Tables, of_program
 from testbed.forwarding.transit_rewrite import Relays
 from testbed.linux import clock, netns
-from testbed.plan import node_interfaces
 
 PID, CONVERGED = COLUMNS["pid"], COLUMNS["converged"]
 SOCKET = "daemons.sock"
@@ -81,7 +80,7 @@ class Supervisor:
 
     def __init__(self, directory: Path, processes: int, owner: int) -> None:
         self._directory = directory
-        self._daemons = node_interfaces.read(directory)
+        self._daemons = daemon_set.read(directory)
         self._board = Board(directory / FILE)
         self._log = control_socket.Log(directory, "supervisor")
         self._processes = processes
@@ -283,7 +282,7 @@ class Supervisor:
                         self._bury(self._children[fd])
 
 
-def rehearse(directory: Path, daemons: node_interfaces.Daemons) -> None:
+def rehearse(directory: Path, daemons: daemon_set.Daemons) -> None:
     """Let a few neighbours route at a quick pace, several times over, and leave no trace.
 
     Python rewrites what runs often into forms that write less: no counts of references to names, no entries in caches.

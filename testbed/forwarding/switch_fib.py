@@ -13,7 +13,7 @@ from testbed.forwarding.groups import Groups
 from testbed.linux import netlink
 from testbed.linux.fib import Fib
 from testbed.linux.netlink import Message
-from testbed.plan.node_interfaces import Site
+from testbed.linux.node_interfaces import Site
 
 
 class SwitchFib(Fib):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from daemons.core.contract import Hop, SetRoute
 from testbed.linux import netlink
 from testbed.linux.netlink import Message
-from testbed.plan.node_interfaces import Site
+from testbed.linux.node_interfaces import Site
 from topologies.core.address import Prefix, dotted
 
 RTMSG = struct.Struct("=BBBBBBBBI")

@@ -15,7 +15,7 @@ from testbed.forwarding import transit_program
 from testbed.forwarding.data_plane import program_of
 from testbed.forwarding.plane_tables import of_program
 from testbed.network.network import Network
-from testbed.plan.node_interfaces import sites
+from testbed.plan.network_plan import sites
 from testbed.plan.plane_selection import carriage
 
 

@@ -20,14 +20,24 @@ from daemons.core import schemes
 from testbed.agent import control
 from testbed.agent.counters import FILE as BOARD
 from testbed.agent.counters import Board, Row
+from testbed.agent.daemon_set import Daemons
 from testbed.forwarding import transit_program
 from testbed.forwarding.data_plane import DataPlane, program_of
 from testbed.linux import clock, netlink, netns, tc
 from testbed.linux.ethtool import Offloads
 from testbed.network import clean
 from testbed.plan import run
-from testbed.plan.network_plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, SEED_SYSCTL, End, Plan, set_up
-from testbed.plan.node_interfaces import Daemons, sites
+from testbed.plan.network_plan import (
+    IFF_UP,
+    IFINFO,
+    IFLA_GSO_MAX_SEGS,
+    IFLA_IFNAME,
+    SEED_SYSCTL,
+    End,
+    Plan,
+    set_up,
+    sites,
+)
 from testbed.plan.plane_selection import Carriage, carriage, under_delay
 from testbed.plan.run import Kept, Run
 from topologies import build

@@ -8,7 +8,7 @@ head: interface X-eth<p> is port p of node X in namespace weft.<run>.X.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from daemons.routing import selection
 from daemons.routing.candidates import candidates
 from testbed.linux import fib, netlink, tc
 from testbed.linux.netlink import Message
+from testbed.linux.node_interfaces import Interface, Site
 from testbed.plan.run import Run
 from topologies.core.address import Prefix, dotted
 from topologies.core.link import LinkSpec
@@ -300,3 +301,15 @@ class Plan:
 def _within(namespace: str, command: str) -> str:
     program, rest = command.split(" ", 1)
     return f"{program} -n {namespace} {rest}"
+
+
+def sites(plan: Plan, nodes: Iterable[int]) -> dict[int, Site]:
+    """The interfaces that each of these nodes of `plan` will have."""
+    found = {}
+    for node in nodes:
+        ports = {}
+        for port, end in plan.ends[node].items():
+            near = {other: (plan.address(other), mac(other, its_port)) for other, its_port in plan.one_hop(node, port)}
+            ports[port] = Interface(end.ifindex, end.dev, near)
+        found[node] = Site(node, plan.names[node], plan.namespace(node), plan.address(node), ports)
+    return found

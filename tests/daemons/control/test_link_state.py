@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemons.control.link_state import MOST_PATIENCE, Database, backoff, mixed
+from daemons.control.link_state import MOST_PATIENCE, Database, backoff
 from daemons.core import wire
 from daemons.core.contract import Hop, Send
+from daemons.core.mixing import mixed
 
 GAP_S, SETTLE_S = 0.002, 0.060
 

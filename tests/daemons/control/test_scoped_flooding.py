@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from daemons.control.scoped_flooding import Notices
+from daemons.control.scoped_flooding import Notice, Notices
 from daemons.lbsp import messages
-from daemons.lbsp.messages import Crowding, Failure, Failures, Notice
+from daemons.lbsp.messages import Crowding, Failure, Failures
 from topologies.core.address import Prefix
 
 NONE = Failures(())
@@ -20,7 +20,7 @@ def node(number=1, neighbours=(2, 3, 4), *, scope=3, **more):
     at = dict(enumerate(neighbours))
     onward = {"onward": lambda notice, port: list(at)}
     more = {"says_at": at, **onward, "lifetime_ms": 3000, "incarnation": 100} | more
-    return Notices(number, at, scope=scope, empty=empty, **more)
+    return Notices(number, at, scope=scope, empty=empty, encode=messages.encode, **more)
 
 
 def said(sends):

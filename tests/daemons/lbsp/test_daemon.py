@@ -5,13 +5,14 @@ import random
 import pytest
 
 from daemons.control.hello import Neighbourhood
+from daemons.control.scoped_flooding import Notice
 from daemons.core import wire
 from daemons.core.contract import NOTHING, Hop, Note, Send, SetRoute, SetState
 from daemons.core.schemes import routers, views
 from daemons.lbsp import messages
 from daemons.lbsp import routing as lbsp
 from daemons.lbsp.daemon import Lbsp, covering
-from daemons.lbsp.messages import Crowding, Failure, Failures, Notice
+from daemons.lbsp.messages import Crowding, Failure, Failures
 from daemons.lbsp.routing import AGGREGATION, EDGE, Place, Shape
 from daemons.simulator.simulator import Fabric, Wire
 from tests.daemons.lbsp.lbsp_fate import Fate, unreached

@@ -2,9 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from daemons.control.scoped_flooding import Notice
 from daemons.core import wire
 from daemons.lbsp import messages
-from daemons.lbsp.messages import Crowding, Failure, Failures, Notice
+from daemons.lbsp.messages import Crowding, Failure, Failures
 from topologies.core.address import Prefix
 
 words = some.integers(0, 0xFFFFFFFF)

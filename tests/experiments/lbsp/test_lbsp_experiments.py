@@ -12,6 +12,7 @@ import pytest
 from daemons.lbsp import routing as lbsp
 from experiments.lbsp import lbsp_long, lbsp_oversubscription, lbsp_recovery, lbsp_short, lbsp_tcp
 from experiments.runner.definition import Run
+from experiments.scenarios.lbsp_tables import lbsp_link, shape_of
 from testbed.host import doctor, features
 from testbed.linux.clock import wait_until
 from testbed.measure.outage import Gap, Outage
@@ -34,7 +35,7 @@ def one(experiment, **instead):
 
 def uplinks(edge, dst, dead):
     """The ports by which an edge switch sends what is for a host."""
-    shape = lbsp_tcp.shape_of(EIGHT)
+    shape = shape_of(EIGHT)
     table = lbsp.table(shape, edge, dead)
     address = EIGHT.naming.address(dst)
     prefix = max((prefix for prefix in table if prefix.holds(address)), key=lambda one: one.length)
@@ -52,7 +53,7 @@ def test_the_long_flows_are_those_of_figure_3():
     assert len({host // 16 for host in (s1, s3, d1)}) == 3
     edge = lbsp.Place(lbsp.EDGE, 2, 3)
     assert uplinks(edge, d1, []) != uplinks(edge, d2, [])
-    dead = lbsp_tcp.of(EIGHT, EIGHT.link(lbsp_tcp.damaged(EIGHT)))
+    dead = lbsp_link(EIGHT, EIGHT.link(lbsp_tcp.damaged(EIGHT)))
     assert dead == lbsp.Link(edge, 3)
     assert uplinks(edge, d1, [dead]) == uplinks(edge, d2, [dead])
 

@@ -5,7 +5,7 @@ import pytest
 
 from daemons.core.contract import SetRoute
 from testbed.linux import fib, netlink, netns
-from testbed.plan.node_interfaces import Site
+from testbed.linux.node_interfaces import Site
 from topologies.core.address import Prefix
 
 pytestmark = pytest.mark.kernel

@@ -1,39 +1,16 @@
-"""What a daemon must know of its node's place in the kernel, beside what its protocol knows of the network."""
+"""What the daemons of a run start from, on disk: written by whoever brings the network up, read by their supervisor."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from daemons.core.schemes import View
-
-if TYPE_CHECKING:
-    from testbed.plan.network_plan import Plan
+from testbed.linux.node_interfaces import Site
 
 FILE = "daemons.pickle"
-
-
-@dataclass(frozen=True, slots=True)
-class Interface:
-    """The device that is one port, and who is one hop away through it: node -> (IPv4 address, Ethernet address)."""
-
-    ifindex: int
-    dev: str
-    neighbours: Mapping[int, tuple[int, bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A node's name, namespace and IPv4 address, and the interface that each of its ports is."""
-
-    node: int
-    name: str
-    namespace: str
-    address: int
-    ports: Mapping[int, Interface]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +19,7 @@ class Daemons:
 
     program: the id of the data plane's program at their ports, if it has one; `first_switch` is then the node that it
         counts as 0.
-    relay: the id of the relay's program, where there is one.
+    relay: the id of the program that rewrites packets in transit, where there is one.
     """
 
     sites: Mapping[int, Site]
@@ -73,18 +50,4 @@ def read(directory: Path) -> Daemons:
         found: Daemons = pickle.loads((directory / FILE).read_bytes())
     except FileNotFoundError:
         raise ValueError(f"run {directory.name} has no daemons: its routes are fixed, or it has none") from None
-    return found
-
-
-def sites(plan: Plan, nodes: Iterable[int]) -> dict[int, Site]:
-    """Where the planned nodes will be."""
-    from testbed.plan.network_plan import mac
-
-    found = {}
-    for node in nodes:
-        ports = {}
-        for port, end in plan.ends[node].items():
-            near = {other: (plan.address(other), mac(other, its_port)) for other, its_port in plan.one_hop(node, port)}
-            ports[port] = Interface(end.ifindex, end.dev, near)
-        found[node] = Site(node, plan.names[node], plan.namespace(node), plan.address(node), ports)
     return found

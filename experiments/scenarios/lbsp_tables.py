@@ -1,0 +1,41 @@
+"""LBSP's tables on switches that have no daemons: what each daemon would set, written by one process that knows all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from daemons.lbsp import routing as lbsp
+from daemons.lbsp.routing import Link, Shape
+from topologies.core.topology import Topology
+
+if TYPE_CHECKING:
+    from testbed.forwarding.data_plane import DataPlane
+    from testbed.network.network import Network
+
+
+def shape_of(topology: Topology) -> Shape:
+    """The fat-tree of LBSP; ValueError if `topology` is none."""
+    radices = topology.naming.layout.radices
+    if topology.family != "fattree" or len(radices) != 3:
+        raise ValueError(f"LBSP's experiments need a fat-tree of three tiers such as fattree:k=8, not {topology.spec}")
+    return Shape.of(radices)
+
+
+def lbsp_link(topology: Topology, link: int) -> Link:
+    """`link` of the topology as LBSP names it."""
+    a, _, b, _ = topology.links[link].tolist()
+    return shape_of(topology).link(a, b)
+
+
+def set_tables(network: Network, plane: DataPlane, dead: Sequence[Link], degraded: Sequence[Link]) -> None:
+    """Give every switch the table that its daemon would set."""
+    topology = network.topology
+    shape = shape_of(topology)
+    for node in plane.switches:
+        table = {p: list(route.ports) for p, route in lbsp.table(shape, shape.place(node), dead, degraded).items()}
+        for port, peer, _, _ in topology.ports(node):
+            if peer < topology.servers:
+                table[topology.naming.layout.prefix(topology.naming.layout.label_of(peer))] = [port]
+        indexes = {prefix: [network.ifindex(node, port) for port in ports] for prefix, ports in table.items()}
+        plane.groups[node].replace(indexes)

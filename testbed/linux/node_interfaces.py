@@ -1,0 +1,26 @@
+"""A node's place in the kernel: its namespace, its address, its interfaces and who is behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """The device that is one port, and who is one hop away through it: node -> (IPv4 address, Ethernet address)."""
+
+    ifindex: int
+    dev: str
+    neighbours: Mapping[int, tuple[int, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node's name, namespace and IPv4 address, and the interface that each of its ports is."""
+
+    node: int
+    name: str
+    namespace: str
+    address: int
+    ports: Mapping[int, Interface]
