@@ -103,7 +103,7 @@ def _of_run(parser: argparse.ArgumentParser) -> None:
 
 def start(given: argparse.Namespace) -> int:
     from daemons.core.schemes import usual
-    from testbed.network.network import need_root
+    from testbed.linux.process import need_root
     from topologies import build
 
     topology = build(given.topology)
@@ -186,7 +186,7 @@ def summary(network: Network) -> str:
 
 
 def run_in(given: argparse.Namespace) -> int:
-    from testbed.network.network import need_root
+    from testbed.linux.process import need_root
     from testbed.plan import run
 
     need_root()
@@ -303,8 +303,8 @@ def list_runs(given: argparse.Namespace) -> int:
 
 
 def clean_up(given: argparse.Namespace) -> int:
+    from testbed.linux.process import need_root
     from testbed.network.clean import clean
-    from testbed.network.network import need_root
 
     need_root()
     removed = clean()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from testbed.linux import clock, netns
-from testbed.network.network import allow_descriptors
+from testbed.linux.process import allow_descriptors
 from testbed.plan.network_handle import Measured
 from testbed.traffic import mptcp
 from topologies.core.address import dotted

@@ -11,7 +11,8 @@ import pytest
 from testbed.linux import netlink, netns, tc
 from testbed.linux.clock import wait_until
 from testbed.network import clean
-from testbed.network.network import Mismatch, Network
+from testbed.network.network import Network
+from testbed.network.read_back import Mismatch
 from testbed.plan import run
 from testbed.plan.network_plan import Plan, mac
 from topologies import build
@@ -176,10 +177,10 @@ def test_a_node_fails_with_all_its_links_and_comes_back(network, silent):
     assert up() == [silent, silent]
     wait_until("everybody around it notices", lambda: lacking() == [1, 1, 1])
     wait_until("it notices itself", lambda: one.rows()[0].neighbours_up == 0)
-    assert set(one.dead_links()) == {link for *_, link in one.topology.ports(0)}
+    assert set(one.failed_links()) == {link for *_, link in one.topology.ports(0)}
     one.restore_node("h0")
     assert up() == [True, True]
-    assert not one.dead_links()
+    assert not one.failed_links()
     one.wait_until_converged()
 
 

@@ -1,0 +1,24 @@
+"""What this process may do: make namespaces, open files."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+
+def need_root() -> None:
+    """ValueError unless this process may make namespaces."""
+    if os.geteuid():
+        raise ValueError("networks need root: use sudo, or `weft uml -- COMMAND` for a kernel of your own")
+
+
+def allow_descriptors(count: int) -> None:
+    """Let this process have `count` files open at once; ValueError if the system does not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= count:
+        return
+    if os.geteuid() == 0:
+        hard = max(hard, count)
+    if hard < count:
+        raise ValueError(f"this network needs {count} open files and the limit is {hard}; raise it with ulimit -n")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

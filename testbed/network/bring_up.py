@@ -1,0 +1,143 @@
+"""The stages of bringing a network up.
+
+In order: namespaces, links, queues, addresses, routes, offloads, the read-back of all this, the programs of the data
+plane, and the daemons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from daemons.core import schemes
+from testbed.agent import control
+from testbed.agent.daemon_set import Daemons
+from testbed.forwarding import transit_program
+from testbed.forwarding.data_plane import DataPlane, program_of
+from testbed.host import doctor
+from testbed.linux import clock, netlink, netns
+from testbed.linux.ethtool import Offloads
+from testbed.linux.process import allow_descriptors
+from testbed.network import read_back, status
+from testbed.network.handle import Handle
+from testbed.plan.network_plan import set_up, sites
+from testbed.plan.plane_selection import Carriage
+from topologies.core.link import LinkSpec
+
+Stage = tuple[str, Callable[[], None]]
+
+
+def require_features(link: LinkSpec | None, scheme: str, how: Carriage) -> None:
+    """ValueError unless this kernel can do what `scheme`, carried out like `how`, and `link` need."""
+    chosen = schemes.scheme(how.daemons)[0] if how.daemons else None
+    needed = ["steering"] if chosen and chosen.readdressed else []
+    needed += ["clsact and cls_bpf", "bpf", "libbpf"] if chosen and chosen.relays else []
+    for feature in needed:
+        doctor.require(feature, f"scheme {scheme}")
+    if link and link.delay_us:
+        for feature in ("netem", "ifb"):
+            doctor.require(feature, f"a delay of {link.delay_us} us")
+
+
+def perform(stages: list[Stage], progress: Callable[[str], None]) -> dict[str, float]:
+    """Do the work of each stage after telling `progress` its name; how many seconds each took."""
+    took = {}
+    for stage, work in stages:
+        progress(stage)
+        began_s = clock.monotonic()
+        work()
+        took[stage] = clock.monotonic() - began_s
+    return took
+
+
+def kernel_stages(network: Handle) -> list[Stage]:
+    """Everything that the plan says, and its read-back."""
+    plan = network.plan
+    return [
+        ("namespaces", partial(_make_namespaces, network)),
+        ("links", partial(_make_links, network)),
+        ("queues", partial(_request_each, network, plan.queues)),
+        ("addresses", partial(_request_each, network, plan.addresses)),
+        ("routes", partial(_request_each, network, plan.routes)),
+        ("offloads", partial(_turn_offloads_off, network)),
+        ("read back", partial(read_back.check, network)),
+    ]
+
+
+def program_stages(network: Handle, how: Carriage) -> list[Stage]:
+    """Attach the eBPF programs that `how` needs."""
+    stages: list[Stage] = []
+    if how.balancing:
+        stages.append(("data plane", partial(_attach_data_plane, network, how.balancing)))
+    if how.daemons and schemes.scheme(how.daemons)[0].relays:
+        stages.append(("relay", partial(_attach_transit, network)))
+    return stages
+
+
+def daemon_stages(
+    network: Handle, views: Mapping[int, schemes.View], packed: int | None, keep: int | None
+) -> list[Stage]:
+    """Start the daemons and wait for them; a detached run without daemons has a supervisor that only keeps it."""
+    if not views and keep is None:
+        return []
+    stages: list[Stage] = [("daemons", partial(_launch, network, views, packed, keep))]
+    if views:
+        stages.append(("neighbours", partial(status.wait_for_neighbours, network)))
+        stages.append(("convergence", partial(status.wait_until_converged, network)))
+    return stages
+
+
+def _launch(network: Handle, views: Mapping[int, schemes.View], packed: int | None, keep: int | None) -> None:
+    programs = program_of(network), network.topology.servers, transit_program.program_of(network)
+    daemons = Daemons(sites(network.plan, views), views, *programs)
+    control.launch(network.run, daemons, nodes=network.topology.nodes, packed=packed, keep=keep)
+
+
+def _attach_data_plane(network: Handle, scheme: str) -> None:
+    """Let the eBPF program choose ports; the filters hold it after its descriptors are closed."""
+    with DataPlane.load(network, scheme, routes=False) as plane:
+        plane.attach()
+
+
+def _attach_transit(network: Handle) -> None:
+    """Let the eBPF program rewrite the destinations of transit packets, as the servers' daemons will say."""
+    transit_program.attach(network)
+
+
+def _make_namespaces(network: Handle) -> None:
+    plan, nodes = network.plan, network.topology.nodes
+    allow_descriptors(3 * nodes + 200)
+    netns.create([plan.namespace(node) for node in range(nodes)], plan.sysctls, network.spaces)
+
+
+def _make_links(network: Handle) -> None:
+    plan = network.plan
+    messages = [plan.devices(node) for node in range(network.topology.nodes)]
+    far_ends: list[list[netlink.Message]] = [[] for _ in network.spaces]
+    for link in range(len(network.topology.links)):
+        near, _, far, far_port = plan.orientation(link)
+        messages[near].append(plan.veth(link, network.spaces[far].fd))
+        far_ends[far].append(set_up(plan.ends[far][far_port], True))
+    _request_each(network, messages.__getitem__)
+    _request_each(network, far_ends.__getitem__)
+
+
+def _request_each(network: Handle, messages: Callable[[int], list[netlink.Message]]) -> None:
+    """Make the changes that `messages` gives for each node."""
+    for node, space in enumerate(network.spaces):
+        space.netlink.request(messages(node))
+
+
+def _turn_offloads_off(network: Handle) -> None:
+    if network.plan.link is None:
+        return
+
+    def work() -> None:
+        for node in range(network.topology.servers):
+            netns.enter(network.spaces[node].fd)
+            offloads = Offloads()
+            for end in network.plan.ends[node].values():
+                offloads.turn_off(end.dev)
+            offloads.close()
+
+    netns.in_thread(work)

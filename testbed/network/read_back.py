@@ -1,0 +1,66 @@
+"""What the kernel holds of a network, compared with what was planned."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from testbed.linux import netlink, tc
+from testbed.network.handle import Handle
+from testbed.plan.network_plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, End
+from topologies.core.link import LinkSpec
+
+RATE_TOLERANCE_BPS = 8  # the kernel counts bytes per second
+
+
+class Mismatch(RuntimeError):
+    """The kernel does not hold what was planned."""
+
+
+class Interface(NamedTuple):
+    """An interface as the kernel has it."""
+
+    name: str
+    up: bool
+    gso_max_segs: int
+
+
+def interfaces(socket: netlink.Socket) -> dict[int, Interface]:
+    """Every interface in the socket's namespace, by index."""
+    found = {}
+    for body in socket.dump(netlink.RTM_GETLINK, IFINFO.pack(0, 0, 0, 0, 0)):
+        _, _, index, flags, _ = IFINFO.unpack_from(body)
+        has = netlink.attributes(body, IFINFO.size)
+        segments = struct.unpack("=I", has[IFLA_GSO_MAX_SEGS])[0] if IFLA_GSO_MAX_SEGS in has else 0
+        found[index] = Interface(has[IFLA_IFNAME].rstrip(b"\0").decode(), bool(flags & IFF_UP), segments)
+    return found
+
+
+def check(network: Handle) -> None:
+    """Read back every interface and its queue; Mismatch says where the kernel holds something else than planned."""
+    plan = network.plan
+    for node in range(network.topology.nodes):
+        with network.at(node) as socket:
+            found = interfaces(socket)
+            shapes = tc.shapes(socket) if plan.link else {}
+        for end in plan.ends[node].values():
+            interface = found.get(end.ifindex)
+            if interface is None or interface.name != end.dev or not interface.up:
+                raise Mismatch(f"{end.dev}: planned up with index {end.ifindex}, the kernel has {found}")
+            if plan.link is None:
+                continue
+            _check_shape(end, plan.link, shapes.get(end.ifindex), shapes.get(plan.ifb(end)[0]))
+            if node < network.topology.servers and interface.gso_max_segs != 1:
+                raise Mismatch(f"{end.dev}: planned gso_max_segs 1, the kernel has {interface.gso_max_segs}")
+
+
+def _check_shape(end: End, link: LinkSpec, held: tc.Shape | None, arrivals: tc.Shape | None) -> None:
+    """Mismatch unless `held` is what the kernel should hold for `link` at `end`, and `arrivals` at its ifb."""
+    if (
+        held is None
+        or abs((held.rate_bps or 0) - link.rate_bps) >= RATE_TOLERANCE_BPS
+        or held.queue_packets != link.queue_packets
+    ):
+        raise Mismatch(f"{end.dev}: planned {link}, the kernel has {held}")
+    if link.delay_us and arrivals and arrivals.delay_us != link.delay_us:
+        raise Mismatch(f"{end.dev}: planned {link}, the kernel delays packets by {arrivals.delay_us} us")

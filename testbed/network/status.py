@@ -1,0 +1,83 @@
+"""What the daemons of an open network report, and waiting until they have converged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from daemons.core import schemes
+from testbed.agent.counters import FILE as COUNTERS
+from testbed.agent.counters import Board, Row
+from testbed.linux import clock
+from testbed.network import faults
+from testbed.network.handle import Handle
+from testbed.plan.plane_selection import carriage
+
+CONVERGENCE_S = 60.0
+POLL_S = 0.001
+
+
+def wait_for_neighbours(network: Handle) -> None:
+    """Return when every daemon hears from all its neighbours; TimeoutError names those that do not."""
+    _wait(network, lambda row: row.neighbours_up == row.neighbours_expected, "neighbours", CONVERGENCE_S)
+
+
+def wait_until_converged(network: Handle, timeout_s: float = CONVERGENCE_S) -> None:
+    """Return when every daemon has all the neighbours and all the routes that the topology promises.
+
+    TimeoutError names those that have not.
+    """
+    _wait(network, lambda row: bool(row.converged), "routes", timeout_s)
+
+
+def _wait(network: Handle, ready: Callable[[Row], bool], what: str, timeout_s: float) -> None:
+    directory = network.run.directory
+    board = Board(directory / COUNTERS)
+    waiting = list(schemes.routers(network.topology))
+    end_s = clock.monotonic() + timeout_s
+    try:
+        while waiting := [node for node in waiting if not ready(board.row(node))]:
+            if clock.monotonic() > end_s:
+                row = board.row(waiting[0])
+                raise TimeoutError(
+                    f"{len(waiting)} daemons still lack {what} after {timeout_s:g} s, the first is "
+                    f"{network.plan.names[waiting[0]]}: {row.neighbours_up} of {row.neighbours_expected} neighbours "
+                    f"and {row.routes} routes; see {directory / 'log'}"
+                )
+            clock.sleep(POLL_S)
+    finally:
+        board.close()
+
+
+def rows(network: Handle) -> dict[int, Row]:
+    """The counters of every daemon, by node; empty if the run has no daemons."""
+    if not carriage(network.run.journal["scheme"]).daemons:
+        return {}
+    board = Board(network.run.directory / COUNTERS)
+    found = {node: board.row(node) for node in schemes.routers(network.topology)}
+    board.close()
+    return found
+
+
+def status(network: Handle) -> dict[str, Any]:
+    """The run, its failed links, and a row for each daemon; JSON-able."""
+    journal = network.run.journal
+    return {
+        "run": network.run.id,
+        "topology": journal["topology"],
+        "link": journal["link"],
+        "scheme": journal["scheme"],
+        "failed": [network.topology.link_name(link) for link in faults.failed_links(network)],
+        "nodes": [
+            {
+                "node": network.plan.names[node],
+                "pid": row.pid or None,
+                "neighbours": row.neighbours_up,
+                "of": row.neighbours_expected,
+                "routes": row.routes,
+                "losses": row.losses,
+                "converged": bool(row.converged),
+            }
+            for node, row in rows(network).items()
+        ],
+    }
