@@ -177,7 +177,8 @@ def test_a_daemon_does_without_the_array_library():
     modules += [
         "topologies.tiered.clos",
         "topologies.tiered.star",
-        "topologies.low_diameter.complete",
+        *(f"topologies.low_diameter.{name}" for name in ("complete", "slimfly", "dragonfly", "hyperx")),
+        *(f"topologies.low_diameter.{name}" for name in ("jellyfish", "xpander")),
         "topologies.core.family",
         "topologies.core.link",
     ]

@@ -20,7 +20,13 @@ FAMILY_MODULES = {
     "clos": "tiered.clos",
     "star": "tiered.star",
     "complete": "low_diameter.complete",
+    "slimfly": "low_diameter.slimfly",
+    "dragonfly": "low_diameter.dragonfly",
+    "hyperx": "low_diameter.hyperx",
+    "jellyfish": "low_diameter.jellyfish",
+    "xpander": "low_diameter.xpander",
 }
+EQUIVALENT = "equivalent-jellyfish"
 
 
 def families() -> dict[str, Family]:
@@ -44,6 +50,33 @@ def build(spec: str) -> Topology:
     """The network that `spec`, family:key=value,..., describes; ValueError says in one line what is wrong with it."""
     from topologies.core.grammar import parse
 
-    name, given = parse(spec)
+    name, given = parse(resolved(spec))
     found = family(name)
     return found.build(found.parameters_from(given))
+
+
+def canonical(spec: str) -> str:
+    """`spec` with its parameters in the family's order and its defaults filled in: one network, one name."""
+    from topologies.core.grammar import parse, unparse
+
+    name, given = parse(resolved(spec))
+    return unparse(name, family(name).parameters_from(given))
+
+
+def resolved(spec: str) -> str:
+    """`spec`, but for equivalent-jellyfish:seed=1,of=SPEC the jellyfish that this is."""
+    from topologies.core.grammar import integer, parse, unknown, unparse
+
+    name, given = parse(spec)
+    if name != EQUIVALENT:
+        return spec
+    from topologies.low_diameter.jellyfish import SEED, equivalent
+
+    for key in given:
+        if key not in ("seed", "of"):
+            raise ValueError(f"{EQUIVALENT}: " + unknown("parameter", key, ["seed", "of"]))
+    for key in ("seed", "of"):
+        if key not in given:
+            raise ValueError(f"{EQUIVALENT}: {key} is missing, for example {EQUIVALENT}:seed=1,of=slimfly:q=5")
+    seed = integer(EQUIVALENT, "seed", given["seed"], least=SEED.least, most=SEED.most)
+    return unparse("jellyfish", equivalent(build(given["of"]), seed))

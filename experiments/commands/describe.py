@@ -18,6 +18,7 @@ def describe(topology: Topology) -> dict[str, Any]:
     """Name, sizes, degrees and diameter, JSON-able.
 
     server_degree, switch_degree: how many of them have how many ports.  links_of_level: how many links each level has.
+    links_of_role: how many are host links, local and global ones.
     diameter_hops: of the longest of all shortest paths between servers: moves from server to server in a server-centric
         network, links in a switch fabric; None for networks of more than 1500 nodes.
     """
@@ -32,10 +33,20 @@ def describe(topology: Topology) -> dict[str, Any]:
         "links": len(topology.links),
         "server_centric": topology.server_centric,
         "links_of_level": {str(level): int(count) for level, count in enumerate(levels)},
+        "links_of_role": roles(topology),
         "server_degree": histogram(degree[: topology.servers].tolist()),
         "switch_degree": histogram(degree[topology.servers :].tolist()),
         "diameter_hops": diameter_hops(topology) if topology.nodes <= MOST_NODES else None,
     }
+
+
+def roles(topology: Topology) -> dict[str, int]:
+    """How many links have each role, see Topology."""
+    counts = np.bincount(topology.level, minlength=len(topology.roles)).tolist()
+    found = dict.fromkeys(topology.roles, 0)
+    for role, count in zip(topology.roles, counts, strict=True):
+        found[role] += count
+    return found
 
 
 def histogram(values: list[int]) -> dict[str, int]:

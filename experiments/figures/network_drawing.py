@@ -19,17 +19,19 @@ MOST_SCALE = 0.75  # inches between two servers
 MOST_NODES = 2000  # beyond, a picture is ink
 SERVER, SWITCH = 0.34, 0.30  # radius, half a side; neighbouring servers are about 1 apart
 LEAST_POINTS = 2.5  # a smaller name is not drawn
+INK_LINKS = 250  # links that are drawn at full strength where there are groups of routers; more are fainter
 BEND = 0.5  # how far the middle of a link is drawn to the centre of the sub-network that it holds together
 
 
 def draw(topology: Topology, figure: Figure) -> None:
     """Draw `topology` on an empty figure; ValueError if it has too many nodes to be seen."""
-    if topology.nodes > MOST_NODES:
-        raise ValueError(f"{topology.spec} has {topology.nodes} nodes; a picture shows at most {MOST_NODES}")
     places = layout(topology)
+    drawn, what = (topology.nodes, "nodes") if places.hosts else (topology.switches, "routers")
+    if drawn > MOST_NODES:
+        raise ValueError(f"{topology.spec} has {drawn} {what}; a picture shows at most {MOST_NODES}")
     low, high = corners(places)
     width, height = (high - low).real, (high - low).imag
-    inches = min(INCHES * max(1.0, topology.nodes / 60) ** 0.4, MOST_INCHES)
+    inches = min(INCHES * max(1.0, drawn / 60) ** 0.4, MOST_INCHES)
     scale = min(inches / max(width, height), MOST_SCALE)  # inches per unit
     figure.set_size_inches(max(width * scale, 4.5), height * scale + 0.8)
     axes = figure.add_subplot()
@@ -40,7 +42,8 @@ def draw(topology: Topology, figure: Figure) -> None:
     draw_links(axes, topology, places, scale)
     draw_nodes(axes, topology, places, scale)
     switches = "1 switch" if topology.switches == 1 else f"{topology.switches} switches"
-    axes.set_title(f"{topology.spec}   {topology.servers} servers, {switches}, {len(topology.links)} links")
+    hosts = "" if places.hosts else " (not drawn)"
+    axes.set_title(f"{topology.spec}   {topology.servers} servers{hosts}, {switches}, {len(topology.links)} links")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=4, handlelength=1.6)
 
 
@@ -72,14 +75,25 @@ def draw_links(axes: Axes, topology: Topology, places: Layout, scale: float) -> 
     across = abs(a - b) / np.maximum(abs(a - places.towards) + abs(b - places.towards), 1e-9)
     control = middle + BEND * across**2 * (places.towards - middle)  # what is near goes straight
     codes = [Path.MOVETO, Path.CURVE3, Path.CURVE3]
-    for level in range(int(topology.level.max()) + 1):
+    strength = 1.0 if places.hosts else float(np.clip((INK_LINKS / len(a)) ** 0.5, 0.25, 1.0))
+    for level in range(0 if places.hosts else 1, int(topology.level.max()) + 1):
         chosen = np.flatnonzero(topology.level == level)
         points = np.stack([a[chosen], control[chosen], b[chosen]], axis=1)
         paths = [Path(np.stack([three.real, three.imag], axis=1), codes) for three in points]
         width = float(np.clip(2.5 * scale, 0.3, 1.3)) * (1.0 if level else 0.8)
         colour = style.LEVELS[level % len(style.LEVELS)]
-        label = f"level {level}: {len(chosen)} links"
-        axes.add_collection(PathCollection(paths, facecolors="none", edgecolors=colour, linewidths=width, zorder=2))
+        label = f"level {level} ({topology.roles[level]}): {len(chosen)} links"
+        order = 2 if places.hosts else 2 - level / 100  # among groups of routers, what is local is in front
+        axes.add_collection(
+            PathCollection(
+                paths,
+                facecolors="none",
+                edgecolors=colour,
+                linewidths=width,
+                zorder=order,
+                alpha=strength if topology.roles[level] == "global" else None,
+            )
+        )
         axes.plot([], [], color=colour, linewidth=2, label=label)
 
 
@@ -88,6 +102,12 @@ def draw_nodes(axes: Axes, topology: Topology, places: Layout, scale: float) -> 
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Circle, FancyBboxPatch
 
+    edge = float(np.clip(1.6 * scale, 0.2, 0.9))
+    if not places.hosts:
+        routers = [Circle((at.real, at.imag), SERVER) for at in places.at[topology.servers :]]
+        axes.add_collection(PatchCollection(routers, facecolor=style.INK, edgecolor=style.PAPER, lw=edge, zorder=3))
+        write_names(axes, topology, places, range(topology.servers, topology.nodes), style.PAPER, 2 * SERVER * scale)
+        return
     wide, high = (SWITCH, SWITCH) if topology.server_centric else box(topology, places, scale)
     pad = high / 4
     rounded = f"round,pad={pad},rounding_size={pad}"
@@ -98,7 +118,6 @@ def draw_nodes(axes: Axes, topology: Topology, places: Layout, scale: float) -> 
         )
         for at in places.at[topology.servers :]
     ]
-    edge = float(np.clip(1.6 * scale, 0.2, 0.9))
     axes.add_collection(PatchCollection(servers, facecolor=style.PAPER, edgecolor=style.INK, linewidth=edge, zorder=3))
     axes.add_collection(PatchCollection(switches, facecolor=style.INK, edgecolor="none", zorder=3))
     write_names(axes, topology, places, range(topology.servers), style.INK, 2 * SERVER * scale)

@@ -1,7 +1,8 @@
 """Where the nodes of a network stand in a drawing, as complex numbers: x + iy, neighbouring servers about 1 apart.
 
 A recursively defined network is drawn recursively: the copies that make an X(h) stand on a circle, each turned so that
-its links to the others are short.  A switch fabric stands in tiers, any other network on one circle.
+its links to the others are short.  A switch fabric stands in tiers, low-diameter networks as router_layout.py has it,
+any other network on one circle.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.figures import router_layout
+from experiments.figures.router_layout import circle
 from topologies.core.topology import Topology
 from topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 
@@ -22,7 +25,7 @@ TURNS = 4  # rounds of turning copies towards each other; further ones change no
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A sub-network that is drawn as a disc: its level, its place, and its servers first .. last."""
+    """A sub-network that is drawn as a disc: its level, its place, and its servers, or routers, first .. last."""
 
     level: int
     first: int
@@ -33,20 +36,44 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """at: place of each node.  groups: discs, outer ones first.  towards: what the middle of each link is drawn to."""
+    """at: place of each node.  groups: discs, outer ones first.  towards: what the middle of each link is drawn to.
+
+    hosts: whether hosts are drawn; where they are not, each stands where its router does.
+    """
 
     at: NDArray[np.complex128]
     towards: NDArray[np.complex128]
     groups: tuple[Group, ...] = field(default=())
+    hosts: bool = True
 
 
 def layout(topology: Topology) -> Layout:
     """A place for every node of `topology`."""
     if isinstance(topology.naming, CcrdnNaming):
         return recursive(topology, topology.naming.network)
+    if topology.family in router_layout.FAMILIES:
+        at, towards = router_layout.place(topology)
+        return Layout(at=at, towards=towards, groups=grouped(topology, at), hosts=False)
     tiers = tiers_of(topology)
     at = in_tiers(topology, tiers) if tiers is not None else on_circle(topology)
     return Layout(at=at, towards=(at[topology.links[:, 0]] + at[topology.links[:, 2]]) / 2)
+
+
+def grouped(topology: Topology, at: NDArray[np.complex128]) -> tuple[Group, ...]:
+    """A disc for each group of routers that local links hold together."""
+    groups = router_layout.groups(topology)
+    size = topology.switches // max(groups, 1)
+    routers = at[topology.servers :].reshape(groups, size) if groups else at[:0].reshape(0, 1)
+    return tuple(
+        Group(
+            level=1,
+            first=number * size,
+            last=number * size + size - 1,
+            centre=complex(places.mean()),
+            radius=float(abs(places - places.mean()).max()) + 0.55,
+        )
+        for number, places in enumerate(routers)
+    )
 
 
 def recursive(topology: Topology, network: Ccrdn) -> Layout:
@@ -101,12 +128,6 @@ def turn_copies(network: Ccrdn, at: NDArray[np.complex128], links: NDArray[np.in
         direction = (own.conj() * far / np.maximum(abs(far), 1e-9)).sum()
         if abs(direction) > 1e-9:
             mine[:] = centre + (mine - centre) * direction / abs(direction)
-
-
-def circle(count: int) -> NDArray[np.complex128]:
-    """`count` places on the unit circle, clockwise from the top."""
-    turns: NDArray[np.complex128] = np.exp(1j * (np.pi / 2 - 2 * np.pi * np.arange(count) / count))
-    return turns if count > 1 else turns * 0
 
 
 def tiers_of(topology: Topology) -> NDArray[np.int64] | None:

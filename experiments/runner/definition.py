@@ -178,11 +178,9 @@ class Experiment:
 
 def canonical(topology: str) -> str:
     """`topology` with its parameters in the family's order and its defaults filled in: one network, one name."""
-    from topologies import family
-    from topologies.core.grammar import parse, unparse
+    import topologies
 
-    name, given = parse(topology)
-    return unparse(name, family(name).parameters_from(given))
+    return topologies.canonical(topology)
 
 
 def split(text: str) -> list[str]:

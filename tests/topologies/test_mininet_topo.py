@@ -22,6 +22,8 @@ SAME = [
     ("clos", (8, 2, 4), "clos:n=8,r=2,m=4"),
     ("star", (8,), "star:n=8"),
     ("complete", (5, 4), "complete:n=5,p=4"),
+    ("slimfly", (5, 4), "slimfly:q=5,p=4"),
+    ("jellyfish", (8, 3, 2, 7), "jellyfish:n=8,r=3,p=2,seed=7"),
 ]
 
 

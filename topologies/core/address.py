@@ -7,7 +7,7 @@ digits, so that every sub-network is one prefix and the address can be worked ou
 |---|---|---|
 | DCell, beta-DCell, FiConn | s<x_k>. ... .<x_0>, the label of CCRDN section 3 | s1.0.3 is 10.1.0.3 |
 | fattree | s<pod>.<edge>.<host>; with n tiers the n digits of the host's code | s1.0.3 is 10.1.0.3 |
-| clos, complete | s<switch>.<host> | s1.3 is 10.0.1.3 |
+| clos, complete, slimfly and other equal routers | s<switch>.<host> | s1.3 is 10.0.1.3 |
 | star | s<host> | s3 is 10.0.0.3 |
 
 Up to three digits below 256 take a byte each, from the right.  Where a network has more digits, or larger ones, each

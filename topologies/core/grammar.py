@@ -9,10 +9,13 @@ from difflib import get_close_matches
 INTEGER = re.compile(r"-?[0-9]+")
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 KEY = re.compile(r"[a-z][a-z0-9_]*")
+OF = re.compile(r"(?:[^=,]*=[^,]*,)*?(?P<of>of=)(?=.)")
 
 
 def parse(spec: str) -> tuple[str, dict[str, str]]:
     """`spec` as its name and its keys with their values, values still text.
+
+    The key `of` comes last, since its value is a spec itself and takes all the rest.
 
     Raises ValueError, in one line, for anything that is not name or name:key=value,...
     """
@@ -22,13 +25,17 @@ def parse(spec: str) -> tuple[str, dict[str, str]]:
     values: dict[str, str] = {}
     if colon and not rest:
         raise ValueError(f"{spec!r}: nothing after the colon; expected {name}:key=value,...")
-    for item in rest.split(",") if rest else []:
+    of = OF.match(rest)
+    before = rest[: of.start("of")].removesuffix(",") if of else rest
+    for item in before.split(",") if before else []:
         key, equals, value = item.partition("=")
         if not equals or not KEY.fullmatch(key) or not value:
             raise ValueError(f"{spec!r}: {item!r} is not key=value")
         if key in values:
             raise ValueError(f"{spec!r}: {key} is given twice")
         values[key] = value
+    if of:
+        values["of"] = rest[of.end() :]
     return name, values
 
 

@@ -55,11 +55,15 @@ class Topology:
     level: NDArray[np.int8]
     server_centric: bool
     naming: Naming
+    roles: tuple[str, ...] = ()
     failed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def __post_init__(self) -> None:
         if self.failed.size == 0:
             object.__setattr__(self, "failed", np.zeros(len(self.links), dtype=bool))
+        if not self.roles:
+            highest = int(self.level.max(initial=0))
+            object.__setattr__(self, "roles", ("host", *["local"] * (highest - 1), *["global"] * (highest > 0)))
         for name in ("links", "level", "failed"):  # what is derived from them is kept, so they must not change
             kept = getattr(self, name).view()
             kept.setflags(write=False)
@@ -74,6 +78,7 @@ class Topology:
         levels: Sequence[NDArray[np.int64]],
         *,
         server_centric: bool,
+        roles: Sequence[str] = (),
     ) -> Topology:
         """The network whose level-l links are levels[l], in that order."""
         return cls(
@@ -85,6 +90,7 @@ class Topology:
             level=np.repeat(np.arange(len(levels), dtype=np.int8), [len(links) for links in levels]),
             server_centric=server_centric,
             naming=naming,
+            roles=tuple(roles),
         )
 
     @property

@@ -1,18 +1,12 @@
-"""The complete graph, or clique, of routers (FatPaths, appendix A-G).
-
-Ports: hosts on ports 0 .. p-1 of a router, then the other routers in order of number.
-
-Names and addresses: routers r0, r1, ...; host s<router>.<host> is 10.0.<router>.<host>, so a router is a /24; router r1
-is 172.17.0.1.
-"""
+"""The complete graph, or clique, of routers (FatPaths, appendix A-G)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from topologies.core.address import FabricNaming, Tier
 from topologies.core.family import Family, Parameter
+from topologies.low_diameter.routers import require_routers, wired
 
 if TYPE_CHECKING:
     from topologies.core.topology import Topology
@@ -22,18 +16,10 @@ def build(parameters: Mapping[str, int]) -> Topology:
     """n routers, any two joined, p hosts each."""
     import numpy as np
 
-    from topologies.core.topology import Topology, require_room, wire
-
     n, p = parameters["n"], parameters["p"]
-    naming = FabricNaming([n, p], [Tier("r", (n,))])
-    require_room("complete", naming.layout, nodes=naming.servers + n, links=naming.servers + n * (n - 1) // 2)
-    servers = np.arange(naming.servers)
-    i, j = np.triu_indices(n, 1)
-    levels = [
-        wire(servers, 0, naming.servers + servers // p, servers % p),
-        wire(naming.servers + i, p + j - 1, naming.servers + j, p + i),
-    ]
-    return Topology.wired("complete", parameters, naming, levels, server_centric=False)
+    require_routers("complete", n, p, n * (n - 1) // 2)
+    edges = np.stack(np.triu_indices(n, 1), axis=1)
+    return wired("complete", parameters, routers=n, hosts=p, levels=[edges])
 
 
 FAMILIES = {

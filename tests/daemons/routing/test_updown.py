@@ -20,6 +20,8 @@ FABRICS = [
         "fattree:k=4,oversubscription=3",
     ),
     *("clos:n=4,r=3,m=2", "clos:n=1,r=2,m=1", "star:n=5", "complete:n=2,p=1", "complete:n=5,p=3"),
+    *("slimfly:q=3", "slimfly:q=4,p=2", "dragonfly:p=2", "hyperx:l=2,s=3", "jellyfish:n=12,r=3,p=2,seed=1"),
+    "xpander:r=4,l=3,p=2,seed=1",
 ]
 
 
@@ -149,9 +151,11 @@ def test_next_hops_of_a_switch():
     ("fattree:n=4,d=3", "h0", "h161", 27, 8),
     ("clos:n=8,r=2,m=4", "h0", "h15", 4, 4),
     ("complete:n=5,p=4", "h0", "h19", 1, 3),
+    ("slimfly:q=5,p=4", "h0", "h199", 1, 4),
+    ("hyperx:l=3,s=3", "h0", "h53", 6, 5),
 ])  # fmt: skip
-def test_there_are_as_many_shortest_paths_as_common_ancestors(spec, src, dst, count, links):
-    """TTC, section 2: d^(h-1) for hosts at distance h."""
+def test_there_are_as_many_shortest_paths_as_the_family_says(spec, src, dst, count, links):
+    """TTC, section 2: d^(h-1) for hosts at distance h.  The order of differing coordinates in a HyperX: 3! = 6."""
     topology = build(spec)
     found = updown.paths(topology, topology.naming.node(src), topology.naming.node(dst))
     assert len(found) == len({tuple(path) for path in found}) == count

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import quick
 
@@ -63,6 +64,8 @@ def of(answer):
         ("clos:n=8,r=2,m=4", 16, 6, 24, 4),
         ("star:n=8", 8, 1, 8, 2),
         ("complete:n=5,p=4", 20, 5, 30, 3),
+        ("slimfly:q=5,p=4", 200, 50, 375, 4),
+        ("dragonfly:p=2,palm=0", 72, 36, 162, 5),
     ],
 )
 def test_topo_counts(weft, topology, servers, switches, links, diameter):
@@ -76,8 +79,11 @@ def test_topo_counts(weft, topology, servers, switches, links, diameter):
 
 
 def test_the_keys_of_topo_are_promised(weft):
-    keys = "name family parameters servers switches links server_centric links_of_level server_degree switch_degree"
-    assert list(of(weft("topo", "dcell:k=1,n=4", "--json"))) == [*keys.split(), "diameter_hops"]
+    keys = "name family parameters servers switches links server_centric links_of_level links_of_role"
+    assert list(of(weft("topo", "dcell:k=1,n=4", "--json"))) == [
+        *keys.split(),
+        *("server_degree", "switch_degree", "diameter_hops"),
+    ]
     nodes = of(weft("topo", "dcell:n=4,k=1", "--json", "--nodes"))["nodes"]
     assert len(nodes) == 25
     assert nodes[6] == {"name": "h6", "label": "s1.2", "address": "10.0.1.2"}
@@ -110,6 +116,20 @@ def test_topo_draws(weft, tmp_path, suffix):
     assert (status, err) == (0, [])
     assert path.read_bytes()[:4] == {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xm"}[suffix]
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("topology", ["slimfly:q=4", "dragonfly:p=2", "hyperx:l=4,s=2", "xpander:r=3,seed=1"])
+def test_routers_are_drawn_where_no_two_overlap(weft, tmp_path, topology):
+    from experiments.figures.network_layout import layout
+    from topologies import build
+
+    network = build(topology)
+    places = layout(network).at
+    apart = abs(places[network.servers :, None] - places[network.servers :])
+    assert (apart[np.triu_indices(network.switches, 1)] > 0.9).all()
+    assert (places[network.links[network.level == 0, 0]] == places[network.links[network.level == 0, 2]]).all()
+    status, _, err = weft("topo", topology, "--plot", str(tmp_path / "it.png"))
+    assert (status, err) == (0, [])
 
 
 # -- route

@@ -13,6 +13,7 @@ NETWORKS = [
     *("dcell:n=4,k=1", "dcell:n=3,k=2", "beta-dcell:n=3,k=2", "ficonn:n=4,k=3", "dcell:n=300,k=0", "dcell:n=3,k=0"),
     *("fattree:k=4", "fattree:k=2", "fattree:n=2,d=4", "fattree:n=4,d=3", "fattree:n=6,d=2"),
     *("fattree:k=4,oversubscription=200", "clos:n=3,r=300,m=2", "star:n=300", "complete:n=7,p=2"),
+    *("slimfly:q=3,p=2", "dragonfly:p=2", "hyperx:l=3,s=3", "jellyfish:n=300,r=3,p=2,seed=1", "xpander:r=3,l=2,seed=5"),
 ]
 LARGE = [(FICONN, 16, 3), (FICONN, 48, 2), (DCELL, 43, 2), (DCELL, 6, 3), (BETA_DCELL, 18, 2)]  # digits over 255
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from topologies import FAMILY_MODULES, build, families, family
 from topologies.core.grammar import integer, parse, unparse
 
-KEY = st.from_regex(r"[a-z][a-z0-9_]{0,5}", fullmatch=True)
+KEY = st.from_regex(r"[a-z][a-z0-9_]{0,5}", fullmatch=True).filter(lambda key: key != "of")
 VALUE = st.text(st.characters(exclude_characters=",", exclude_categories=["Cs"]), min_size=1)
 # few values, so that what is built stays small or is refused as far too large
 NUMBERS = st.sampled_from([-1, 0, 1, 2, 3, 4, 5, 6, 8, 23, 100, 5_000_000, 2**24, 10**17, 10**18, "9" * 5000])
@@ -25,6 +25,14 @@ def refusal(act):
 )
 def test_parse_reads_what_unparse_writes(name, values):
     assert parse(unparse(name, values)) == (name, values)
+
+
+@given(
+    st.dictionaries(KEY, VALUE.filter(lambda v: v == v.strip())), st.text(min_size=1).map(lambda v: v.strip() or "x")
+)
+def test_what_follows_of_is_one_value(values, inner):
+    spec = unparse("name", {**values, "of": inner})
+    assert parse(spec) == ("name", {**values, "of": inner})
 
 
 @given(st.text() | st.from_regex(r"[a-z]+:([a-z]+=[0-9a-z]*,?)*"))
@@ -58,7 +66,7 @@ def test_any_numbers_make_a_network_or_are_refused_in_one_line(name, data):
         ("dcell:n=4,k=1,q=2", "dcell: no parameter 'q' (there are: k, n)"),
         ("dcell:n=99999999,k=0", "dcell: n must be at most 16777216, got 99999999"),
         ("dcel:n=4,k=1", "no family 'dcel', did you mean dcell? (there are: "
-         "beta-dcell, clos, complete, dcell, fattree, ficonn, star)"),
+         "beta-dcell, clos, complete, dcell, dragonfly, fattree, ficonn, hyperx, jellyfish, slimfly, star, xpander)"),
         ("dcell:n=4,n=4", "'dcell:n=4,n=4': n is given twice"),
         ("dcell:n", "'dcell:n': 'n' is not key=value"),
         ("dcell:", "'dcell:': nothing after the colon; expected dcell:key=value,..."),

@@ -1,0 +1,87 @@
+"""Dragonfly: groups of routers, all joined within, any two groups joined once (Kim et al., ISCA 2008).
+
+A group has `a` routers with h global links each, so that there are g = a h + 1 groups of a routers.  The balanced one
+has a = 2p and h = p for p hosts of a router (FatPaths, appendix A-B), which is the default: 4p^3 + 2p routers with
+k' = 3p - 1.
+
+Which router of a group has the link to which group is the global arrangement (Hastings et al., CLUSTER 2015).  Global
+link j of group G is on router j // h.  Consecutive (also called absolute): it leads to group j, or j + 1 from G on.
+Palm-tree: it leads to group G - j - 1 modulo g, where it is link a h - 1 - j.
+
+Router number G a + i is router i of group G.  Links within groups have level 1 (local), those between them level 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from topologies.core.family import Family, Parameter
+from topologies.low_diameter.routers import require_routers, wired
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from topologies.core.topology import Topology
+
+
+def build(parameters: Mapping[str, int]) -> Topology:
+    """The largest Dragonfly of these groups."""
+    import numpy as np
+
+    p = parameters["p"]
+    a, h, palm = parameters.get("a", 2 * p), parameters.get("h", p), parameters["palm"]
+    groups = a * h + 1
+    links = groups * (a * (a - 1) + a * h) // 2
+    require_routers("dragonfly", groups * a, p, links)
+    i, j = np.triu_indices(a, 1)
+    first = a * np.arange(groups)[:, None]
+    local = np.stack([first + i, first + j], axis=-1).reshape(-1, 2)
+    shape = {"a": a, "h": h} if "a" in parameters or "h" in parameters else {}
+    return wired(
+        "dragonfly",
+        {"p": p, **shape, "palm": palm},
+        routers=groups * a,
+        hosts=p,
+        levels=[local, palm_tree(a, h) if palm else consecutive(a, h)],
+        roles=("host", "local", "global"),
+    )
+
+
+def consecutive(a: int, h: int) -> NDArray[np.int64]:
+    """The routers that global links join if link j of a group leads to the j-th of the other groups."""
+    import numpy as np
+
+    low, high = np.triu_indices(a * h + 1, 1)
+    return np.stack([low * a + (high - 1) // h, high * a + low // h], axis=1)
+
+
+def palm_tree(a: int, h: int) -> NDArray[np.int64]:
+    """The routers that global links join if link j of a group leads to the group j + 1 before it."""
+    import numpy as np
+
+    groups = a * h + 1
+    group, j = (each.ravel() for each in np.meshgrid(np.arange(groups), np.arange(a * h), indexing="ij"))
+    other, far = (group - j - 1) % groups, a * h - 1 - j
+    both = np.stack([group * a + j // h, other * a + far // h], axis=1)
+    return both[group < other]
+
+
+FAMILIES = {
+    "dragonfly": Family(
+        name="dragonfly",
+        summary="groups of a routers, all joined within, with h links each to other groups: a h + 1 groups",
+        source="Kim et al., ISCA 2008; FatPaths, appendix A-B",
+        example="dragonfly:p=3,palm=0",
+        parameters={
+            "p": Parameter(meaning="hosts of a router", least=1),
+            "a": Parameter(meaning="routers of a group, 2p by default", least=1, optional=True),
+            "h": Parameter(meaning="links of a router to other groups, p by default", least=1, optional=True),
+            "palm": Parameter(
+                meaning="arrangement of links between groups, 0: consecutive, 1: palm-tree", least=0, most=1, default=0
+            ),
+        },
+        build=build,
+    ),
+}

@@ -1,0 +1,55 @@
+"""HyperX: an array of l dimensions and s routers in each, all joined along every row (Ahn et al., SC 2009).
+
+This is the regular one, a Hamming graph: s^l routers with k' = l (s - 1).  Each has p hosts, k' / l = s - 1 unless p is
+given (FatPaths, appendix A-E).
+
+The digits of a router's number in base s are its coordinates, the first dimension's being the last digit.  A link along
+dimension d has level d; those of the first dimension are local, the others global.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from topologies.core.family import Family, Parameter
+from topologies.low_diameter.routers import require_routers, wired
+
+if TYPE_CHECKING:
+    from topologies.core.topology import Topology
+
+
+def build(parameters: Mapping[str, int]) -> Topology:
+    """The regular HyperX of l dimensions and s routers in each."""
+    import numpy as np
+
+    l, s = parameters["l"], parameters["s"]  # noqa: E741, the paper's letter
+    routers, hosts = s**l, parameters.get("p", s - 1)
+    require_routers("hyperx", routers, hosts, routers * l * (s - 1) // 2)
+    number = np.arange(routers)
+    levels = []
+    for dimension in range(l):
+        step = s**dimension
+        digit = number // step % s
+        other = np.arange(s)
+        far = number[:, None] + (other - digit[:, None]) * step
+        both = np.stack([np.broadcast_to(number[:, None], far.shape), far], axis=-1)
+        levels.append(both[number[:, None] < far])
+    roles = ("host", "local", *["global"] * (l - 1))
+    return wired("hyperx", {"l": l, "s": s, "p": hosts}, routers=routers, hosts=hosts, levels=levels, roles=roles)
+
+
+FAMILIES = {
+    "hyperx": Family(
+        name="hyperx",
+        summary="an array of l dimensions and s routers in each, all joined along every row",
+        source="Ahn et al., SC 2009; FatPaths, appendix A-E",
+        example="hyperx:l=2,s=4,p=3",
+        parameters={
+            "l": Parameter(meaning="dimensions", least=1, most=16),
+            "s": Parameter(meaning="routers in each dimension", least=2),
+            "p": Parameter(meaning="hosts of a router, s - 1 by default", least=1, optional=True),
+        },
+        build=build,
+    ),
+}

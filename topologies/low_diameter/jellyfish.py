@@ -1,0 +1,126 @@
+"""Jellyfish: a random regular graph of n routers, each joined to r others (Singla et al., NSDI 2012).
+
+Free ports are joined in a random order.  Where that would join a router to itself or to a neighbour, the two ports
+break up a random link instead and are joined to its ends, as Jellyfish does with its last ports; if the outcome is not
+connected, everything is drawn again.  The seed is part of the name, so that a name is one network.
+
+`equivalent` is the Jellyfish with as many routers, links of a router and hosts as another network (X-JF in FatPaths,
+section II-B), and the spec equivalent-jellyfish:seed=1,of=slimfly:q=5 names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from topologies.core.family import Family, Parameter
+from topologies.core.seeded import SplitMix64
+from topologies.low_diameter.routers import require_routers, wired
+
+if TYPE_CHECKING:
+    from topologies.core.topology import Topology
+
+Edge = tuple[int, int]
+
+ATTEMPTS = 20  # of networks, until one is connected
+MOST_DRAWS = 100_000  # of links to break up for two ports
+
+
+def build(parameters: Mapping[str, int]) -> Topology:
+    """The Jellyfish of this seed."""
+    import numpy as np
+
+    n, r, p = parameters["n"], parameters["r"], parameters["p"]
+    if r >= n or n * r % 2 or (r == 1 and n > 2):
+        raise ValueError(f"jellyfish: {n} routers cannot each be joined to {r} others: n r must be even and 1 < r < n")
+    require_routers("jellyfish", n, p, n * r // 2)
+    random = SplitMix64(parameters["seed"])
+    for _ in range(ATTEMPTS):
+        edges = regular(n, r, random)
+        if edges is not None and connected(n, edges):
+            return wired("jellyfish", parameters, routers=n, hosts=p, levels=[np.array(sorted(edges))])
+    raise ValueError(f"jellyfish: no connected network in {ATTEMPTS} attempts; r = {r} is too small for n = {n}")
+
+
+def regular(n: int, r: int, random: SplitMix64) -> set[Edge] | None:
+    """The edges, lower number first, of a random graph of n routers with r neighbours each; None if it cannot be
+    completed from where the draw has led.
+
+    Where each has more than half of the others for neighbours, those that are not are drawn.
+    """
+    if 2 * r > n - 1:
+        others = regular(n, n - 1 - r, random)
+        return None if others is None else set(combinations(range(n), 2)) - others
+    ports = [router for router in range(n) for _ in range(r)]
+    random.shuffle(ports)
+    edges: set[Edge] = set()
+    left = []
+    for a, b in zip(ports[::2], ports[1::2], strict=True):
+        edge = (min(a, b), max(a, b))
+        if a == b or edge in edges:
+            left.append((a, b))
+        else:
+            edges.add(edge)
+    order = sorted(edges)
+    for a, b in left:
+        for _ in range(MOST_DRAWS):
+            c, d = order[random.below(len(order))] if order else (a, b)
+            if random.below(2):
+                c, d = d, c
+            broken, new = (min(c, d), max(c, d)), {(min(a, c), max(a, c)), (min(b, d), max(b, d))}
+            if len({a, c}) == len({b, d}) == len(new) == 2 and broken in edges and not new & edges:
+                edges.remove(broken)
+                edges |= new
+                order += sorted(new)
+                break
+        else:
+            return None
+    return edges
+
+
+def connected(n: int, edges: Iterable[Edge]) -> bool:
+    """Whether `edges` join all of the routers 0 .. n - 1."""
+    beside: list[list[int]] = [[] for _ in range(n)]
+    for a, b in edges:
+        beside[a].append(b)
+        beside[b].append(a)
+    found, left = {0}, [0]
+    while left:
+        new = [other for other in beside[left.pop()] if other not in found]
+        found.update(new)
+        left += new
+    return len(found) == n
+
+
+def equivalent(topology: Topology, seed: int) -> dict[str, int]:
+    """The parameters of the Jellyfish with the routers of `topology`.
+
+    Where routers differ, as in a fat-tree, each gets the mean of the hosts and of the links between routers, rounded;
+    FatPaths leaves open what it does there (appendix A-F).  ValueError for a server-centric network.
+    """
+    if topology.server_centric:
+        raise ValueError(f"equivalent-jellyfish: {topology.spec} has no routers, its servers forward")
+    n = topology.switches
+    links = int((topology.links[:, 0] >= topology.servers).sum())
+    r = round(2 * links / n)
+    return {"n": n, "r": r - (n * r % 2), "p": max(1, round(topology.servers / n)), "seed": seed}
+
+
+SEED = Parameter(meaning="which of the random networks", least=0, most=(1 << 53) - 1)
+FAMILIES = {
+    "jellyfish": Family(
+        name="jellyfish",
+        summary="a random graph of n routers, each joined to r others; equivalent-jellyfish:seed=1,of=TOPOLOGY has the "
+        "routers of another network",
+        source="Singla et al., NSDI 2012; FatPaths, appendix A-C",
+        example="jellyfish:n=20,r=4,p=2,seed=1",
+        parameters={
+            "n": Parameter(meaning="routers", least=2),
+            "r": Parameter(meaning="routers that each is joined to", least=1),
+            "p": Parameter(meaning="hosts of a router", least=1),
+            "seed": SEED,
+        },
+        build=build,
+    ),
+}

@@ -1,0 +1,88 @@
+"""Slim Fly: the diameter-2 graphs of McKay, Miller and Siran (Besta and Hoefler, SC 2014, section II-B).
+
+Over GF(q), q = 4w + delta a prime power and delta -1, 0 or 1, there are routers (0, x, y) and (1, m, c):
+
+    (0, x, y) - (0, x, y')  if y - y' lies in X
+    (1, m, c) - (1, m, c')  if c - c' lies in X'
+    (0, x, y) - (1, m, c)   if y = m x + c
+
+With a primitive element xi, X holds its even powers and X' its odd ones if delta is 0 or 1.  If delta is -1, X holds
+the even powers 0 .. 2w - 2 and the odd ones 2w - 1 .. 4w - 3, X' the odd ones 1 .. 2w - 1 and the even ones 2w ..
+4w - 2.  So there are 2 q^2 routers, each joined to k' = (3q - delta) / 2 others.
+
+Router (s, x, y) is number (s q + x) q + y.  Columns x of both halves are a group, which fills a rack: links within a
+column have level 1, those between the columns of a group level 2, those between groups level 3; only the last are
+global.  Each router has p hosts, ceil(k'/2) unless it is given (FatPaths, appendix A-A; table IV has one less at
+q = 19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from topologies.core.family import Family, Parameter
+from topologies.low_diameter.finite_field import FiniteField, field, prime_power
+from topologies.low_diameter.routers import require_routers, wired
+
+if TYPE_CHECKING:
+    from topologies.core.topology import Topology
+
+ROLES = ("host", "local", "local", "global")
+
+
+def build(parameters: Mapping[str, int]) -> Topology:
+    """The Slim Fly of q."""
+    import numpy as np
+
+    q = parameters["q"]
+    if q % 4 == 2 or not prime_power(q):
+        raise ValueError(f"slimfly: q must be a prime power other than 2, such as 5, 7, 8 or 9, got {q}")
+    degree = network_radix(q)
+    hosts = parameters.get("p", -(-degree // 2))
+    require_routers("slimfly", 2 * q * q, hosts, q * q * degree)
+    galois = field(q)
+    plus, times = galois.plus(), galois.times()
+    x, y, d = np.meshgrid(np.arange(q), np.arange(q), np.arange(q), indexing="ij")
+    columns = []
+    for half, differences in enumerate(generators(galois)):
+        chosen = np.isin(d, differences)
+        near, far = (half * q + x) * q + y, (half * q + x) * q + plus[y, d]
+        columns.append(np.stack([near, far], axis=-1)[chosen & (near < far)])
+    m, c = y, d
+    across = np.stack([x * q + plus[times[m, x], c], (q + m) * q + c], axis=-1)
+    levels = [np.concatenate(columns), across[m == x], across[m != x]]
+    return wired("slimfly", {"q": q, "p": hosts}, routers=2 * q * q, hosts=hosts, levels=levels, roles=ROLES)
+
+
+def network_radix(q: int) -> int:
+    """k', the routers that each router is joined to."""
+    delta = (q + 1) % 4 - 1
+    return (3 * q - delta) // 2
+
+
+def generators(galois: FiniteField) -> tuple[list[int], list[int]]:
+    """X and X' of this field."""
+    q, powers = galois.q, galois.powers
+    if q % 4 == 3:
+        w = (q + 1) // 4
+        first = [*range(0, 2 * w - 1, 2), *range(2 * w - 1, 4 * w - 2, 2)]
+        second = [*range(1, 2 * w, 2), *range(2 * w, 4 * w - 1, 2)]
+    else:
+        first, second = [*range(0, q - 1, 2)], [*range(1, q, 2)]
+    return [powers[i % (q - 1)] for i in first], [powers[i % (q - 1)] for i in second]
+
+
+FAMILIES = {
+    "slimfly": Family(
+        name="slimfly",
+        summary="the diameter-2 graph of McKay, Miller and Siran over GF(q): 2 q^2 routers",
+        source="Besta and Hoefler, SC 2014; FatPaths, appendix A-A",
+        example="slimfly:q=5,p=4",
+        parameters={
+            "q": Parameter(meaning="a prime power other than 2", least=3, most=256),
+            "p": Parameter(meaning="hosts of a router, half its links by default", least=1, optional=True),
+        },
+        build=build,
+    ),
+}
