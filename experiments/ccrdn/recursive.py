@@ -173,10 +173,12 @@ def series(table: Table, *columns: str) -> list[Series]:
     looks = style.lines(str(row["routing"]) for row in table)
     lines: list[Series] = []
     for (routing, *values), rows in found.items():
-        look, dash = looks[str(routing)]
+        look, _ = looks[str(routing)]
         same = sum(other.look.colour == look.colour for other in lines)
         label = " ".join([look.label, *(f"{column}={value}" for column, value in zip(varied, values, strict=True))])
-        lines.append(Series(look._replace(label=label), style.DASHES[same % len(style.DASHES)] if same else dash, rows))
+        lines.append(
+            Series(look._replace(label=label), style.another_dash(style.scheme(str(routing)).dash, same), rows)
+        )
     return lines
 
 

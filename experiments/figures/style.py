@@ -1,6 +1,7 @@
 """How figures look: one table gives each scheme and engine its name, colour and marker, everywhere.
 
-Colours are those of Okabe and Ito, which people with any kind of colour vision tell apart; markers differ as well.
+Colours are those of Okabe and Ito, which people with any kind of colour vision tell apart, and five more; markers and
+dashes differ as well.
 """
 
 from __future__ import annotations
@@ -12,45 +13,56 @@ from topologies.core.grammar import parse, unknown
 
 INK, FAINT, PAPER = "#222222", "#d9d9d9", "#ffffff"
 BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
+WINE, INDIGO, BROWN, OLIVE, SILVER = "#882255", "#332288", "#6b3e00", "#d0bc00", "#b0b0b0"
 LEVELS = ("#9a9a9a", BLUE, VERMILION, GREEN, PURPLE, ORANGE)  # of links: 0 joins a server to a switch
 SEVERAL = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)  # for what has no colour of its own, such as networks
 
 
-DASHES = ("-", "--", ":", "-.")
-MARKERS = ("o", "s", "^", "D", "v")
+DASHES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h", "d", "8")
 
 
 class Look(NamedTuple):
-    """How something appears in every figure; the size of its marks is in points."""
+    """How something appears in every figure; the size of its marks is in points.
+
+    dash: of its line.  variant: 0, or for a scheme that a figure shows with several parameters which of them this is.
+    """
 
     label: str
     colour: str
     marker: str
     size: float = 5.5
+    dash: str = "-"
+    variant: int = 0
 
 
-SCHEMES: Mapping[str, Look] = {
+# Of the schemes that one figure compares, no two share a colour or a marker, and those with the same dash differ in
+# lightness, so that a figure printed in black and white can be read.
+SERVER_SCHEMES: Mapping[str, Look] = {
     "dr": Look("DR", BLUE, "o"),
     "bfs": Look("shortest path", INK, "s"),
     "pr-gp0": Look("GP_0", ORANGE, "v"),
-    "pr-gpi": Look("GP_I", GREEN, "^"),
-    "pr-gpe": Look("GP_E", VERMILION, "D"),
-    "dfr": Look("DFR", PURPLE, "P"),
-    "tar": Look("TAR", SKY, "X"),
-    "ecmp": Look("ECMP", ORANGE, "^"),
+    "pr-gpi": Look("GP_I", GREEN, "^", dash="--"),
+    "pr-gpe": Look("GP_E", VERMILION, "D", dash="-."),
+    "dfr": Look("DFR", WINE, "P", dash="--"),
+    "tar": Look("TAR", SKY, "X", dash="-."),
+    "frr-bgp": Look("FRR's BGP", INDIGO, "*", dash="-."),
+}
+SWITCH_SCHEMES: Mapping[str, Look] = {
+    "ecmp": Look("ECMP", ORANGE, "^", dash="-."),
     "dmodk": Look("D-mod-k", INK, "D"),
     "vlb": Look("VLB", SKY, "v"),
-    "rps": Look("random", SKY, "<"),
-    "rr": Look("round robin", GREEN, ">"),
-    "micro": Look("Micro", PURPLE, "P"),
-    "drill": Look("DRILL", VERMILION, "s"),
+    "rps": Look("random", PURPLE, "<", dash=":"),
+    "rr": Look("round robin", BROWN, ">", dash=":"),
+    "micro": Look("Micro", WINE, "P", dash="--"),
+    "drill": Look("DRILL", VERMILION, "s", dash="-."),
     "ttc": Look("TTC", BLUE, "o"),
-    "jsq": Look("JSQ", "#9a9a9a", "X"),
-    "letflow": Look("LetFlow", PURPLE, "d"),
-    "lbsp": Look("LBSP", BLUE, "h"),
-    "frr-bgp": Look("FRR's BGP", INK, "*"),
-    "spray": Look("packet scatter", GREEN, ">"),
+    "jsq": Look("JSQ", SILVER, "X", dash="--"),
+    "letflow": Look("LetFlow", INDIGO, "*", dash="-."),
+    "lbsp": Look("LBSP", GREEN, "h", dash="--"),
+    "spray": Look("packet scatter", OLIVE, "p", dash=":"),
 }
+SCHEMES: Mapping[str, Look] = {**SERVER_SCHEMES, **SWITCH_SCHEMES}
 ENGINES: Mapping[str, Look] = {
     # Marks that are all seen where engines agree: a dot on a cross on a bar.
     "graph": Look("graph", INK, "_", 10),
@@ -110,15 +122,43 @@ def scheme(spec: str) -> Look:
 
 
 def lines(specs: Iterable[str]) -> dict[str, tuple[Look, str]]:
-    """The look and the dash of each of `specs`: those that differ in their parameters alone share the colour."""
+    """The look and the dash of each of `specs`; those that differ in their parameters alone share the colour, and each
+    has a dash and a marker of its own."""
     found: dict[str, tuple[Look, str]] = {}
-    for spec in dict.fromkeys(specs):
-        look = scheme(spec)
-        dash = DASHES[sum(look.colour == other.colour for other, _ in found.values()) % len(DASHES)]
-        same = {other.marker for other, _ in found.values() if other.colour == look.colour}
-        marker = next((each for each in (look.marker, *MARKERS) if each not in same), look.marker)
-        found[spec] = look._replace(label=f"{look.label} {spec.partition(':')[2]}".strip(), marker=marker), dash
+    wanted = list(dict.fromkeys(specs))
+    taken = {scheme(spec).marker for spec in wanted}
+    for spec in wanted:
+        look, (name, _) = scheme(spec), parse(spec)
+        variant = sum(parse(other)[0] == name for other in found)
+        if variant:
+            marker = next((each for each in MARKERS if each not in taken), look.marker)
+            look = look._replace(marker=marker, variant=variant, dash=another_dash(look.dash, variant))
+            taken.add(marker)
+        found[spec] = look._replace(label=f"{look.label} {spec.partition(':')[2]}".strip()), look.dash
     return found
+
+
+def another_dash(dash: str, variant: int) -> str:
+    """The dash of the `variant`-th line beside one that has `dash`."""
+    return DASHES[(DASHES.index(dash) + variant) % len(DASHES)]
+
+
+def line(look: Look) -> dict[str, Any]:
+    """Arguments of Axes.plot and Axes.errorbar for the line of `look`, marks included.
+
+    Solid lines lie below dashed ones and have larger marks, so that of two lines in the same place both are seen.
+    """
+    place = DASHES.index(look.dash)
+    return {
+        "label": look.label,
+        "color": look.colour,
+        "linestyle": look.dash,
+        "marker": look.marker,
+        "markersize": look.size - 0.7 * place,
+        "markeredgecolor": PAPER,
+        "markeredgewidth": 0.4,
+        "zorder": 2 + place / 10,
+    }
 
 
 def in_order(specs: Iterable[str]) -> list[str]:

@@ -185,14 +185,14 @@ def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p9
     figure.set_size_inches(7.6, 2.6 * len(variants))
     for axes, variant in zip(figure.subplots(len(variants), 1, squeeze=False).flat, variants, strict=True):
         width = 0.8 / len(looks)
-        for at, (scheme, (look, dash)) in enumerate(looks.items()):
+        for at, (scheme, (look, _)) in enumerate(looks.items()):
             rows = [row for row in table if (row["scheme"], row["tcp"], row["flow_bytes"]) == (scheme, *variant)]
             chosen = [[row for row in rows if row[across] == one] for one in values]
             x = np.arange(len(values)) + (at - (len(looks) - 1) / 2) * width
             sound = [[float(str(row[key])) for row in one if row["fidelity"] != "FAIL"] for one in chosen]
             heights = np.array([np.mean(one) if one else 0.0 for one in sound])
             ends = np.array([interval(one) if one else (0.0, 0.0) for one in sound]).T
-            axes.bar(x, heights, width, color=look.colour, label=look.label, alpha=0.85 if dash == "-" else 0.5)
+            axes.bar(x, heights, width, color=look.colour, label=look.label, alpha=0.5 if look.variant else 0.85)
             axes.errorbar(x, heights, abs(ends - heights), fmt="none", ecolor=style.INK, elinewidth=0.9)
             for place, runs in zip(x, chosen, strict=True):
                 for row in runs:

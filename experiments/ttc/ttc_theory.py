@@ -32,8 +32,12 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 SMALLEST = 1e-280  # fractions below this are not told apart from none
+PRECISION = 1e-13  # to which the fractions of the fixed point are found, relative to each
 EVENTS_AT_ONCE = 1 << 17
+WARM_UP, DURATION = 20, 200  # of simulations, in mean service times: the first over 1 - load
 SEEN = 1e-5  # finite simulations say little about fractions below this
+LEAST_LOAD, MOST_DELTA = 1e-9, 100
+MOST_EVENTS = 4e9  # some two minutes
 
 
 def derivative(s: Floats, load: float, delta: int) -> Floats:
@@ -57,26 +61,34 @@ def integrate(s: Floats, load: float, delta: int, *, duration: float, step: floa
 
 
 def fixed_point(load: float, delta: int) -> Floats:
-    """s_0, s_1, ... where nothing changes any more (equation 10), as far as SMALLEST.
+    """s_0, s_1, ... where nothing changes any more (equation 10), as far as SMALLEST."""
+    s = compiled(relax)(np.zeros(64 + 8 * delta), load, delta)
+    return s[: np.flatnonzero(s > SMALLEST)[-1] + 1]
 
-    t_i = s_i - s_(i+1) obeys t_i = load t_(i-1) (s_(i-1-delta) + s_(i+delta)).  All its terms are positive, so the tail
-    keeps its relative accuracy.  The s on the right is that of the round before, until two rounds agree.
+
+def relax(s: Floats, load: float, delta: int) -> Floats:
+    """The solution of equation (10) for the first len(s) fractions, those beyond being 0; `s` is zeros on entry.
+
+    Summed from i on, (10) says that packets arrive at queues with i-1 packets or more as fast as queues with i or more
+    let packets go (our derivation):
+
+        s_i = load (s_(i-1) s_(i+delta) + sum over a = i-1 .. i+delta-1 of (s_a - s_(a+1)) s_(a-delta)).
+
+    All its terms are positive, so the tail keeps its relative accuracy.  It is solved from i = 1 upwards, again and
+    again, and each s_i goes half the way to its new value: the whole way would make it swing for a large delta.
     """
-    size = 64 + 8 * delta + math.ceil(16 / (1 - load))
-    s = load ** np.arange(size, dtype=float)
-    while True:
-        t = np.empty(size)
-        t[0] = 1 - load
-        far = np.concatenate([s, np.zeros(delta)])
-        for i in range(1, size):
-            t[i] = load * t[i - 1] * (s[max(i - 1 - delta, 0)] + far[i + delta])
-        new = np.cumsum(t[::-1])[::-1]
-        new /= new[0]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            change = np.abs(new / s - 1)
-        s = (new + s) / 2
-        if np.all(change[s > SMALLEST] < 1e-12):
-            return s[s > SMALLEST]
+    s[0], last, worst = 1.0, len(s) - delta - 1, 1.0
+    while worst > PRECISION:
+        worst = 0.0
+        for i in range(1, last):
+            wanted = s[i - 1] * s[i + delta]
+            for a in range(i - 1, i + delta):
+                wanted += (s[a] - s[a + 1]) * (s[a - delta] if a > delta else 1.0)
+            wanted = min(load * wanted, s[i - 1])
+            if wanted > SMALLEST:
+                worst = max(worst, abs(s[i] / wanted - 1))
+            s[i] += (wanted - s[i]) / 2
+    return s
 
 
 def growth(delta: int) -> float:
@@ -97,35 +109,37 @@ def supermarket(
     arrival: the probability that an event is an arrival and no (possible) departure, as a 32-bit fraction.
     draws: shape (events, 3), 32 bits each.
     """
-    n = len(length)
-    now = np.zeros(len(at_least), np.int64)
+    n, most = len(length), len(at_least)
     for queue in range(n):
-        for i in range(length[queue] + 1):
-            now[i] += 1
+        for i in range(min(length[queue] + 1, most)):
+            at_least[i] += len(draws)
     for event in range(len(draws)):
+        left = len(draws) - event  # events for which a change counts, this one among them
         queue = below(draws[event, 1], n)
         if draws[event, 0] < arrival:
             queue = ttc(length, queue, draws[event, 2], delta, 0)
             length[queue] += 1
-            now[length[queue]] += 1
+            if length[queue] < most:
+                at_least[length[queue]] += left
         elif length[queue]:
-            now[length[queue]] -= 1
+            if length[queue] < most:
+                at_least[length[queue]] -= left
             length[queue] -= 1
-        for i in range(len(at_least)):
-            if now[i] == 0:
-                break
-            at_least[i] += now[i]
 
 
-def simulate(queues: int, load: float, delta: int, *, warm_up: float, duration: float, rng: Generator) -> Floats:
-    """s_i of `queues` queues, averaged over `duration` mean service times after `warm_up` of them."""
+def events(queues: int, load: float) -> tuple[int, int]:
+    """Events of the simulation: to warm up and to be watched."""
+    per_time = queues * (1 + load)
+    return round(WARM_UP / (1 - load) * per_time), round(DURATION * per_time)
+
+
+def simulate(queues: int, load: float, delta: int, *, warm_up: int, watched: int, rng: Generator) -> Floats:
+    """s_i of `queues` queues, averaged over `watched` events after `warm_up` of them."""
     length = np.zeros(queues, np.int64)
-    events_per_time = queues * (1 + load)
     arrival = round(load / (1 + load) * (1 << 32))
     run = compiled(supermarket)
     sums = np.zeros(64 + math.ceil(16 / (1 - load)))
-    for span, into in ((warm_up, np.zeros_like(sums)), (duration, sums)):
-        left = round(span * events_per_time)
+    for left, into in ((warm_up, np.zeros_like(sums)), (watched, sums)):
         while left > 0:
             count = min(left, EVENTS_AT_ONCE)
             run(length, delta, arrival, rng.integers(1 << 32, size=(count, 3)), into)
@@ -134,23 +148,31 @@ def simulate(queues: int, load: float, delta: int, *, warm_up: float, duration: 
     return found
 
 
+def measured_growth(limit: Floats, delta: int) -> float | None:
+    """The factor by which log 1/s_i grows at the end of `limit`, over the last 2 (delta + 1) steps, in which it swings
+    twice; None where fewer are known."""
+    wanted = 2 * (delta + 1)
+    steps = np.diff(np.log(-np.log(limit[2:])))[-wanted:]
+    return float(np.exp(steps.mean())) if len(steps) == wanted else None
+
+
 def measure(run: Run) -> Result:
     """Mean queue length and tail of the fixed point, and of a simulation of finitely many queues."""
-    load, delta = float(run.parameters["load_fraction"]), run.integer("delta")
+    load, delta, queues = float(run.parameters["load_fraction"]), run.integer("delta"), run.integer("queues")
     limit = fixed_point(load, delta)
-    finite = simulate(
-        run.integer("queues"), load, delta, warm_up=20 / (1 - load), duration=200.0, rng=np.random.default_rng(run.seed)
-    )
+    warm_up, watched = events(queues, load)
+    rng = np.random.default_rng(run.seed)
+    finite = simulate(queues, load, delta, warm_up=warm_up, watched=watched, rng=rng)
     both = min(len(limit), len(finite))
-    seen = (limit[:both] > SEEN) & (np.arange(both) > 0)
-    exponents = np.log(-np.log(limit[2:]))
+    differs = np.abs(finite[1:both] - limit[1:both])
+    seen = limit[1:both] > min(SEEN, load / 2)
     return Result(
         figures={
             "mean_queue_packets": float(limit[1:].sum()),
             "simulated_mean_queue_packets": float(finite[1:].sum()),
-            "worst_error_fraction": float(np.max(np.abs(finite[:both] - limit[:both])[seen])),
+            "worst_error_fraction": float(differs[seen].max()),
             "z": growth(delta),
-            "measured_z": float(np.exp(np.mean(np.diff(exponents[-2 * (delta + 1) - 1 :])))),
+            "measured_z": measured_growth(limit, delta),
             "at_least": limit.tolist(),
             "simulated_at_least": finite[finite > 0].tolist(),
         }
@@ -158,28 +180,63 @@ def measure(run: Run) -> Result:
 
 
 def check(run: Run) -> None:
-    """ValueError unless the queues are stable and there are at least two."""
-    if not 0 < float(run.parameters["load_fraction"]) < 1:
-        raise ValueError(f"ttc_theory: load_fraction must lie between 0 and 1, got {run.parameters['load_fraction']}")
-    if run.integer("delta") < 0 or run.integer("queues") < 2:
-        raise ValueError("ttc_theory: delta must be at least 0 and queues at least 2")
+    """ValueError unless the queues are stable, there are at least two, and their simulation ends in minutes."""
+    load, delta, queues = float(run.parameters["load_fraction"]), run.integer("delta"), run.integer("queues")
+    if not LEAST_LOAD <= load < 1:
+        raise ValueError(f"ttc_theory: load_fraction must be at least {LEAST_LOAD:g} and below 1, got {load}")
+    if not 0 <= delta <= MOST_DELTA or queues < 2:
+        raise ValueError(f"ttc_theory: delta must be 0 to {MOST_DELTA} and queues at least 2")
+    if sum(events(queues, load)) > MOST_EVENTS:
+        most = int(queues * MOST_EVENTS / sum(events(queues, load)))
+        instead = f"take at most {most} queues, or a lower load" if most > 1 else "take a lower load"
+        raise ValueError(f"ttc_theory: {queues} queues at load {load} take too long to settle: {instead}")
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Fractions of queues by length: a line through the fixed point, a mark for the simulation."""
-    loads = sorted({float(str(row["load_fraction"])) for row in table})
-    for axes, load in zip(np.atleast_1d(figure.subplots(1, len(loads), sharey=True)), loads, strict=True):
+    """Fractions of queues by length, a panel for each load: a line through the fixed point, marks for the means of the
+    simulations, a kind of mark for each number of queues."""
+    loads, deltas, queues = (
+        sorted({float(str(row[key])) for row in table}) for key in ("load_fraction", "delta", "queues")
+    )
+    columns = min(4, len(loads))
+    panels = figure.subplots(math.ceil(len(loads) / columns), columns, sharey=True, squeeze=False)
+    figure.set_size_inches(max(6.4, 2.6 * columns), 0.9 + 3.3 * len(panels))
+    for axes, load in zip(panels.flat, loads, strict=False):
         of_load = [row for row in table if row["load_fraction"] == load]
-        deltas = sorted({int(str(row["delta"])) for row in of_load})
-        for colour, delta in zip(cycle(style.SEVERAL), deltas, strict=False):
+        for colour, delta in zip(cycle(style.SEVERAL), deltas):
             rows = [row for row in of_load if row["delta"] == delta]
-            limit, finite = (np.array(rows[0][key]) for key in ("at_least", "simulated_at_least"))
-            axes.semilogy(limit, color=colour, label=f"Δ = {delta}")
-            axes.semilogy(np.arange(len(finite)), finite, "o", color=colour, markerfacecolor=style.PAPER)
+            if rows:
+                axes.semilogy(np.array(rows[0]["at_least"]), color=colour)
+            for marker, count in zip(cycle(style.MARKERS), queues):
+                found = mean_fractions([row for row in rows if row["queues"] == count])
+                axes.semilogy(found, marker, color=colour, markerfacecolor=style.PAPER, markersize=4.5)
         longest = max(int((np.array(row["at_least"]) > 1e-8).sum()) for row in of_load)
         axes.set(xlabel="queue (packets)", title=f"load {load:g}", ylim=(1e-8, 2), xlim=(-0.5, longest + 0.5))
-    figure.axes[0].legend(title="line: limit\nmarks: simulation", loc="lower left")
-    figure.axes[0].set_ylabel("fraction of queues at least as long")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    for axes in panels.flat[len(loads) :]:
+        axes.remove()
+    for axes in panels[:, 0]:
+        axes.set_ylabel("fraction of queues at least as long")
+    of_all = panels[0, 0]
+    for colour, delta in zip(cycle(style.SEVERAL), deltas):
+        of_all.plot([], [], color=colour, label=f"Δ = {delta:g}")
+    for marker, count in zip(cycle(style.MARKERS), queues):
+        of_all.plot([], [], marker, color=style.INK, markerfacecolor=style.PAPER, label=f"{count:g} queues simulated")
+    figure.legend(
+        *of_all.get_legend_handles_labels(),
+        loc="outside upper left",
+        ncols=5,
+        title="lines: the limit",
+        alignment="left",
+    )
+
+
+def mean_fractions(rows: Table) -> Floats:
+    """The simulated fractions of `rows`, averaged; a row that ends early had no longer queues."""
+    each = [np.array(row["simulated_at_least"], dtype=float) for row in rows]
+    length = max((len(one) for one in each), default=0)
+    padded = [np.pad(one, (0, length - len(one))) for one in each]
+    return np.mean(padded, axis=0) if padded else np.empty(0)
 
 
 EXPERIMENT = Experiment(
@@ -188,7 +245,7 @@ EXPERIMENT = Experiment(
     source="TTC, section 5, theorem 5.2",
     engines=("graph",),
     sweep={"load_fraction": [0.5, 0.8, 0.95], "delta": [0, 1, 2, 3], "queues": [2000]},
-    seeds=1,
+    seeds=5,
     measure=measure,
     plot=plot,
     check=check,

@@ -57,5 +57,71 @@ def test_the_tail_is_doubly_exponential_with_the_exponent_of_the_threshold() -> 
 def test_finitely_many_queues_come_near_the_limit() -> None:
     for delta in (0, 2):
         limit = ttc_theory.fixed_point(0.8, delta)
-        finite = ttc_theory.simulate(500, 0.8, delta, warm_up=50, duration=200, rng=np.random.default_rng(1))
+        finite = ttc_theory.simulate(500, 0.8, delta, warm_up=45_000, watched=180_000, rng=np.random.default_rng(1))
         assert np.abs(finite[: len(limit)] - limit).max() < 0.02
+
+
+def naive_queues(queues: int, load: float, delta: int, draws: np.ndarray, fractions: int) -> np.ndarray:
+    """Queues with at least i packets, summed over the states after each event, counted anew after each."""
+    length, found = [0] * queues, np.zeros(fractions)
+    for kind, first, second in draws.tolist():
+        queue = first * queues >> 32
+        if kind < round(load / (1 + load) * (1 << 32)):
+            other = (queue + 1 + (second * (queues - 1) >> 32)) % queues
+            queue = other if length[queue] - length[other] > delta else queue
+            length[queue] += 1
+        else:
+            length[queue] = max(0, length[queue] - 1)
+        found += [sum(packets >= i for packets in length) for i in range(fractions)]
+    return found
+
+
+@pytest.mark.parametrize("delta", [0, 2, 50])
+def test_fractions_are_those_after_each_event(delta: int) -> None:
+    """With 40 queues at load 0.95, of which some grow longer than the array (delta = 50 never redirects)."""
+    draws = np.random.default_rng(4).integers(1 << 32, size=(3000, 3))
+    length, found = np.zeros(40, np.int64), np.zeros(5)
+    arrival = round(0.95 / 1.95 * (1 << 32))
+    for part in (draws[:1000], draws[1000:]):
+        ttc_theory.supermarket(length, delta, arrival, part, found)
+    assert length.max() > len(found)
+    assert found.tolist() == naive_queues(40, 0.95, delta, draws, 5).tolist()
+
+
+@pytest.mark.parametrize("load", [1e-6, 0.01, 0.5, 0.999, 0.99999])
+@pytest.mark.parametrize("delta", [0, 3, 40])
+def test_the_fixed_point_is_found_for_every_load(load: float, delta: int) -> None:
+    s = ttc_theory.fixed_point(load, delta)
+    assert s[1] == pytest.approx(load, rel=1e-12)
+    assert (np.diff(s) <= 0).all()
+    assert s[-1] > ttc_theory.SMALLEST
+    assert ttc_theory.derivative(s, load, delta)[1:] == pytest.approx(0, abs=1e-13)
+
+
+@pytest.mark.parametrize(("load", "queues"), [("0.000001", "50"), ("0.999", "50"), ("0.02", "2")])
+@pytest.mark.parametrize("delta", ["0", "3", "100"])
+def test_every_allowed_load_is_measured(load: str, queues: str, delta: str) -> None:
+    given = {"load_fraction": load, "queues": queues, "delta": delta}
+    (run,) = ttc_theory.EXPERIMENT.runs(given, seeds=1)
+    found = ttc_theory.measure(run).figures
+    assert found["at_least"][1] == pytest.approx(float(load))
+    assert 0 <= found["worst_error_fraction"] <= 1
+    assert np.isfinite(found["mean_queue_packets"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"load_fraction": "0"}, "load_fraction must be at least 1e-09 and below 1, got 0.0"),
+        ({"load_fraction": "1"}, "below 1, got 1.0"),
+        ({"load_fraction": "nan"}, "below 1, got nan"),
+        ({"delta": "101"}, "delta must be 0 to 100"),
+        ({"queues": "1"}, "queues at least 2"),
+        ({"load_fraction": "0.95", "queues": "10000000"}, "take at most 3"),
+        ({"load_fraction": "0.99999999999"}, "take a lower load"),
+    ],
+)
+def test_what_has_no_answer_or_takes_too_long_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=r"^ttc_theory: [^\n]*$") as error:
+        ttc_theory.EXPERIMENT.runs(given)
+    assert said in str(error.value)
