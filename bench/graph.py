@@ -84,6 +84,20 @@ def speeds(spec: str) -> list[Line]:
     return found
 
 
+def connection_rules() -> list[Line]:
+    """What beta-DCell's connection rule costs: DCell's flows a second over its, with as many candidates each."""
+    found = []
+    for n in (3, 4):
+        dcell, beta = (Graph(graph(f"{family}:n={n},k=3").network, threads=1) for family in ("dcell", "beta-dcell"))
+        for routing in FLOWS:
+            for loads in (False, True):
+                ratio = per_core(dcell, routing, loads=loads, balanced=False)
+                ratio /= per_core(beta, routing, loads=loads, balanced=False)
+                name = f"{routing}, n={n}" + (", with link loads" if loads else "")
+                found.append(Line(f"{name}: DCell over beta-DCell", ratio, "x", at_most=1.1))
+    return found
+
+
 def hundred_million(flows: int = 100_000_000) -> list[Line]:
     """DR and GP_I with link loads on all cores."""
     net, found = graph("dcell:n=4,k=3"), []
@@ -141,8 +155,9 @@ def memory() -> list[Line]:
 
 
 def main() -> None:
-    """Print all of it; under two minutes where nothing else runs."""
+    """Print all of it; some three minutes where nothing else runs."""
     show("The graph engine, on one core", [line for spec in INRFLOW for line in speeds(spec)])
+    show("Connection rules", connection_rules())
     show("One choice, first calls, memory", [*choice(), *first_call(), *memory()])
     show("A hundred million flows", hundred_million())
 

@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 
 from daemons.routing import dr
 from daemons.routing.path_tables import Step, Tables, fullest, length, path
-from topologies.recursive.ccrdn import FICONN, far_copy, gateway
+from topologies.recursive.ccrdn import FICONN, bridge, far_copy, gateway
 
 GP_E, GP_I, GP_0 = 0, 1, 2
 
 DISCONNECTED = 1 << 62
 NO_ROUTE = 1 << 30  # hops that no route has
-NEVER = 1 << 32  # a load that no channel has: nothing is dead
+NEVER = 1 << 38  # a load that no channel has: nothing is dead
 
 
 class Policy(NamedTuple):
@@ -142,10 +142,10 @@ def hops(tables: Tables, at: Parting, proxy: int) -> int:
     if level == 0:
         return 1 if a != b else 0
     if proxy < 0:
-        to_b, from_a = gateway(rule, t, level, a, b), gateway(rule, t, level, b, a)
+        to_b, from_a = bridge(rule, t, level, a, b)
         return length(tables, level - 1, at.p, to_b) + 1 + length(tables, level - 1, from_a, at.q)
-    to_proxy, from_proxy = gateway(rule, t, level, a, proxy), gateway(rule, t, level, b, proxy)
-    from_a, to_b = gateway(rule, t, level, proxy, a), gateway(rule, t, level, proxy, b)
+    to_proxy, from_a = bridge(rule, t, level, a, proxy)
+    from_proxy, to_b = bridge(rule, t, level, b, proxy)
     return (
         length(tables, level - 1, at.p, to_proxy)
         + length(tables, level - 1, from_a, to_b)

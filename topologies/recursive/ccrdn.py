@@ -36,11 +36,21 @@ def gateway(rule: int, t: Sequence[int], level: int, i: Number, j: Number) -> Nu
     FiConn, 3.2: uid (y-1) 2^level + 2^(level-1) - 1 of copy x to uid x 2^level + 2^(level-1) - 1 of copy y.
     """
     if rule == BETA_DCELL:
-        return (j - i - 1) % (t[level - 1] + 1)
+        ahead = j - i - 1
+        return ahead + ((ahead >> 63) & (t[level - 1] + 1))  # modulo t + 1: a division would take most of a search
     slot = j - (j > i)  # the other copies in order, this one left out
     if rule == FICONN:
         return (slot << level) + (1 << (level - 1)) - 1
     return slot
+
+
+def bridge(rule: int, t: Sequence[int], level: int, i: int, j: int) -> tuple[int, int]:
+    """Both ends of the level-`level` link that joins copies `i` and `j` of X(level-1): gateway() of `j` in `i`, and of
+    `i` in `j`."""
+    here = gateway(rule, t, level, i, j)
+    if rule == BETA_DCELL:
+        return here, t[level - 1] - 1 - here
+    return here, gateway(rule, t, level, j, i)
 
 
 def far_copy(rule: int, t: Sequence[int], level: int, i: int, p: int) -> int:
@@ -49,7 +59,8 @@ def far_copy(rule: int, t: Sequence[int], level: int, i: int, p: int) -> int:
     The inverse of gateway() in its last argument.
     """
     if rule == BETA_DCELL:
-        return (i + p + 1) % (t[level - 1] + 1)
+        j = i + p + 1
+        return j - (((t[level - 1] - j) >> 63) & (t[level - 1] + 1))
     if rule == FICONN:
         if p & ((1 << level) - 1) != (1 << (level - 1)) - 1:
             return -1
