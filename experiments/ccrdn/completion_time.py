@@ -44,7 +44,7 @@ PAPER = "paper: PR takes up to 40 % less than DR on β-DCell, 35 % on DCell; on 
 
 def check_run(run: Run) -> None:
     """ValueError for what there is not."""
-    check(run)
+    check(run, loads=True)
     if run.text("routing") not in ("dr", *METHODS):
         raise ValueError(f"completion_time: routing must be dr, {', '.join(METHODS)}, got {run.text('routing')}")
     workload_of(run)
@@ -183,6 +183,7 @@ EXPERIMENT = Experiment(
         "apply": ["algorithm"],
     },
     seeds=1,
+    version=2,
     measure=measure,
     plot=plot,
     check=check_run,

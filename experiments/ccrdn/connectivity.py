@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from experiments.ccrdn.recursive import (
     Paper,
     beside,
@@ -29,7 +31,7 @@ from experiments.ccrdn.recursive import (
     shortest,
     traffic,
 )
-from experiments.graph_engine.graph import Tally, graph
+from experiments.graph_engine.tally import Tally
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def measure(run: Run) -> Result:
     """The fraction of pairs whose ends are alive that are connected, and the mean hops of these."""
     dead, flows, name = faults(run), run.integer("flows"), run.text("routing")
     if name == "bfs":
-        figures = of_sources(shortest(run, flows, dead), graph(run.text("topology")).servers)
+        figures = of_sources(shortest(run, flows, dead))
     else:
         found = routed(run, traffic(run, f"uniform:flows={flows}"), dead, least=least_level(run))
         figures = of_pairs(found)
@@ -57,33 +59,55 @@ def measure(run: Run) -> Result:
 
 
 def of_pairs(found: Tally) -> dict[str, Value]:
-    """Figures of random pairs, with the errors that come from their number."""
-    fraction, total = found.connected_fraction, found.connected + found.lost
+    """Figures of random pairs, with the errors that come from their number; None for what no pair tells."""
+    fraction, spread, total = found.connected_fraction, found.sd_hops, found.connected + found.lost
     return {
         "connected_fraction": fraction,
-        "se_connected_fraction": math.sqrt(fraction * (1 - fraction) / total),
+        "se_connected_fraction": None if fraction is None else math.sqrt(fraction * (1 - fraction) / total),
         "mean_hops": found.mean_hops,
-        "se_hops": found.sd_hops / math.sqrt(found.connected),
+        "se_hops": None if spread is None else spread / math.sqrt(found.connected),
         "measured_pairs": total,
     }
 
 
-def of_sources(found: list[Tally], servers: int) -> dict[str, Value]:
-    """Figures of random sources, with the error that comes from their number.
+def of_sources(found: list[Tally]) -> dict[str, Value]:
+    """Figures of random sources, each with all its destinations, and the errors that come from their number.
 
-    Connected are the pairs of the largest component that a source lies in.  Those within smaller ones are left out:
-    at 10 % failed links these hold 3 % of a FiConn's servers, nearly all of them alone.
+    Where most servers lie in one component, its size gives nearly all of the connected pairs exactly, and the sources
+    outside tell the rest.  Where they do not, the mean over the sources estimates the fraction.
     """
-    reached = max(one.connected for one in found) + 1
-    alive = found[0].connected + found[0].lost + 1
-    mean, error = mean_and_error([one.mean_hops for one in found if one.connected == reached - 1], servers)
+    alive = found[0].connected + found[0].lost + 1 if found else 0
+    if alive < 2:
+        return of_pairs(Tally(np.zeros(0, np.int64), 0, 0))
+    reached = [one.connected for one in found]
+    largest = max(reached) + 1
+    few = [one for one in reached if one + 1 < largest]
+    if 2 * largest > alive:
+        share, rest = largest / alive, (alive - largest) / alive
+        mean, error = mean_and_error(few, alive - largest) if few else (0.0, 0.0)
+        fraction = (share * (largest - 1) + rest * mean) / (alive - 1)
+        error *= rest
+    else:
+        mean, error = mean_and_error(reached, alive)
+        fraction = mean / (alive - 1)
     return {
-        "connected_fraction": reached * (reached - 1) / (alive * (alive - 1)),
-        "se_connected_fraction": 0.0,
-        "mean_hops": mean,
-        "se_hops": error,
+        "connected_fraction": fraction,
+        "se_connected_fraction": error / (alive - 1),
+        **hops_of(found, alive),
         "measured_pairs": sum(one.connected + one.lost for one in found),
     }
+
+
+def hops_of(found: list[Tally], alive: int) -> dict[str, Value]:
+    """Mean hops over the connected pairs of `found`, of `alive` sources that there are, and its standard error as a
+    ratio of two sums over the sources."""
+    connected = np.array([one.connected for one in found])
+    if not connected.sum():
+        return {"mean_hops": None, "se_hops": None}
+    hops = np.array([one.connected * (one.mean_hops or 0.0) for one in found])
+    mean = hops.sum() / connected.sum()
+    _, error = mean_and_error((hops - mean * connected).tolist(), alive)
+    return {"mean_hops": float(mean), "se_hops": error / float(connected.mean())}
 
 
 def plot(table: Table, figure: Figure) -> None:
@@ -121,6 +145,7 @@ EXPERIMENT = Experiment(
         "apply": ["algorithm"],
     },
     seeds=5,
+    version=2,
     measure=measure,
     plot=plot,
     check=check,

@@ -25,7 +25,7 @@ BINS_OF_A_MEAN = 25
 
 def check_run(run: Run) -> None:
     """ValueError for what there is not."""
-    check(run)
+    check(run, loads=True)
     if run.text("routing") == "bfs":
         raise ValueError("flow_histogram: bfs finds lengths, and no routes to count flows on; take dr, pr-gpi, ...")
 
@@ -80,6 +80,7 @@ EXPERIMENT = Experiment(
         "apply": ["algorithm"],
     },
     seeds=1,
+    version=2,
     measure=measure,
     plot=plot,
     check=check_run,

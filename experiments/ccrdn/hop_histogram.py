@@ -31,7 +31,7 @@ def measure(run: Run) -> Result:
         figures={
             "pairs_by_hops_fraction": (found.hops / chosen.total).tolist(),
             "mean_hops": found.mean_hops,
-            "longest_hops": len(found.hops) - 1,
+            "longest_hops": len(found.hops) - 1 if found.connected else None,
             "connected_fraction": found.connected_fraction,
         }
     )
@@ -49,6 +49,8 @@ def plot(table: Table, figure: Figure) -> None:
             failed = f", {100 * float(str(line.rows[0]['failed_fraction'])):g} % failed"
             edges = [hops - 0.5 for hops in range(len(by_hops) + 1)]
             look, label = line.look, line.look.label.partition(" ")[0] + failed
+            if not by_hops:
+                edges, by_hops = [-0.5, 0.5], [0.0]  # nothing is connected: the legend still says so
             axes.stairs(by_hops, edges, color=look.colour, linestyle=line.dash, linewidth=1.6, label=label)
         axes.set(title=title(network), ylabel="pairs (fraction)", xlim=(0, None), ylim=(0, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -70,6 +72,7 @@ EXPERIMENT = Experiment(
         "apply": ["algorithm"],
     },
     seeds=1,
+    version=2,
     measure=measure,
     plot=plot,
     check=check_run,

@@ -22,6 +22,7 @@ from experiments.ccrdn.recursive import (
     Paper,
     beside,
     check,
+    check_work,
     draw_over_networks,
     in_order,
     least_level,
@@ -32,8 +33,9 @@ from experiments.ccrdn.recursive import (
     shortest,
     traffic,
 )
-from experiments.graph_engine.graph import METHODS, Tally, graph, policy
+from experiments.graph_engine.graph import METHODS, graph, policy
 from experiments.graph_engine.pairs import Pairs
+from experiments.graph_engine.tally import Tally
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
 from topologies.core.grammar import parse
 from topologies.recursive.ccrdn import DCELL, FAMILY, FICONN
@@ -56,7 +58,7 @@ PAPER: Paper = {
 def check_run(run: Run) -> None:
     """ValueError for what there is not, and for all pairs of a network that has too many."""
     check(run)
-    pairs_of(run)
+    check_work(run, pairs_of(run).total)
     if run.integer("condition1") not in (0, 1):
         raise ValueError(f"hop_length: condition1 must be 0 or 1, got {run.integer('condition1')}")
 
@@ -87,7 +89,8 @@ def measure(run: Run) -> Result:
         figures |= of_sources(shortest(run, chosen.total, everywhere=run.text("pairs") == "all"), chosen.servers)
     else:
         found = routed(run, chosen, condition1=bool(run.integer("condition1")), least=least_level(run))
-        error = 0.0 if run.text("pairs") == "all" else found.sd_hops / math.sqrt(found.connected)
+        spread = 0.0 if run.text("pairs") == "all" else found.sd_hops
+        error = None if spread is None else spread / math.sqrt(found.connected)
         figures |= {"mean_hops": found.mean_hops, "se_hops": error}
     if name in METHODS:
         figures |= search_of(run, chosen)
@@ -96,7 +99,7 @@ def measure(run: Run) -> Result:
 
 def of_sources(found: list[Tally], servers: int) -> dict[str, Value]:
     """Mean hops over sources that each reach all other servers."""
-    mean, error = mean_and_error([one.mean_hops for one in found], servers)
+    mean, error = mean_and_error([one.mean_hops or 0.0 for one in found], servers)
     return {"mean_hops": mean, "se_hops": error, "measured_pairs": sum(one.connected for one in found)}
 
 
@@ -155,6 +158,7 @@ EXPERIMENT = Experiment(
         "condition1": [1],
     },
     seeds=1,
+    version=2,
     measure=measure,
     plot=plot,
     goes_together=goes_together,

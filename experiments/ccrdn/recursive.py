@@ -15,8 +15,10 @@ import numpy as np
 
 from daemons.dfr.routing import Dfr
 from experiments.figures import style
-from experiments.graph_engine.graph import METHODS, NO_FAULTS, Faults, Tally, graph, policy
+from experiments.graph_engine.graph import METHODS, Graph, graph, policy
 from experiments.graph_engine.pairs import Pairs, pairs
+from experiments.graph_engine.tally import Tally
+from experiments.graph_engine.wiring import NO_FAULTS, Faults
 from experiments.runner.definition import Row, Run, Table
 from topologies.core.grammar import integer, parse, unknown
 from topologies.recursive.ccrdn import FICONN
@@ -25,19 +27,24 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROUTINGS = ("dr", *METHODS, "dfr", "tar", "bfs")
-APPLY = ("algorithm", "top")
+APPLY = ("algorithm", "top", "all")
 FAILED = ("links", "nodes", "racks")
+MOST_ROUTES = 10**12  # that a run may weigh, which takes a core some two hours
 PAIRS_OF_A_SOURCE = 500  # about as many random pairs as tell the mean as well as one search from a random source
 Paper = Mapping[tuple[str, ...], Mapping[str, float]]
 SHORT = {"dcell": "D", "beta-dcell": "β", "ficonn": "F"}
 
 
 def least_level(run: Run) -> int:
-    """Where proxies are tried: at the level where source and destination part, from 2 on, or at the top only."""
-    apply = run.text("apply")
+    """The least level at which proxies are tried where source and destination part there.
+
+    algorithm: 2, or 1 where the network has but that: below, GP_I has no X(h-2) to look at (CCRDN 5.2).  all: 1, as
+    Algorithm 1 can be read, with the X(0) for it.  top: k.
+    """
+    apply, k = run.text("apply"), graph(run.text("topology")).k
     if apply not in APPLY:
         raise ValueError(f"{run.experiment}: " + unknown("apply", apply, APPLY))
-    return graph(run.text("topology")).k if apply == "top" else 2
+    return {"algorithm": min(2, k), "all": 1, "top": k}[apply]
 
 
 def dfr_of(routing: str) -> Dfr:
@@ -51,8 +58,12 @@ def dfr_of(routing: str) -> Dfr:
     return Dfr(**{**defaults, **read, "nearest": bool(read.get("nearest", 1))})
 
 
-def check(run: Run) -> None:
-    """ValueError unless the graph engine has the network and the scheme of `run`, and they go together."""
+def check(run: Run, *, loads: bool = False) -> None:
+    """ValueError unless the graph engine has the network and the scheme of `run`, they go together, and it is not too
+    much.
+
+    loads: whether flows on links are counted.
+    """
     net, (name, given) = graph(run.text("topology")), parse(run.text("routing"))
     if name not in ROUTINGS:
         raise ValueError(f"{run.experiment}: " + unknown("routing", name, ROUTINGS))
@@ -72,8 +83,32 @@ def check(run: Run) -> None:
         failed, fraction = run.text("failed"), float(run.parameters["failed_fraction"])
         if failed not in FAILED:
             raise ValueError(f"{run.experiment}: " + unknown("failed", failed, FAILED))
-        if not 0 <= fraction < 1:
-            raise ValueError(f"{run.experiment}: failed_fraction must lie in [0, 1), got {fraction}")
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"{run.experiment}: failed_fraction must lie in [0, 1], got {fraction}")
+    if "failed" in run.parameters and float(run.parameters["failed_fraction"]):
+        net.require_room(20 * net.ports, "failing links")
+    if loads or name == "tar":
+        net.require_room((8 + 4 * net.threads) * net.ports, "counting flows on links")
+    if name == "bfs":
+        net.require_room(6 * net.threads, "breadth-first search")
+    if "flows" in run.parameters:
+        check_work(run, run.integer("flows"))
+
+
+def check_work(run: Run, flows: int) -> None:
+    """ValueError if the scheme of `run` searches for hours to route so many flows."""
+    candidates = most_candidates(graph(run.text("topology")), run.text("routing"))
+    if candidates * flows > MOST_ROUTES:
+        each = f"{run.text('routing')} weighs up to {candidates:,} routes for each of {flows:,} pairs"
+        raise ValueError(f"{run.experiment}: {each} of {run.text('topology')}; {MOST_ROUTES:.0e} is the most in all")
+
+
+def most_candidates(net: Graph, routing: str) -> int:
+    """The most proxies that a search can weigh for one pair (CCRDN 5.1 to 5.3)."""
+    t, k = net.network.t, net.k
+    if routing not in METHODS or k == 0:
+        return 1
+    return {"pr-gpe": t[k] // t[k - 1], "pr-gpi": 2 * t[max(k - 2, 0)], "pr-gp0": 2 * t[0]}[routing]
 
 
 def traffic(run: Run, spec: str) -> Pairs:
@@ -150,16 +185,17 @@ class Series(NamedTuple):
     rows: Table
 
     def at(self, key: str, **equal: object) -> tuple[float, float] | None:
-        """Mean of `key` where the columns are `equal`, and its standard error; None if no row has it.
+        """Mean of `key` where the columns are `equal`, and its standard error; None if no row has it or it is None.
 
         The error is over the seeds, or where there is but one the row's own, whose column is `key` less mean_, after
         se_.
         """
-        chosen = [row for row in self.rows if key in row and all(row[column] == v for column, v in equal.items())]
+        there = (row for row in self.rows if row.get(key) is not None)
+        chosen = [row for row in there if all(row[column] == v for column, v in equal.items())]
         if not chosen:
             return None
         mean, error = mean_and_error([float(str(row[key])) for row in chosen])
-        own = chosen[0].get("se_" + key.removeprefix("mean_"), 0.0)
+        own = chosen[0].get("se_" + key.removeprefix("mean_")) or 0.0
         return mean, float(str(own)) if len(chosen) == 1 else error
 
 

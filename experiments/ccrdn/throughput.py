@@ -1,7 +1,7 @@
 """How much traffic can a network carry under each scheme?  CCRDN, sections 6.5 and 7.3, figure 13.
 
-F flows, links of rate b: the restricted aggregate throughput RAT is F b / (flows on the fullest link), what tightly
-coupled tasks get; the unrestricted one, UAT, is F b / (mean flows on a link).
+With F flows that arrive and links of rate b, the restricted aggregate throughput RAT is F b / (flows on the fullest
+link), what tightly coupled tasks get; the unrestricted one, UAT, is F b / (mean flows on a link).
 
 Ours: flows are counted on each direction of a link, as the authors' simulator does.  The paper does not say how large
 the groups of its many-all-to-all traffic are; `traffic` does.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from experiments.ccrdn.recursive import (
     check,
+    check_work,
     in_order,
     kind,
     least_level,
@@ -38,26 +39,28 @@ PAPER = "paper: UAT up to +30 % (k = 3) and below +5 % (k = 2, FiConn); RAT up t
 
 def check_run(run: Run) -> None:
     """ValueError for what there is not."""
-    check(run)
+    check(run, loads=True)
     if run.text("routing") == "bfs":
         raise ValueError("throughput: bfs finds lengths, and no routes to count flows on; take dr, pr-gpi, ...")
-    traffic(run, run.text("traffic"))
+    check_work(run, traffic(run, run.text("traffic")).total)
 
 
 def measure(run: Run) -> Result:
-    """Both throughputs, and the loads that they come from."""
+    """Both throughputs, and the loads that they come from: those of all flows, also as far as lost ones get, while
+    only the flows that arrive count as throughput."""
     net, chosen = graph(run.text("topology")), traffic(run, run.text("traffic"))
     found = routed(run, chosen, least=least_level(run), loads=True)
     assert found.loads is not None
     loads = found.loads[net.wired]
-    mean, most = float(loads.mean()), int(loads.max())
+    mean, most, delivered = float(loads.mean()), int(loads.max()), found.connected
     return Result(
         figures={
-            "uat_bps": chosen.total * Gbps / mean,
-            "rat_bps": chosen.total * Gbps / most,
+            "uat_bps": delivered * Gbps / mean if delivered else 0.0,
+            "rat_bps": delivered * Gbps / most if delivered else 0.0,
             "mean_flows": mean,
             "bottleneck_flows": most,
             "routed_flows": chosen.total,
+            "delivered_flows": delivered,
             "mean_hops": found.mean_hops,
         }
     )
@@ -125,6 +128,7 @@ EXPERIMENT = Experiment(
         "apply": ["algorithm"],
     },
     seeds=1,
+    version=2,
     measure=measure,
     plot=plot,
     check=check_run,

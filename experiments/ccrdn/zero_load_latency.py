@@ -85,6 +85,7 @@ def measure(run: Run) -> Result:
     flows = CODES[run.text("code")]
     chosen = traffic(run, f"uniform:flows={flows}")
     mean_hops = routed(run, traffic(run, "uniform:flows=500000"), least=least_level(run)).mean_hops
+    assert mean_hops is not None  # nothing is dead
     timed = seconds_compiled if run.text("code") == "compiled" else seconds_python
     routing_us = 1e6 * timed(run, chosen) / flows / mean_hops
     costs = costs_us(run)
@@ -165,6 +166,7 @@ EXPERIMENT = Experiment(
         "apply": ["algorithm"],
     },
     seeds=1,
+    version=2,
     measure=measure,
     plot=plot,
     check=check_run,

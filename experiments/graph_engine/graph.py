@@ -1,22 +1,20 @@
-"""The graph engine for DCell, beta-DCell and FiConn: any number of pairs, routed by the functions that the daemons
-run.
+"""The graph engine for DCell, beta-DCell and FiConn: any number of pairs, routed by the functions that the daemons run.
 
     net = graph("dcell:n=3,k=3")
     net.route(policy("pr-gpi"), pairs("uniform:flows=1000000", net.servers, rng)).mean_hops
 
-The network is nowhere stored.  What takes memory are the tables of the DR paths within an X(k-1) or a smaller one
-(graph_tables.py); for each core 4 bytes a channel where flows are
-counted, and 6 bytes a server where it searches breadth-first; and the links, 20 bytes each, while faults are drawn.
+The network is stored nowhere.  Memory goes to the tables of the DR paths within an X(k-1) or a smaller one (tables.py);
+where flows are counted, to 8 bytes a channel and 4 more for each core; in a breadth-first search, to 6 bytes a server
+for each core; and while faults are drawn, to 20 bytes a link.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,68 +25,18 @@ from daemons.routing.path_tables import Tables
 from experiments.graph_engine import loops as loops
 from experiments.graph_engine.compiled import compiled
 from experiments.graph_engine.pairs import Pairs
-from experiments.graph_engine.tables import with_channels, with_lengths, with_stretches
+from experiments.graph_engine.tables import require_crossbar, with_channels, with_lengths, with_stretches
+from experiments.graph_engine.tally import LONGEST, Book, Tally, batches, chunks, post, tally
+from experiments.graph_engine.wiring import NO_FAULTS, Faults, Wiring
 from topologies import family
-from topologies.core.failures import draw
 from topologies.core.grammar import parse, unknown
 from topologies.recursive.ccrdn import FAMILY, FICONN, Ccrdn
 
 Cost = Callable[[int, int], int]
-Flags = NDArray[np.uint8]
 
-SMALL_BATCH = 1 << 14  # pairs that are routed by the same loads, to begin with
 METHODS = {"pr-gpe": GP_E, "pr-gpi": GP_I, "pr-gp0": GP_0}
 NOWHERE = 1 << 10  # a level that no network has
-LONGEST = 1021  # hops of any route
-
-
-@dataclass(frozen=True, eq=False)
-class Tally:
-    """What became of the pairs.
-
-    hops: how many pairs have a route of so many hops.  lost: how many are not connected.
-    left_out: how many have an end that is dead itself.
-    loads: flows on each channel, shape (servers, k + 2), if they were asked for.
-    """
-
-    hops: NDArray[np.int64]
-    lost: int
-    left_out: int
-    loads: NDArray[np.uint32] | None = None
-
-    @property
-    def connected(self) -> int:
-        return int(self.hops.sum())
-
-    @property
-    def connected_fraction(self) -> float:
-        """Of the pairs whose ends are alive."""
-        return self.connected / (self.connected + self.lost)
-
-    @property
-    def mean_hops(self) -> float:
-        return float(np.average(np.arange(len(self.hops)), weights=self.hops))
-
-    @property
-    def sd_hops(self) -> float:
-        """Standard deviation over the pairs."""
-        squares = (np.arange(len(self.hops)) - self.mean_hops) ** 2
-        return float(np.sqrt(np.average(squares, weights=self.hops)))
-
-
-@dataclass(frozen=True, eq=False)
-class Faults:
-    """What is dead.
-
-    down: 1 for each dead channel, shape (servers * (k + 2),); empty if none is.
-    servers: 1 for each server that is dead itself; empty if none is.
-    """
-
-    down: Flags
-    servers: Flags
-
-
-NO_FAULTS = Faults(np.zeros(0, np.uint8), np.zeros(0, np.uint8))
+MOST_CROSSINGS = 1 << 32  # of a channel that a thread can count before they are posted
 
 
 def policy(routing: str, *, least_level: int = 2, condition1: bool = False) -> Policy:
@@ -110,22 +58,19 @@ def graph(spec: str) -> Graph:
     parameters = family(name).parameters_from(given)
     if rules[name] == FICONN and parameters["n"] % 2:
         raise ValueError(f"ficonn: n must be even, got {parameters['n']}")
-    return Graph(Ccrdn(rules[name], parameters["n"], parameters["k"]))
+    network = Ccrdn(rules[name], parameters["n"], parameters["k"])
+    require_crossbar(network)
+    return Graph(network)
 
 
-class Graph:
+class Graph(Wiring):
     """One network, ready to route.
 
     threads: how many share the work; results do not depend on it.
     """
 
     def __init__(self, network: Ccrdn, threads: int | None = None) -> None:
-        self.network = network
-        self.rule, self.k = network.rule, network.k
-        self.t: Any = np.array(network.t)
-        self.servers = network.t[-1]
-        self.ports = network.k + 2
-        self.channels = self.servers * self.ports
+        super().__init__(network)
         self.threads = threads or len(os.sched_getaffinity(0))
 
     @cached_property
@@ -143,64 +88,6 @@ class Graph:
         """With stretches instead of channels; None if they would take too many counters."""
         return with_stretches(self.network, self._share)
 
-    @cached_property
-    def links(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
-        """Ends and levels of all links, numbered as in the Topology of this network; a level-0 link's ends are both
-        its server."""
-        ends = [(np.arange(self.servers, dtype=np.int32),) * 2]
-        for level in range(1, self.k + 1):
-            a, b = np.zeros((2, self.servers // 2), np.int32)
-            count = compiled(loops.links)(self.rule, self.t, level, a, b)
-            ends.append((a[:count], b[:count]))
-        levels = [np.full(len(a), level, np.int8) for level, (a, _) in enumerate(ends)]
-        return np.concatenate([a for a, _ in ends]), np.concatenate([b for _, b in ends]), np.concatenate(levels)
-
-    @cached_property
-    def wired(self) -> NDArray[np.bool_]:
-        """Which channels there are, shape (servers, k + 2); FiConn's servers have no link at most of the levels."""
-        return self._down(*self.links).reshape(-1, self.ports).astype(bool)
-
-    @property
-    def link_count(self) -> int:
-        copies = self.network.copies
-        above = [self.servers // self.network.t[level] for level in range(1, self.k + 1)]
-        return self.servers + sum(n * g * (g - 1) // 2 for n, g in zip(above, copies[1:], strict=True))
-
-    def link_faults(self, rng: np.random.Generator, *, fraction: float) -> Faults:
-        """Both directions of `fraction` of all links, drawn as topologies/core/failures.py draws them (CCRDN 6.4)."""
-        a, b, level = self.links
-        chosen = draw(np.arange(len(a)), fraction=fraction, generator=rng)
-        return Faults(self._down(a[chosen], b[chosen], level[chosen]), NO_FAULTS.servers)
-
-    def faults(self, failed: NDArray[np.bool_]) -> Faults:
-        """Both directions of the links that have `failed` in a Topology of this network; no server counts as dead."""
-        a, b, level = self.links
-        return Faults(self._down(a[failed], b[failed], level[failed]), NO_FAULTS.servers)
-
-    def server_faults(self, servers: NDArray[np.int64]) -> Faults:
-        """`servers` dead, with all their links."""
-        a, b, level = self.links
-        dead = np.zeros(self.servers, np.uint8)
-        dead[servers] = 1
-        gone = np.flatnonzero(dead[a] | dead[b])
-        return Faults(self._down(a[gone], b[gone], level[gone]), dead)
-
-    def node_faults(self, rng: np.random.Generator, *, fraction: float) -> Faults:
-        """`fraction` of the servers."""
-        return self.server_faults(draw(np.arange(self.servers), fraction=fraction, generator=rng))
-
-    def rack_faults(self, rng: np.random.Generator, *, fraction: float) -> Faults:
-        """`fraction` of the X(0)s, each with all its servers."""
-        n = self.network.n
-        racks = draw(np.arange(self.servers // n), fraction=fraction, generator=rng)
-        return self.server_faults((racks[:, None] * n + np.arange(n)).reshape(-1))
-
-    def _down(self, a: NDArray[Any], b: NDArray[Any], level: NDArray[Any]) -> Flags:
-        down = np.zeros((self.servers, self.ports), np.uint8)
-        down[a, level] = 1
-        down[b, np.where(level == 0, self.k + 1, level)] = 1
-        return down.reshape(-1)
-
     def route(
         self,
         policy: Policy,
@@ -214,36 +101,36 @@ class Graph:
         """DR or PR for all of `pairs`.
 
         loads: count the flows on each channel.
-        balanced: let `cost` see these when it chooses, as they were before the flow's batch (see batches()); without
-        it,
-            all channels look idle (CCRDN 5.4).
+        balanced: let `cost` see the flows on each channel, as they were before the batch of the pair (see batches());
+            otherwise all channels look idle (CCRDN 5.4).
         """
-        in_stretches = self.stretches if loads and not balanced and not len(faults.down) else None
-        tables = in_stretches or (self.tables if loads or balanced or len(faults.down) else self.lengths)
-        load = self._loads(faults) if balanced or len(faults.down) else np.zeros(0, np.uint32)
+        faulty = len(faults.down) > 0
+        in_stretches = self.stretches if loads and not balanced and not faulty else None
+        tables = in_stretches or (self.tables if loads or balanced or faulty else self.lengths)
+        seen = self._dead(faults) if balanced or faulty else np.zeros(0, np.int64)
+        counted = seen if balanced else np.zeros(self.servers * tables.ports if loads else 0, np.int64)
         books = [Book(self.servers * tables.ports if loads or balanced else 0) for _ in range(self.threads)]
-        lengths = np.zeros((self.threads, most_routes(self.network.t) if len(load) else 0), np.int32)
-        dead = loops.DEAD if len(faults.down) else NEVER
+        lengths = np.zeros((self.threads, most_routes(self.network.t) if len(seen) else 0), np.int32)
+        dead = loops.DEAD if faulty else NEVER
         routed = compiled(loops.route, cost=cost)
 
         def task(first: int, last: int, thread: int) -> None:
             book = books[thread]
-            routed(
-                tables, policy, pairs, first, last, load, dead, faults.servers, book.flows, book.hops, lengths[thread]
-            )
+            state = (seen, dead, faults.servers, book.flows, book.hops, lengths[thread])
+            routed(tables, policy, pairs, first, last, *state)
 
-        for first, last in batches(pairs.total) if balanced else [(0, pairs.total)]:
+        for first, last in batches(pairs.total) if balanced else chunks(pairs.total, MOST_CROSSINGS - 1):
             self._share(first, last, task)
-            if balanced:
-                post(books, load)
+            post(books, counted)
+        if balanced and faulty:
+            counted[faults.down > 0] = 0
         if in_stretches:
-            load = self._take_apart(books, in_stretches)
-        return self._tally(books, load if balanced or in_stretches else None, loads or balanced)
+            counted = self._take_apart(counted, in_stretches)
+        return self._tally(books, counted if loads or balanced else None)
 
-    def _take_apart(self, books: Sequence[Book], stretches: Tables) -> NDArray[np.uint32]:
-        """The flows on each channel, from those that `books` has for stretches."""
-        counted, load = np.zeros(self.servers * stretches.ports, np.uint32), np.zeros(self.channels, np.uint32)
-        post(books, counted)
+    def _take_apart(self, counted: NDArray[np.int64], stretches: Tables) -> NDArray[np.int64]:
+        """The flows on each channel, from those `counted` on the `stretches`."""
+        load = np.zeros(self.channels, np.int64)
         inner = self.network.t.index(stretches.ports - self.ports)
 
         def task(first: int, last: int, _: int) -> None:
@@ -253,7 +140,7 @@ class Graph:
         return load
 
     def survey(self, policy: Policy, pairs: Pairs) -> NDArray[np.int64]:
-        """Over all of `pairs`, the sums that graph_loops.survey() takes."""
+        """Over all of `pairs`, the sums that loops.survey() takes."""
         sums = np.zeros((self.threads, 5), np.int64)
         tables = self.lengths
 
@@ -267,7 +154,8 @@ class Graph:
         """DFR for all of `pairs`."""
         if dfr.ttl > LONGEST or dfr.b > self.k:
             raise ValueError(f"dfr: ttl must be at most {LONGEST} and b at most {self.k}, got {dfr.ttl} and {dfr.b}")
-        books = [Book(self.channels if loads else 0) for _ in range(self.threads)]
+        load = np.zeros(self.channels if loads else 0, np.int64)
+        books = [Book(len(load)) for _ in range(self.threads)]
         room = np.zeros((self.threads, 3, self.network.t[dfr.b] + FIELDS), np.int64)
 
         def task(first: int, last: int, thread: int) -> None:
@@ -275,14 +163,16 @@ class Graph:
             span = (first, last, faults.down, faults.servers, book.flows, book.hops, room[thread])
             compiled(loops.reroute)(self.rule, self.t, dfr, pairs, *span)
 
-        self._share(0, pairs.total, task)
-        return self._tally(books, None, loads)
+        for first, last in chunks(pairs.total, MOST_CROSSINGS // LONGEST):  # a packet may cross a channel again
+            self._share(first, last, task)
+            post(books, load)
+        return self._tally(books, load if loads else None)
 
     def probe(self, pairs: Pairs, faults: Faults = NO_FAULTS) -> Tally:
         """TAR for all of `pairs`; a probe sees the flows that there were before its batch (see batches())."""
         if self.rule != FICONN:
             raise ValueError("tar: its servers have two ports, those of a ficonn")
-        load, virtual = np.zeros(self.channels, np.uint32), np.zeros(self.servers, np.uint32)
+        load, virtual = np.zeros(self.channels, np.int64), np.zeros(self.servers, np.int64)
         books = [Book(self.channels) for _ in range(self.threads)]
         virtual_books = [Book(self.servers) for _ in range(self.threads)]
         marks = np.zeros((self.threads, self.k + 1), np.int64)
@@ -296,7 +186,7 @@ class Graph:
             self._share(first, last, task)
             post(books, load)
             post(virtual_books, virtual)
-        return self._tally(books, load, True)
+        return self._tally(books, load)
 
     def shortest(self, sources: Sequence[int], faults: Faults = NO_FAULTS) -> list[Tally]:
         """Breadth-first search from each of `sources` to every other server."""
@@ -312,18 +202,16 @@ class Graph:
         self._share(0, len(sources), task)
         return [tally(one) for one in hops]
 
-    def _loads(self, faults: Faults) -> NDArray[np.uint32]:
-        load = np.zeros(self.channels, np.uint32)
-        load[: len(faults.down)] = faults.down.astype(np.uint32) * loops.DEAD
+    def _dead(self, faults: Faults) -> NDArray[np.int64]:
+        """The load that a search sees on each channel before the first flow: DEAD where it is dead."""
+        load = np.zeros(self.channels, np.int64)
+        load[: len(faults.down)] = faults.down.astype(np.int64) * loops.DEAD
         return load
 
-    def _tally(self, books: Sequence[Book], load: NDArray[np.uint32] | None, loads: bool) -> Tally:
-        """What is in `books`, and in `load` if that is where flows have been posted."""
-        if load is None:
-            load = np.zeros(self.channels if loads else 0, np.uint32)
-            post(books, load)
-        load = np.where(load < loops.DEAD, load, 0)
-        return tally(np.sum([book.hops for book in books], axis=0), load.reshape(-1, self.ports) if loads else None)
+    def _tally(self, books: Sequence[Book], load: NDArray[np.int64] | None) -> Tally:
+        """What `books` have of pairs, and the flows `load` on each channel if they were asked for."""
+        hops = np.sum([book.hops for book in books], axis=0)
+        return tally(hops, None if load is None else load.reshape(-1, self.ports))
 
     def _share(self, first: int, last: int, task: Callable[[int, int, int], None]) -> None:
         """Let `task` do first .. last-1 in parts, each with the number of its thread."""
@@ -335,37 +223,3 @@ class Graph:
         with ThreadPoolExecutor(self.threads) as pool:
             for done in [pool.submit(task, *part) for part in parts]:
                 done.result()
-
-
-class Book:
-    """What one thread counts: pairs by hops as graph_loops.py has them, and flows on `channels` channels."""
-
-    def __init__(self, channels: int) -> None:
-        self.hops = np.zeros(LONGEST + 3, np.int64)
-        self.flows = np.zeros(channels, np.uint32)
-
-
-def post(books: Sequence[Book], into: NDArray[np.uint32]) -> None:
-    """Move the flows of all `books` to `into`."""
-    for book in books:
-        into += book.flows
-        book.flows[:] = 0
-
-
-def tally(histogram: NDArray[np.int64], loads: NDArray[np.uint32] | None = None) -> Tally:
-    """A histogram as graph_loops.py has it, read."""
-    hops = histogram[:-2]
-    return Tally(np.trim_zeros(hops, "b"), int(histogram[loops.LOST]), int(histogram[loops.LEFT_OUT]), loads)
-
-
-def batches(count: int) -> Iterator[tuple[int, int]]:
-    """0 .. count-1 in batches, as (first, last + 1): a 256th of all, at most SMALL_BATCH, or a 64th of those before.
-
-    Flows of one batch are placed by the same loads.  So they may be routed in any order and on any number of cores,
-    and once there are many no flow misses more than 1.6 % of what is there.
-    """
-    first = 0
-    while first < count:
-        last = min(count, first + max(1, min(count // 256, SMALL_BATCH), first // 64))
-        yield first, last
-        first = last

@@ -28,7 +28,7 @@ from topologies.recursive.ccrdn import common_level, peer
 
 Array = Any  # of integers: what the pure functions take as a sequence
 
-DEAD = 1 << 31  # the load of a dead channel
+DEAD = 1 << 37  # the load of a dead channel: more flows than days are enough to route
 LOST, LEFT_OUT = -1, -2
 # Words of the pairs' stream that are drawn on the way: far from those that draw the pairs, and so many for each pair.
 ALONG, MOST_DRAWS = 1 << 62, 1 << 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isqrt
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +17,7 @@ from daemons.routing.path_tables import (
 )
 from experiments.graph_engine import loops as loops
 from experiments.graph_engine.compiled import compiled
-from topologies.recursive.ccrdn import Ccrdn
+from topologies.recursive.ccrdn import FAMILY, Ccrdn
 
 Share = Callable[[int, int, Callable[[int, int, int], None]], None]  # does first .. last-1 on several threads
 
@@ -25,17 +26,25 @@ MOST_CHANNELS = 1 << 15  # that entries of a table can number
 MOST_COUNTER_BYTES = 2 << 20  # of stretches, for each core: what its cache holds
 
 
+def require_crossbar(network: Ccrdn) -> None:
+    """ValueError if not even the paths within an X(0) can be tabulated, of which there are n^2."""
+    most = min(MOST_CHANNELS // (network.k + 2), isqrt(MOST_TABLE_BYTES // (2 + 2 * width(0))))
+    if network.n > most:
+        name = FAMILY[network.rule]
+        raise ValueError(f"{name}: the graph engine takes n up to {most} where k is {network.k}, got {network.n}")
+
+
 def with_channels(network: Ccrdn, share: Share) -> Tables:
     """The tables of the largest X(h), h < k, that may be."""
     tables = empty(network, 0, network.k + 2, width(0))
-    tabulate_crossbar(network.t, *arrays(tables))
+    compiled(tabulate_crossbar)(tables.t, *arrays(tables))
     return grown(network, tables, share, network.k - 1)
 
 
 def with_lengths(network: Ccrdn, share: Share, most: int | None = None) -> Tables:
     """The same without channels; at most those of an X(most)."""
     tables = empty(network, 0, network.k + 2, 0)
-    tabulate_crossbar(network.t, *arrays(tables))
+    compiled(tabulate_crossbar)(tables.t, *arrays(tables))
     return grown(network, tables, share, network.k - 1 if most is None else most)
 
 
@@ -48,7 +57,7 @@ def with_stretches(network: Ccrdn, share: Share) -> Tables | None:
         return None
     inner = few[-1]
     tables = empty(network, inner, ports[inner], width_in_stretches(inner, inner))
-    tabulate_stretches(with_lengths(network, share, inner), *arrays(tables))
+    compiled(tabulate_stretches)(with_lengths(network, share, inner), *arrays(tables))
     return grown(network, tables, share, network.k - 1)
 
 

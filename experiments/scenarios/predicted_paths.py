@@ -22,8 +22,10 @@ from daemons.routing.scope import dead_channels
 from daemons.tar import routing as tar
 from daemons.tar.daemon import ATTEMPTS
 from experiments.graph_engine import loops as loops
-from experiments.graph_engine.graph import LONGEST, METHODS, NO_FAULTS, Graph, graph, policy
+from experiments.graph_engine.graph import METHODS, Graph, graph, policy
 from experiments.graph_engine.pairs import ONE_TO_ALL, Pairs
+from experiments.graph_engine.tally import LONGEST
+from experiments.graph_engine.wiring import NO_FAULTS
 from topologies.core.grammar import parse, unparse
 from topologies.core.topology import Topology
 from topologies.recursive.ccrdn import CcrdnNaming

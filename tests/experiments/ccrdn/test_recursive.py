@@ -1,5 +1,6 @@
 """The experiments on DCell, beta-DCell and FiConn: small runs of each, and what they refuse."""
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -89,6 +90,64 @@ def test_faults_are_the_same_for_every_scheme_and_follow_the_seed(failed):
     faults = {(run.text("routing"), run.seed): recursive.faults(run).down.tolist() for run in runs}
     assert len({str(down) for (_, seed), down in faults.items() if seed == 0}) == 1
     assert faults["dr", 0] != faults["dr", 1]
+
+
+@pytest.mark.parametrize(
+    ("failed", "fraction"), [("links", "0.99"), ("links", "1"), ("nodes", "1"), ("racks", "0.98"), ("racks", "1")]
+)
+def test_where_nothing_is_connected_the_answer_is_zero_or_none(failed, fraction, tmp_path):
+    given = {"topology": "dcell:n=3,k=2", "failed": failed, "failed_fraction": fraction, "flows": "200"}
+    for name in ("connectivity", "hop_histogram"):
+        rows = rows_of(name, **given)
+        for row in rows:
+            if fraction == "1":
+                assert row["connected_fraction"] == (0.0 if failed == "links" else None)
+            if not row["connected_fraction"]:
+                assert row["mean_hops"] is None
+        with figures.new() as figure:
+            find(name).plot(rows, figure)
+            figures.save(figure, tmp_path / "figure.png")
+
+
+@pytest.mark.parametrize("fraction", ["0.3", "0.9"])
+def test_breadth_first_search_tells_the_connected_fraction_also_in_pieces(fraction):
+    """Of all pairs of a network whose links have failed, with most servers in one component and without."""
+    given = {"topology": "dcell:n=3,k=2", "routing": "bfs", "failed_fraction": fraction, "flows": "100000"}
+    (row,) = rows_of("connectivity", **given)
+    (run,) = find("connectivity").runs({**QUICK["connectivity"], **given}, seeds=1)
+    net = graph("dcell:n=3,k=2")
+    dead = recursive.faults(run).down.reshape(-1, net.ports)
+    joined = nx.Graph()
+    joined.add_nodes_from(range(net.servers))
+    for server, other, level in zip(*(ends.tolist() for ends in net.links), strict=True):
+        if not dead[server, level]:
+            joined.add_edge(server, other if level else f"w{server // 3}")
+    apart = [sum(isinstance(node, int) for node in part) for part in nx.connected_components(joined)]
+    expected = sum(size * (size - 1) for size in apart) / (net.servers * (net.servers - 1))
+    assert row["connected_fraction"] == pytest.approx(expected)
+    assert row["se_connected_fraction"] == row["se_hops"] == 0
+
+
+def test_proxies_are_tried_down_to_the_level_that_is_asked_for():
+    given = {"flows": "20000", "failed_fraction": "0.2", "routing": "pr-gpi", "apply": "algorithm,top,all"}
+    one_level = by(rows_of("connectivity", topology="dcell:n=4,k=1", **given), "apply")
+    figures_of = [{**one_level[(apply,)], "apply": None} for apply in ("algorithm", "top", "all")]
+    assert figures_of[0] == figures_of[1] == figures_of[2]
+    three_levels = by(rows_of("connectivity", topology="dcell:n=3,k=3", **given), "apply")
+    assert three_levels[("top",)]["connected_fraction"] < three_levels[("algorithm",)]["connected_fraction"]
+    two_levels = by(rows_of("connectivity", topology="dcell:n=3,k=2", **given), "apply")
+    assert two_levels[("algorithm",)]["connected_fraction"] < two_levels[("all",)]["connected_fraction"]
+
+
+def test_only_flows_that_arrive_are_throughput():
+    given = {"topology": "dcell:n=3,k=2", "traffic": "uniform:flows=5000", "routing": "dr,dfr:ttl=3,dfr:ttl=0"}
+    rows = by(rows_of("throughput", **given), "routing")
+    short, none = rows[("dfr:ttl=3",)], rows[("dfr:ttl=0",)]
+    assert 0 < short["delivered_flows"] < short["routed_flows"] == rows[("dr",)]["delivered_flows"] == 5000
+    assert short["uat_bps"] * short["mean_flows"] == pytest.approx(short["delivered_flows"] * 1e9)
+    assert short["rat_bps"] * short["bottleneck_flows"] == pytest.approx(short["delivered_flows"] * 1e9)
+    assert none["uat_bps"] == none["rat_bps"] == none["delivered_flows"] == 0
+    assert none["mean_hops"] is None
 
 
 def test_histograms_add_up():
@@ -188,7 +247,17 @@ def test_dfr_takes_its_constants_from_the_grammar():
         ("hop_length", {"pairs": "all", "topology": "dcell:n=4,k=3"}, "pairs=all takes 1e9"),
         ("hop_length", {"condition1": "2"}, "condition1 must be 0 or 1"),
         ("connectivity", {"failed": "switches"}, "no failed 'switches'"),
-        ("connectivity", {"failed_fraction": "1.0"}, "failed_fraction must lie"),
+        ("connectivity", {"failed_fraction": "1.01"}, "failed_fraction must lie"),
+        ("hop_length", {"topology": "dcell:n=100000,k=1", "pairs": "100"}, "the graph engine takes n up to 5792"),
+        ("hop_length", {"topology": "dcell:n=40000,k=1", "pairs": "100"}, "the graph engine takes n up to 5792"),
+        ("hop_length", {"topology": "dcell:n=5792,k=2", "routing": "bfs"}, "breadth-first search for 1,125,8"),
+        (
+            "hop_length",
+            {"topology": "dcell:n=5000,k=2", "routing": "pr-gpe", "pairs": "100000"},
+            "weighs up to 25,005,",
+        ),
+        ("connectivity", {"topology": "dcell:n=900,k=2", "routing": "dr"}, "failing links for 657,559,620,900 servers"),
+        ("throughput", {"topology": "dcell:n=900,k=2", "routing": "dr"}, "counting flows on links for 657,559,"),
         ("connectivity", {"flows": "0"}, "flows must be at least 1"),
         ("flow_histogram", {"routing": "bfs"}, "bfs finds lengths"),
         ("throughput", {"traffic": "uniform"}, "flows is missing"),

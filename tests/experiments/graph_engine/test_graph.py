@@ -9,10 +9,12 @@ from daemons.proxy import routing as proxy
 from daemons.proxy.routing import most_routes
 from daemons.routing import dr
 from daemons.routing.path_tables import tabulate
+from experiments.graph_engine import graph as graph_module
 from experiments.graph_engine import loops as loops
 from experiments.graph_engine import tables
-from experiments.graph_engine.graph import Book, Graph, batches, graph, policy
+from experiments.graph_engine.graph import Graph, graph, policy
 from experiments.graph_engine.pairs import pair, pairs
+from experiments.graph_engine.tally import LONGEST, Book, batches
 from topologies import build
 from topologies.core.failures import random_links
 from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, common_level
@@ -247,6 +249,48 @@ def test_dr_of_all_pairs_has_the_mean_of_its_routes():
     ]
     assert found.mean_hops == pytest.approx(np.mean(lengths))
     assert found.sd_hops == pytest.approx(np.std(lengths))
+
+
+@pytest.mark.parametrize("how", ["stretches", "channels", "balanced", "dfr", "tar"])
+def test_a_channel_carries_any_number_of_flows(how, monkeypatch):
+    """Each thread begins with nearly as many flows on each channel as it can count."""
+    net, before = Graph(Ccrdn(FICONN, 4, 2), threads=3), (1 << 32) - 2001
+    if how != "stretches":
+        net.stretches = None
+    faults, chosen = net.link_faults(np.random.default_rng(0), fraction=0.1), uniform(net, 2000)
+    route = {
+        "balanced": lambda: net.route(policy("pr-gpi"), chosen, faults, balanced=True),
+        "dfr": lambda: net.reroute(Dfr(), chosen, loads=True),
+        "tar": lambda: net.probe(chosen),
+    }.get(how, lambda: net.route(policy("dr"), chosen, loads=True))
+    usual = route().loads
+
+    class Full(Book):
+        def __init__(self, channels):
+            super().__init__(channels)
+            self.flows[:] = before
+
+    monkeypatch.setattr(graph_module, "Book", Full)
+    loads = route().loads[net.wired]
+    if how in ("channels", "dfr"):
+        assert (loads == usual[net.wired] + 3 * before).all()
+    elif how == "balanced":
+        dead = faults.down.reshape(-1, net.ports)[net.wired] > 0
+        assert (loads[dead] == 0).all()
+        assert (loads[~dead] >= 3 * before).all()
+    else:
+        assert (loads >= 3 * before).all()
+
+
+def test_flows_are_counted_in_parts_as_at_once(monkeypatch):
+    net = graph("ficonn:n=4,k=2")
+    chosen = uniform(net, 3000)
+    whole = net.route(policy("pr-gpe"), chosen, loads=True), net.reroute(Dfr(), chosen, loads=True)
+    monkeypatch.setattr(graph_module, "MOST_CROSSINGS", LONGEST * 7)
+    parts = net.route(policy("pr-gpe"), chosen, loads=True), net.reroute(Dfr(), chosen, loads=True)
+    for one, same in zip(whole, parts, strict=True):
+        assert one.hops.tolist() == same.hops.tolist()
+        assert (one.loads == same.loads).all()
 
 
 def test_batches_cover_everything_once_and_grow():
