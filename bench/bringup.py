@@ -1,4 +1,4 @@
-"""How fast networks come up and go down, beside Mininet with TCLink.
+"""How fast networks come up and go down, beside Mininet with TCLink, or beside another checkout of weft.
 
 Mininet runs in a network namespace of its own, because it puts its switches' interfaces where it stands.  Run as root.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from testbed.network.network import Network
 from topologies import build
 from topologies.core.link import LinkSpec, Mbps
 
+ROOT = Path(__file__).parents[1]
 MININET_S = 1800
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 MININET = """
@@ -39,6 +41,24 @@ up = time.perf_counter()
 net.stop()
 print(json.dumps([up - began, time.perf_counter() - up]))
 """
+WEFT = """
+import json, sys, time
+from testbed.network.network import Network
+from topologies import build
+from topologies.core.link import LinkSpec
+topology = build(sys.argv[1])
+began = time.perf_counter()
+network = Network.create(topology, LinkSpec(rate_bps=20_000_000, queue_packets=250), scheme="static")
+up = time.perf_counter()
+network.down()
+print(json.dumps([up - began, time.perf_counter() - up]))
+"""
+NETWORKS = (  # and the most seconds that each may take to come up
+    ("fattree:k=8", "fat-tree k=8, 208 nodes", 0.68),
+    ("dcell:n=3,k=2", "DCell_{2,3}, 208 nodes, 2,652 routes", 0.6),
+    ("dcell:n=4,k=2", "DCell_{2,4}, 525 nodes, 11,340 routes", 1.2),
+    ("ficonn:n=10,k=2", "FiConn_{2,10}, 1,056 nodes", 2.5),
+)
 
 
 def ours(spec: str, scheme: str) -> tuple[float, float]:
@@ -65,27 +85,57 @@ def mininet(root: Path, family: str, *parameters: int) -> tuple[float, float]:
     return up, down
 
 
+def checkout(directory: Path, spec: str) -> tuple[float, float]:
+    """The same with the code in `directory`, in a process of its own."""
+    command = [sys.executable, "-c", WEFT, spec]
+    environment = {**os.environ, "PYTHONPATH": str(directory)}
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"bringup: {directory}: {done.stderr.strip().splitlines()[-1]}")
+    up, down = json.loads(done.stdout)
+    return up, down
+
+
+def against(other: Path, turns: int) -> list[Line]:
+    """This checkout and `other` in turns: medians, and the median of the ratios of each turn."""
+    lines = []
+    for spec, name, _ in NETWORKS:
+        pairs = [(checkout(other, spec), checkout(ROOT, spec)) for _ in range(turns)]
+        for i, way in enumerate(("up", "down")):
+            lines.append(Line(f"{name}: {way}, the other", median(theirs[i] for theirs, _ in pairs), "s"))
+            lines.append(Line(f"{name}: {way}", median(mine[i] for _, mine in pairs), "s"))
+            ratio = median(mine[i] / theirs[i] for theirs, mine in pairs)
+            lines.append(Line(f"{name}: {way} / the other's", ratio, "x", at_most=1.1))
+    return lines
+
+
+def beside_mininet(pods: int, without: bool) -> list[Line]:
+    """The fat-tree of `pods` pods: ours, Mininet's unless `without`, and the ratio."""
+    lines, spec = [], f"fattree:k={pods}"
+    measured = [ours(spec, "static") for _ in range(3)]
+    theirs = None if without else mininet(ROOT, "fattree", pods)
+    measured += [ours(spec, "static") for _ in range(3)]  # so that a change of the machine's load shows
+    for i, (way, at_least) in enumerate((("up", 40), ("down", 20))):
+        took_s = median(run[i] for run in measured)
+        lines.append(Line(f"fat-tree k={pods} {way}", took_s, "s"))
+        if theirs:
+            lines.append(Line(f"fat-tree k={pods} {way}: Mininet with TCLink", theirs[i], "s"))
+            lines.append(Line(f"fat-tree k={pods} {way}: Mininet / weft", theirs[i] / took_s, "x", at_least=at_least))
+    return lines
+
+
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--without-mininet", action="store_true", help="skip what takes minutes")
     given.add_argument("--pods", type=int, default=8, metavar="K", help="of the fat-tree beside Mininet's (8)")
+    given.add_argument("--against", type=Path, metavar="DIR", help="only this checkout and the one in DIR, in turns")
+    given.add_argument("--turns", type=int, default=5, help="with --against (5)")
     options = given.parse_args()
-    lines = []
-    k = options.pods
-    measured = [ours(f"fattree:k={k}", "static") for _ in range(3)]
-    theirs = None if options.without_mininet else mininet(Path(__file__).parents[1], "fattree", k)
-    measured += [ours(f"fattree:k={k}", "static") for _ in range(3)]  # so that a change of the machine's load shows
-    for i, (way, at_least) in enumerate((("up", 40), ("down", 20))):
-        took_s = median(run[i] for run in measured)
-        lines.append(Line(f"fat-tree k={k} {way}", took_s, "s"))
-        if theirs:
-            lines.append(Line(f"fat-tree k={k} {way}: Mininet with TCLink", theirs[i], "s"))
-            lines.append(Line(f"fat-tree k={k} {way}: Mininet / weft", theirs[i] / took_s, "x", at_least=at_least))
-    for spec, name, most in (
-        ("dcell:n=3,k=2", "DCell_{2,3}, 208 nodes, 2,652 routes", 0.6),
-        ("dcell:n=4,k=2", "DCell_{2,4}, 525 nodes, 11,340 routes", 1.5),
-        ("ficonn:n=10,k=2", "FiConn_{2,10}, 1,056 nodes", 3.0),
-    ):
+    if options.against:
+        show("Bringing networks up, in turns", against(options.against.resolve(), options.turns))
+        return
+    lines = beside_mininet(options.pods, options.without_mininet)
+    for spec, name, most in NETWORKS:
         up, down = min((ours(spec, "static") for _ in range(3)), key=sum)
         lines += [Line(f"{name}: up", up, "s", at_most=most), Line(f"{name}: down", down, "s")]
     show("Bringing networks up", lines)

@@ -112,6 +112,7 @@ def create(names: Sequence[str], sysctls: Callable[[int], Mapping[str, str]], ma
     """
     NAMES.mkdir(parents=True, exist_ok=True)
     _share(NAMES)
+    _reserve(names)
     spaces: dict[int, Netns] = {}
 
     def work(start: int) -> None:
@@ -124,13 +125,29 @@ def create(names: Sequence[str], sysctls: Callable[[int], Mapping[str, str]], ma
                     initial[path] = Path("/proc/sys/net", path).read_text().strip()
                 if initial[path] != value:
                     write_sysctl(path, value)
-            os.close(os.open(NAMES / names[i], os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0))
             mount(OWN, str(NAMES / names[i]), MS_BIND)
 
     try:
         in_threads([partial(work, start) for start in range(WORKERS)])
     finally:
         made += [spaces[i] for i in sorted(spaces)]
+
+
+def _reserve(names: Sequence[str]) -> None:
+    """Make the empty files on which namespaces are mounted; FileExistsError for a name that is taken.
+
+    They are links to the first: where names lie on a disk, a new file costs 0.1-0.4 ms, a link 0.003.  A mount belongs
+    to the name, not to the file.
+    """
+    for name in names[:1]:
+        os.close(os.open(NAMES / name, os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0))
+    for name in names[1:]:
+        try:
+            os.link(NAMES / names[0], NAMES / name)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links, or with too few
+            os.close(os.open(NAMES / name, os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0))
 
 
 def write_sysctl(path: str, value: str) -> None:

@@ -20,7 +20,7 @@ from testbed.linux.ethtool import Offloads
 from testbed.linux.process import allow_descriptors
 from testbed.network import read_back, status
 from testbed.network.handle import Handle
-from testbed.plan.network_plan import set_up, sites
+from testbed.plan.network_plan import sites
 from testbed.plan.plane_selection import Carriage
 from topologies.core.link import LinkSpec
 
@@ -56,7 +56,7 @@ def kernel_stages(network: Handle) -> list[Stage]:
     return [
         ("namespaces", partial(_make_namespaces, network)),
         ("links", partial(_make_links, network)),
-        ("queues", partial(_request_each, network, plan.queues)),
+        ("queues", partial(_shape_and_set_up, network)),
         ("addresses", partial(_request_each, network, plan.addresses)),
         ("routes", partial(_request_each, network, plan.routes)),
         ("offloads", partial(_turn_offloads_off, network)),
@@ -113,13 +113,15 @@ def _make_namespaces(network: Handle) -> None:
 def _make_links(network: Handle) -> None:
     plan = network.plan
     messages = [plan.devices(node) for node in range(network.topology.nodes)]
-    far_ends: list[list[netlink.Message]] = [[] for _ in network.spaces]
     for link in range(len(network.topology.links)):
-        near, _, far, far_port = plan.orientation(link)
+        near, _, far, _ = plan.orientation(link)
         messages[near].append(plan.veth(link, network.spaces[far].fd))
-        far_ends[far].append(set_up(plan.ends[far][far_port], True))
     _request_each(network, messages.__getitem__)
-    _request_each(network, far_ends.__getitem__)
+
+
+def _shape_and_set_up(network: Handle) -> None:
+    plan = network.plan
+    _request_each(network, lambda node: plan.queues(node) + plan.ports_up(node))
 
 
 def _request_each(network: Handle, messages: Callable[[int], list[netlink.Message]]) -> None:

@@ -10,6 +10,7 @@ from testbed.network.handle import Handle
 from testbed.plan.network_plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, End
 from topologies.core.link import LinkSpec
 
+IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS = 29, 1 << 3
 RATE_TOLERANCE_BPS = 8  # the kernel counts bytes per second
 
 
@@ -28,7 +29,8 @@ class Interface(NamedTuple):
 def interfaces(socket: netlink.Socket) -> dict[int, Interface]:
     """Every interface in the socket's namespace, by index."""
     found = {}
-    for body in socket.dump(netlink.RTM_GETLINK, IFINFO.pack(0, 0, 0, 0, 0)):
+    wanted = IFINFO.pack(0, 0, 0, 0, 0) + netlink.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)
+    for body in socket.dump(netlink.RTM_GETLINK, wanted):
         _, _, index, flags, _ = IFINFO.unpack_from(body)
         has = netlink.attributes(body, IFINFO.size)
         segments = struct.unpack("=I", has[IFLA_GSO_MAX_SEGS])[0] if IFLA_GSO_MAX_SEGS in has else 0

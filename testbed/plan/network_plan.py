@@ -165,8 +165,7 @@ class Plan:
         return found
 
     def orientation(self, link: int) -> tuple[int, int, int, int]:
-        """Near node and port, far node and port: a veth is made from its near end, which may join a bridge and be up at
-        once; the far end is set up afterwards, because it is opened before it has a peer."""
+        """Near node and port, far node and port: a veth is made from its near end, which may join a bridge at once."""
         a, pa, b, pb = self.topology.links[link].tolist()
         return (b, pb, a, pa) if self.topology.is_crossbar(b) else (a, pa, b, pb)
 
@@ -174,20 +173,20 @@ class Plan:
         """The change that, in the near node's namespace, makes both ends of `link` in place; `far_fd` is the namespace
         of the far node."""
         near, near_port, far, far_port = self.orientation(link)
-        body, words = self._end(near, near_port, IFF_UP)
-        peer, peer_words = self._end(far, far_port, 0)
+        body, words = self._end(near, near_port)
+        peer, peer_words = self._end(far, far_port)
         peer += netlink.u32(IFLA_NET_NS_FD, far_fd)
         if self.topology.is_crossbar(near):
             body += netlink.u32(IFLA_MASTER, self.bridge_index(near))
             words += f" master {self.names[near]}"
         data = netlink.nested(IFLA_INFO_DATA, netlink.attribute(VETH_INFO_PEER, peer))
         body += netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "veth"), data)
-        command = f"ip link add {words} up type veth peer {peer_words} netns {self.namespace(far)}"
+        command = f"ip link add {words} type veth peer {peer_words} netns {self.namespace(far)}"
         return Message(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
 
-    def _end(self, node: int, port: int, flags: int) -> tuple[bytes, str]:
+    def _end(self, node: int, port: int) -> tuple[bytes, str]:
         end, address = self.ends[node][port], mac(node, port)
-        body = IFINFO.pack(0, 0, end.ifindex, flags, flags) + netlink.text(IFLA_IFNAME, end.dev)
+        body = IFINFO.pack(0, 0, end.ifindex, 0, 0) + netlink.text(IFLA_IFNAME, end.dev)
         body += netlink.attribute(IFLA_ADDRESS, address) + netlink.u32(IFLA_NUM_TX_QUEUES, 1)
         body += netlink.u32(IFLA_NUM_RX_QUEUES, 1)
         words = f"{end.dev} index {end.ifindex} address {mac_text(address)} numtxqueues 1 numrxqueues 1"
@@ -199,7 +198,11 @@ class Plan:
 
     def queues(self, node: int) -> list[Message]:
         """Rate, queue and delay of every port; and its hooks for filters, which must not come when packets flow: the
-        kernel drops those that it has in hand."""
+        kernel drops those that it has in hand.
+
+        They come before the port is set up.  On a port that is up the kernel stops the traffic for each new root queue
+        and each hook, and waits until no processor can still see the old one, which takes as long as everything else.
+        """
         found = [tc.clsact(end.ifindex, end.dev) for end in self.ends[node].values()]
         if self.link is None:
             return found
@@ -210,6 +213,10 @@ class Plan:
             if self.link.delay_us:
                 found += self._held(end, self.link.delay_us)
         return found
+
+    def ports_up(self, node: int) -> list[Message]:
+        """Set every port up."""
+        return [set_up(end, True) for end in self.ends[node].values()]
 
     def _held(self, end: End, delay_us: int) -> list[Message]:
         """Hold back what arrives at `end`: behind the wire, so that it takes no place in the queue before it."""
@@ -273,34 +280,29 @@ class Plan:
         return found
 
     def text(self) -> Iterator[str]:
-        """The whole plan as commands, node by node."""
-        links: dict[int, list[str]] = {}
-        for link in range(len(self.topology.links)):
-            near, _, far, far_port = self.orientation(link)
-            links.setdefault(near, []).append(self.veth(link, 0).command)
-            links.setdefault(far, []).append(set_up(self.ends[far][far_port], True).command)
-        for node in range(self.topology.nodes):
+        """The whole plan as commands, stage by stage."""
+        nodes = range(self.topology.nodes)
+        for node in nodes:
             name = self.namespace(node)
             yield f"ip netns add {name}"
             for path, value in self.sysctls(node).items():
                 yield f"ip netns exec {name} sysctl -w net.{path.replace('/', '.')}={value}"
-            for message in self.devices(node):
-                yield _within(name, message.command)
-        for made in ("ip link add", "ip link set"):
-            for node, commands in links.items():
-                yield from (_within(self.namespace(node), command) for command in commands if command.startswith(made))
-        for node in range(self.topology.nodes):
-            name = self.namespace(node)
-            for message in (*self.queues(node), *self.addresses(node), *self.routes(node)):
-                yield _within(name, message.command)
+            yield from self._commands(node, self.devices(node))
+        for link in range(len(self.topology.links)):
+            yield from self._commands(self.orientation(link)[0], [self.veth(link, 0)])
+        for node in nodes:
+            yield from self._commands(node, self.queues(node) + self.ports_up(node))
+        for node in nodes:
+            yield from self._commands(node, self.addresses(node) + self.routes(node))
             if self.link and node < self.topology.servers:
                 for end in self.ends[node].values():
-                    yield f"ip netns exec {name} ethtool -K {end.dev} tso off gso off gro off"
+                    yield f"ip netns exec {self.namespace(node)} ethtool -K {end.dev} tso off gso off gro off"
 
-
-def _within(namespace: str, command: str) -> str:
-    program, rest = command.split(" ", 1)
-    return f"{program} -n {namespace} {rest}"
+    def _commands(self, node: int, messages: Iterable[Message]) -> Iterator[str]:
+        """The commands that make these changes in the namespace of `node`."""
+        for message in messages:
+            program, rest = message.command.split(" ", 1)
+            yield f"{program} -n {self.namespace(node)} {rest}"
 
 
 def sites(plan: Plan, nodes: Iterable[int]) -> dict[int, Site]:

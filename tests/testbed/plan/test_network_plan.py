@@ -1,0 +1,35 @@
+"""The plan as data: what it would do, in order."""
+
+from pathlib import Path
+
+import pytest
+
+from testbed.plan.network_plan import Plan
+from testbed.plan.run import Run
+from topologies import build
+from topologies.core.link import LinkSpec, Mbps
+
+LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250, delay_us=1000)
+
+
+def planned(spec: str, link: LinkSpec | None = LINK) -> Plan:
+    return Plan(Run("demo", 1, Path("/run/weft/demo")), build(spec), link, static=True)
+
+
+@pytest.mark.parametrize("spec", ["dcell:n=3,k=1", "fattree:k=4"])
+@pytest.mark.parametrize("link", [LINK, None])
+def test_a_port_is_shaped_before_it_is_set_up(spec, link):
+    """On a port that is up every root queue costs a wait of the kernel for all processors."""
+    commands = [line.split() for line in planned(spec, link).text()]
+    up: set[str] = set()
+    made = shaped = 0
+    for words in commands:
+        if words[0] == "ip" and words[3:5] == ["link", "add"]:
+            made += words.count("peer") * 2
+        if words[0] == "ip" and words[3:5] == ["link", "set"] and words[-1] == "up":
+            up.add(words[5])
+        if words[0] == "tc":
+            shaped += 1
+            assert words[words.index("dev") + 1] not in up
+    assert made == len(up) - 1 == 2 * len(build(spec).links)  # and the loopback
+    assert shaped >= made
