@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.ccrdn.recursive import check, in_order, least_level, series, title
+from experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, in_order, least_level, series, title
 from experiments.figures import style
 from experiments.graph_engine.compiled import compiled
 from experiments.graph_engine.fluid import Messages, completion
-from experiments.graph_engine.graph import METHODS, graph, policy
+from experiments.graph_engine.graph import graph, policy
 from experiments.runner.definition import Experiment, Result, Run, Table
+from experiments.runner.parameters import Number, Spec, Word
+from experiments.scenarios import common_parameters as common
 from topologies.core.grammar import integer, parse, unknown
 from topologies.core.link import Gbps
 
@@ -39,25 +41,23 @@ MESSAGE_BITS = 8e9
 WORKLOADS = {"uniform": "messages", "many-all-to-all": "group", "one-to-all": None}
 CAUSALITY = ("rounds", "none")
 SHARING = ("max-min", "bottleneck")
+MOST_MESSAGES, MOST_GROUP = 1000, 1_000_000
+WORKLOAD_FORM = "uniform:messages=N, many-all-to-all:group=N or one-to-all"
 PAPER = "paper: PR takes up to 40 % less than DR on β-DCell, 35 % on DCell; on FiConn only one-to-all gains"
 
 
 def check_run(run: Run) -> None:
-    """ValueError for what there is not."""
+    """ValueError unless the network has servers enough for the workload."""
     check(run, loads=True)
-    if run.text("routing") not in ("dr", *METHODS):
-        raise ValueError(f"completion_time: routing must be dr, {', '.join(METHODS)}, got {run.text('routing')}")
-    workload_of(run)
-    for key, known in (("causality", CAUSALITY), ("sharing", SHARING)):
-        if run.text(key) not in known:
-            raise ValueError("completion_time: " + unknown(key, run.text(key), known))
-    if not 0 <= float(run.parameters["resolution"]) < 1:
-        raise ValueError(f"completion_time: resolution must lie in [0, 1), got {run.parameters['resolution']}")
+    name, number = workload_of(run.text("workload"))
+    servers = graph(run.text("topology")).servers
+    if WORKLOADS[name] == "group" and number > servers:
+        raise ValueError(f"completion_time: group must be at most {servers} in {run.text('topology')}, got {number}")
 
 
-def workload_of(run: Run) -> tuple[str, int]:
-    """The name of the workload and its parameter."""
-    name, given = parse(run.text("workload"))
+def workload_of(text: str) -> tuple[str, int]:
+    """The name of the workload and its parameter; ValueError for another."""
+    name, given = parse(text)
     if name not in WORKLOADS:
         raise ValueError("completion_time: " + unknown("workload", name, WORKLOADS))
     parameter = WORKLOADS[name]
@@ -65,14 +65,14 @@ def workload_of(run: Run) -> tuple[str, int]:
         raise ValueError(f"completion_time: write {name}" + (f":{parameter}=10" if parameter else ""))
     if parameter is None:
         return name, 0
-    most = graph(run.text("topology")).servers if parameter == "group" else 1000
-    return name, integer(name, parameter, given[parameter], least=2 if parameter == "group" else 1, most=most)
+    least, most = (2, MOST_GROUP) if parameter == "group" else (1, MOST_MESSAGES)
+    return name, integer(name, parameter, given[parameter], least=least, most=most)
 
 
 def ends(run: Run) -> tuple[Ints, Ints]:
     """Source and destination of every message, in such an order that all servers' first ones come first, and so on."""
     rng, servers = np.random.default_rng([run.seed, 0]), graph(run.text("topology")).servers
-    name, number = workload_of(run)
+    name, number = workload_of(run.text("workload"))
     everybody = np.arange(servers)
     if name == "one-to-all":
         order = rng.permutation(servers)
@@ -93,7 +93,7 @@ def messages(run: Run) -> Messages:
     """The workload of `run`, with who waits for whom."""
     src, dst = ends(run)
     count = len(src)
-    if run.text("causality") == "none" or workload_of(run)[0] == "one-to-all":
+    if run.text("causality") == "none" or workload_of(run.text("workload"))[0] == "one-to-all":
         return Messages(src, dst, np.zeros(count, np.int64), np.zeros(0, np.int64), np.zeros(count + 1, np.int64))
     after, before = waiting(src, dst, graph(run.text("topology")).servers)
     order = np.argsort(before, kind="stable")
@@ -181,6 +181,22 @@ EXPERIMENT = Experiment(
         "sharing": ["max-min"],
         "resolution": [0.05],
         "apply": ["algorithm"],
+    },
+    parameters={
+        "topology": TOPOLOGY,
+        "routing": ROUTES,
+        "workload": Spec(meaning="who sends to whom", form=WORKLOAD_FORM, check=workload_of),
+        "causality": Word(
+            meaning="who waits for whom: servers send round after round, or all at once", words=CAUSALITY
+        ),
+        "sharing": Word(meaning="rule by which flows share a link", words=SHARING),
+        "resolution": Number(
+            meaning="part of the time until the next end within which all ends are taken together",
+            unit="fraction",
+            least=0,
+            most=0.99,
+        ),
+        "apply": common.APPLY,
     },
     seeds=1,
     version=2,

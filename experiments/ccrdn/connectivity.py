@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.ccrdn.recursive import (
+    ROUTING,
+    TOPOLOGY,
     Paper,
     beside,
     check,
@@ -33,6 +35,7 @@ from experiments.ccrdn.recursive import (
 )
 from experiments.graph_engine.tally import Tally
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.scenarios import common_parameters as common
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -143,6 +146,14 @@ EXPERIMENT = Experiment(
         "failed_fraction": [0.1],
         "flows": [20000],
         "apply": ["algorithm"],
+    },
+    parameters={
+        "topology": TOPOLOGY,
+        "routing": ROUTING,
+        "failed": common.FAILED,
+        "failed_fraction": common.FAILED_FRACTION,
+        "flows": common.FLOWS,
+        "apply": common.APPLY,
     },
     seeds=5,
     version=2,

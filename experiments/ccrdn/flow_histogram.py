@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.ccrdn.recursive import check, in_order, least_level, routed, series, title, traffic
+from experiments.ccrdn.recursive import ROUTING, TOPOLOGY, check, in_order, least_level, routed, series, title, traffic
 from experiments.graph_engine.graph import graph
 from experiments.runner.definition import Experiment, Result, Run, Table
+from experiments.scenarios import common_parameters as common
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,6 +79,12 @@ EXPERIMENT = Experiment(
         "routing": ["dr", "pr-gpi"],
         "flows": [10_000_000],
         "apply": ["algorithm"],
+    },
+    parameters={
+        "topology": TOPOLOGY,
+        "routing": ROUTING,
+        "flows": common.FLOWS,
+        "apply": common.APPLY,
     },
     seeds=1,
     version=2,

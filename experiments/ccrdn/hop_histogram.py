@@ -8,9 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.ccrdn.recursive import check, faults, in_order, least_level, routed, series, title, traffic
+from experiments.ccrdn.recursive import (
+    ROUTING,
+    TOPOLOGY,
+    check,
+    faults,
+    in_order,
+    least_level,
+    routed,
+    series,
+    title,
+    traffic,
+)
 from experiments.figures import style
 from experiments.runner.definition import Experiment, Result, Run, Table
+from experiments.scenarios import common_parameters as common
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,6 +82,14 @@ EXPERIMENT = Experiment(
         "failed_fraction": [0.0, 0.1],
         "flows": [10_000_000],
         "apply": ["algorithm"],
+    },
+    parameters={
+        "topology": TOPOLOGY,
+        "routing": ROUTING,
+        "failed": common.FAILED,
+        "failed_fraction": common.FAILED_FRACTION,
+        "flows": common.FLOWS,
+        "apply": common.APPLY,
     },
     seeds=1,
     version=2,

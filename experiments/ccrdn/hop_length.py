@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.ccrdn.recursive import (
+    ROUTING,
+    TOPOLOGY,
     Paper,
     beside,
     check,
@@ -37,6 +39,8 @@ from experiments.graph_engine.graph import METHODS, graph, policy
 from experiments.graph_engine.pairs import Pairs
 from experiments.graph_engine.tally import Tally
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.runner.parameters import Integer, Spec
+from experiments.scenarios import common_parameters as common
 from topologies.core.grammar import parse
 from topologies.recursive.ccrdn import DCELL, FAMILY, FICONN
 
@@ -56,11 +60,18 @@ PAPER: Paper = {
 
 
 def check_run(run: Run) -> None:
-    """ValueError for what there is not, and for all pairs of a network that has too many."""
+    """ValueError for a scheme that is not for the network, and for all pairs of a network that has too many."""
     check(run)
+    servers = graph(run.text("topology")).servers
+    if run.text("pairs") == "all" and servers**2 > MOST_PAIRS:
+        raise ValueError(f"hop_length: {run.text('topology')} has {servers**2:.2g} pairs; pairs=all takes 1e9")
     check_work(run, pairs_of(run).total)
-    if run.integer("condition1") not in (0, 1):
-        raise ValueError(f"hop_length: condition1 must be 0 or 1, got {run.integer('condition1')}")
+
+
+def check_pairs(text: str) -> None:
+    """ValueError unless `text` is all, or a number of pairs."""
+    if text != "all" and not (text.isascii() and text.isdecimal() and 1 <= int(text[:19]) <= common.MOST_PAIRS):
+        raise ValueError(f"hop_length: pairs must be all or a number, 1 .. {common.MOST_PAIRS}, got {text}")
 
 
 def goes_together(run: Run) -> bool:
@@ -71,14 +82,8 @@ def goes_together(run: Run) -> bool:
 
 def pairs_of(run: Run) -> Pairs:
     """All pairs, or as many random ones as the run says."""
-    net, pairs = graph(run.text("topology")), run.text("pairs")
-    if pairs == "all":
-        if net.servers**2 > MOST_PAIRS:
-            raise ValueError(f"hop_length: {run.text('topology')} has {net.servers**2:.2g} pairs; pairs=all takes 1e9")
-        return traffic(run, "all-to-all")
-    if not pairs.isdecimal() or int(pairs) < 1:
-        raise ValueError(f"hop_length: pairs must be all or a number, got {pairs}")
-    return traffic(run, f"uniform:flows={pairs}")
+    pairs = run.text("pairs")
+    return traffic(run, "all-to-all" if pairs == "all" else f"uniform:flows={pairs}")
 
 
 def measure(run: Run) -> Result:
@@ -156,6 +161,15 @@ EXPERIMENT = Experiment(
         "pairs": ["100000"],
         "apply": ["algorithm"],
         "condition1": [1],
+    },
+    parameters={
+        "topology": TOPOLOGY,
+        "routing": ROUTING,
+        "pairs": Spec(
+            meaning="pairs of servers that are routed", unit="pairs", form="all, or a number", check=check_pairs
+        ),
+        "apply": common.APPLY,
+        "condition1": Integer(meaning="1: no proxies where condition 1 says that none is shorter", least=0, most=1),
     },
     seeds=1,
     version=2,

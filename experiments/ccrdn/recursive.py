@@ -19,7 +19,8 @@ from experiments.graph_engine.graph import METHODS, Graph, graph, policy
 from experiments.graph_engine.pairs import Pairs, pairs
 from experiments.graph_engine.tally import Tally
 from experiments.graph_engine.wiring import NO_FAULTS, Faults
-from experiments.runner.definition import Row, Run, Table
+from experiments.runner.definition import Row, Run, Table, canonical
+from experiments.runner.parameters import Spec
 from topologies.core.grammar import integer, parse, unknown
 from topologies.recursive.ccrdn import FICONN
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROUTINGS = ("dr", *METHODS, "dfr", "tar", "bfs")
-APPLY = ("algorithm", "top", "all")
-FAILED = ("links", "nodes", "racks")
 MOST_ROUTES = 10**12  # that a run may weigh, which takes a core some two hours
 PAIRS_OF_A_SOURCE = 500  # about as many random pairs as tell the mean as well as one search from a random source
 Paper = Mapping[tuple[str, ...], Mapping[str, float]]
@@ -41,10 +40,8 @@ def least_level(run: Run) -> int:
     algorithm: 2, or 1 where the network has but that: below, GP_I has no X(h-2) to look at (CCRDN 5.2).  all: 1, as
     Algorithm 1 can be read, with the X(0) for it.  top: k.
     """
-    apply, k = run.text("apply"), graph(run.text("topology")).k
-    if apply not in APPLY:
-        raise ValueError(f"{run.experiment}: " + unknown("apply", apply, APPLY))
-    return {"algorithm": min(2, k), "all": 1, "top": k}[apply]
+    k = graph(run.text("topology")).k
+    return {"algorithm": min(2, k), "all": 1, "top": k}[run.text("apply")]
 
 
 def dfr_of(routing: str) -> Dfr:
@@ -58,34 +55,36 @@ def dfr_of(routing: str) -> Dfr:
     return Dfr(**{**defaults, **read, "nearest": bool(read.get("nearest", 1))})
 
 
+def routing_of(text: str) -> None:
+    """ValueError unless the graph engine has the scheme `text`."""
+    name, given = parse(text)
+    if name not in ROUTINGS:
+        raise ValueError(unknown("routing", name, ROUTINGS))
+    if name == "dfr":
+        dfr_of(text)
+    elif given:
+        raise ValueError(f"{name} has no parameters here, got {text}")
+
+
+def route_of(text: str) -> None:
+    """ValueError unless `text` is dr or a scheme of PR."""
+    if text not in ("dr", *METHODS):
+        raise ValueError(f"routing must be dr, {', '.join(METHODS)}, got {text}")
+
+
 def check(run: Run, *, loads: bool = False) -> None:
-    """ValueError unless the graph engine has the network and the scheme of `run`, they go together, and it is not too
-    much.
+    """ValueError unless the scheme of `run` goes with its network, and it is not too much.
 
     loads: whether flows on links are counted.
     """
-    net, (name, given) = graph(run.text("topology")), parse(run.text("routing"))
-    if name not in ROUTINGS:
-        raise ValueError(f"{run.experiment}: " + unknown("routing", name, ROUTINGS))
+    net, name = graph(run.text("topology")), parse(run.text("routing"))[0]
     if name == "dfr" and dfr_of(run.text("routing")).b > net.k:
         raise ValueError(f"{run.experiment}: dfr: b must be at most {net.k} in {run.text('topology')}")
-    if name != "dfr" and given:
-        raise ValueError(f"{run.experiment}: {name} has no parameters here, got {run.text('routing')}")
     if name == "tar" and net.rule != FICONN:
         raise ValueError(
             f"{run.experiment}: tar is for ficonn, whose servers have two ports; got {run.text('topology')}"
         )
-    if "flows" in run.parameters and run.integer("flows") < 1:
-        raise ValueError(f"{run.experiment}: flows must be at least 1, got {run.integer('flows')}")
-    if "apply" in run.parameters:
-        least_level(run)
-    if "failed" in run.parameters:
-        failed, fraction = run.text("failed"), float(run.parameters["failed_fraction"])
-        if failed not in FAILED:
-            raise ValueError(f"{run.experiment}: " + unknown("failed", failed, FAILED))
-        if not 0 <= fraction <= 1:
-            raise ValueError(f"{run.experiment}: failed_fraction must lie in [0, 1], got {fraction}")
-    if "failed" in run.parameters and float(run.parameters["failed_fraction"]):
+    if "failed" in run.parameters and run.number("failed_fraction"):
         net.require_room(20 * net.ports, "failing links")
     if loads or name == "tar":
         net.require_room((8 + 4 * net.threads) * net.ports, "counting flows on links")
@@ -109,6 +108,17 @@ def most_candidates(net: Graph, routing: str) -> int:
     if routing not in METHODS or k == 0:
         return 1
     return {"pr-gpe": t[k] // t[k - 1], "pr-gpi": 2 * t[max(k - 2, 0)], "pr-gp0": 2 * t[0]}[routing]
+
+
+TOPOLOGY = Spec(
+    meaning="network", form="dcell:n=N,k=K, beta-dcell:n=N,k=K or ficonn:n=N,k=K", check=graph, canonical=canonical
+)
+ROUTING = Spec(
+    meaning="routing scheme",
+    form="dr, pr-gp0, pr-gpi, pr-gpe, dfr:b=B,retry=R,ttl=T,nearest=0|1, tar (ficonn) or bfs (shortest paths)",
+    check=routing_of,
+)
+ROUTES = Spec(meaning="routing scheme", form="dr, pr-gp0, pr-gpi or pr-gpe", check=route_of)
 
 
 def traffic(run: Run, spec: str) -> Pairs:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.ccrdn.recursive import (
+    ROUTING,
+    TOPOLOGY,
     check,
     check_work,
     in_order,
@@ -26,6 +28,7 @@ from experiments.ccrdn.recursive import (
 from experiments.figures import style
 from experiments.graph_engine.graph import graph
 from experiments.runner.definition import Experiment, Result, Row, Run, Table
+from experiments.scenarios import common_parameters as common
 from topologies.core.grammar import parse
 from topologies.core.link import Gbps
 
@@ -126,6 +129,12 @@ EXPERIMENT = Experiment(
         "routing": ["dr", "pr-gp0", "pr-gpi", "pr-gpe"],
         "traffic": ["uniform:flows=10000000", "many-all-to-all:group=50", "one-to-all"],
         "apply": ["algorithm"],
+    },
+    parameters={
+        "topology": TOPOLOGY,
+        "routing": ROUTING,
+        "traffic": common.TRAFFIC,
+        "apply": common.APPLY,
     },
     seeds=1,
     version=2,

@@ -20,12 +20,26 @@ import numpy as np
 
 from daemons.proxy.routing import parting, route, search, shortest_first
 from daemons.routing.path_tables import tabulate
-from experiments.ccrdn.recursive import Paper, beside, check, in_order, least_level, routed, series, title, traffic
+from experiments.ccrdn.recursive import (
+    ROUTES,
+    TOPOLOGY,
+    Paper,
+    beside,
+    check,
+    in_order,
+    least_level,
+    routed,
+    series,
+    title,
+    traffic,
+)
 from experiments.figures import style
-from experiments.graph_engine.graph import METHODS, Graph, graph, policy
+from experiments.graph_engine.graph import Graph, graph, policy
 from experiments.graph_engine.pairs import Pairs, pair
 from experiments.runner.definition import Experiment, Result, Run, Table
-from topologies.core.grammar import parse, unknown
+from experiments.runner.parameters import Spec, Word
+from experiments.scenarios import common_parameters as common
+from topologies.core.grammar import parse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,19 +65,9 @@ PAPER: Paper = {
 }
 
 
-def check_run(run: Run) -> None:
-    """ValueError for what there is not."""
-    check(run)
-    if run.text("routing") not in ("dr", *METHODS):
-        raise ValueError(f"zero_load_latency: routing must be dr, {', '.join(METHODS)}, got {run.text('routing')}")
-    if run.text("code") not in CODES:
-        raise ValueError("zero_load_latency: " + unknown("code", run.text("code"), CODES))
-    costs_us(run)
-
-
-def costs_us(run: Run) -> dict[str, float]:
-    """What a route costs but for the search, once and for each hop; ValueError if `costs` does not say."""
-    costs = run.text("costs")
+def costs_of(costs: str) -> dict[str, float]:
+    """What a route costs but for the search, once and for each hop, in microseconds; ValueError if `costs` does not
+    say."""
     if costs in COSTS_US:
         return COSTS_US[costs]
     name, given = parse(costs)
@@ -88,7 +92,7 @@ def measure(run: Run) -> Result:
     assert mean_hops is not None  # nothing is dead
     timed = seconds_compiled if run.text("code") == "compiled" else seconds_python
     routing_us = 1e6 * timed(run, chosen) / flows / mean_hops
-    costs = costs_us(run)
+    costs = costs_of(run.text("costs"))
     hop_us = routing_us + costs["hop"]
     return Result(
         figures={
@@ -165,9 +169,18 @@ EXPERIMENT = Experiment(
         "costs": [*COSTS_US],
         "apply": ["algorithm"],
     },
+    parameters={
+        "topology": TOPOLOGY,
+        "routing": ROUTES,
+        "code": Word(meaning="whose search for a route is timed: the graph engine's, or a daemon's", words=[*CODES]),
+        "costs": Spec(
+            meaning="what stack, propagation and transmission cost", form=f"paper, kernel or {EXAMPLE}", check=costs_of
+        ),
+        "apply": common.APPLY,
+    },
     seeds=1,
     version=2,
     measure=measure,
     plot=plot,
-    check=check_run,
+    check=check,
 )

@@ -20,6 +20,8 @@ import numpy as np
 
 from experiments.figures import figures, style
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.runner.parameters import Integer
+from experiments.scenarios import common_parameters as common
 from experiments.scenarios.routes import Pairs, lost_pairs
 from topologies import build
 from topologies.core.failures import fail_links, random_links
@@ -53,7 +55,7 @@ def check(run: Run) -> None:
     chosen, _ = schemes.scheme(run.text("routing"))
     if chosen.name not in SCHEMES:
         raise ValueError(f"link_loss: routing must be {' or '.join(SCHEMES)}, got {chosen.name}")
-    if not 0 <= links <= len(topology.links):
+    if links > len(topology.links):
         raise ValueError(f"link_loss: failed_links must be 0 .. {len(topology.links)} in {topology.spec}, got {links}")
     schemes.views(topology, run.text("routing"))
 
@@ -145,6 +147,11 @@ EXPERIMENT = Experiment(
         "topology": ["dcell:n=4,k=1", "ficonn:n=4,k=1"],
         "routing": ["dr"],
         "failed_links": [0, 1, 2, 4, 8],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "routing": common.ROUTING,
+        "failed_links": Integer(meaning="links that have failed", unit="links", least=0, most=1_000_000),
     },
     seeds=3,
     measure=measure,

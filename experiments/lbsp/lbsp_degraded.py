@@ -15,6 +15,7 @@ EXPERIMENT = Experiment(
     source="LBSP, section 4, figure 7c",
     engines=("kernel",),
     sweep={**lbsp_long.EXPERIMENT.sweep, "damage": ["none", "degraded"], "repeats": [2], "patience_s": [12]},
+    parameters=lbsp_long.EXPERIMENT.parameters,
     seeds=3,
     measure=lbsp_long.measure,
     plot=lbsp_tcp.plot,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from experiments.lbsp import lbsp_tcp
 from experiments.runner.definition import Experiment, Result, Run
+from experiments.scenarios import common_parameters as common
 from experiments.scenarios.lbsp_tables import shape_of
 from topologies import build
 from topologies.core.topology import Topology
@@ -64,6 +65,18 @@ EXPERIMENT = Experiment(
         "oversubscription": [1],
         "repeats": [4],
         "patience_s": [4],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "scheme": common.SCHEME,
+        "damage": lbsp_tcp.DAMAGE_OF_A_LINK,
+        "tcp": lbsp_tcp.KIND_OF_TCP,
+        "rate_mbps": common.RATE_MBPS,
+        "queue_packets": common.QUEUE_PACKETS,
+        "flow_bytes": lbsp_tcp.FLOW_BYTES,
+        "oversubscription": lbsp_tcp.OVERSUBSCRIPTION,
+        "repeats": lbsp_tcp.REPEATS,
+        "patience_s": lbsp_tcp.PATIENCE_S,
     },
     seeds=3,
     measure=measure,

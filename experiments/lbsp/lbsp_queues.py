@@ -20,6 +20,8 @@ from daemons.lbsp.routing import Shape
 from experiments.figures import style
 from experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.runner.parameters import Integer, Word
+from experiments.scenarios import common_parameters as common
 from topologies import build
 from topologies.core.link import LinkSpec, Mbps
 from topologies.core.topology import Topology
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from testbed.measure.occupancy import Occupancy
 
+MOST_BYTES = 1 << 31  # of the model's queues
 KERNEL_RATE_MBPS = 1  # at which one process can send for 128 hosts
 KERNEL_PROCESSES, KERNEL_HELLO_MS = 2, 100  # of the daemons: nothing fails here
 HOPS = {"edge": "first hop (edge)", "aggregation": "second hop (aggregation)", "core": "third hop (core)"}
@@ -119,16 +122,28 @@ def shape(run: Run) -> Shape:
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fat-tree for LBSP, a load that links can carry, and a kind of arrivals."""
-    shape(run)
-    if not 0 < float(run.parameters["load_fraction"]) < 1:
-        raise ValueError(f"lbsp_queues: load_fraction must lie between 0 and 1, got {run.parameters['load_fraction']}")
-    if run.text("arrivals") not in ("paced", "at-once"):
-        raise ValueError(f"lbsp_queues: arrivals are paced or at-once, not {run.text('arrivals')}")
+    """ValueError unless LBSP is for the fat-tree of `run`, memory has room, and the engine has its arrivals."""
+    d = shape(run).d
+    room_bytes = 8 * 4 * d**3 * d * d * run.integer("slots")
+    if run.engine == "graph" and room_bytes > MOST_BYTES:
+        most = MOST_BYTES * run.integer("slots") // room_bytes
+        raise ValueError(
+            f"lbsp_queues: slots must be at most {most} in {run.text('topology')}, got {run.integer('slots')}"
+        )
     if run.engine == "kernel" and run.text("arrivals") != "paced":
         raise ValueError("lbsp_queues: hosts on the kernel send one packet a slot, so arrivals are paced")
-    if run.integer("states") not in (0, 1):
-        raise ValueError(f"lbsp_queues: states must be 0 or 1, got {run.integer('states')}")
+
+
+def packets(tier: str) -> Integer:
+    """The first threshold of the switches of `tier`."""
+    meaning = f"mean queue above which a link group of an {tier} switch is crowded"
+    return Integer(meaning=meaning, unit="packets", least=0, most=1_000_000)
+
+
+def percent(tier: str) -> Integer:
+    """The second."""
+    meaning = f"what it must exceed, too, in an {tier} switch, of the other group's mean queue"
+    return Integer(meaning=meaning, unit="%", least=100, most=1_000_000)
 
 
 def plot(table: Table, figure: Figure) -> None:
@@ -184,6 +199,18 @@ EXPERIMENT = Experiment(
         "above_percent": [200],
         "slots": [1000],
         "patterns": [100],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "load_fraction": common.LOAD_FRACTION,
+        "states": Integer(meaning="1: crowded link groups give packets away (section 5.1)", least=0, most=1),
+        "arrivals": Word(meaning="packets of a burst arrive one a slot, or all at once", words=("paced", "at-once")),
+        "edge_packets": packets("edge"),
+        "edge_percent": percent("edge"),
+        "above_packets": packets("aggregation"),
+        "above_percent": percent("aggregation"),
+        "slots": Integer(meaning="slots of a pattern", unit="slots", least=1, most=1_000_000),
+        "patterns": Integer(meaning="random permutations, one after the other", unit="patterns", least=1, most=100_000),
     },
     seeds=1,
     measure=measure,

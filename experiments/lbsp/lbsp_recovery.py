@@ -34,6 +34,8 @@ import numpy as np
 from experiments.figures import style
 from experiments.lbsp import lbsp_tcp
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.runner.parameters import Integer, Number, Spec, Word
+from experiments.scenarios import common_parameters as common
 from experiments.scenarios.lbsp_tables import shape_of
 from topologies import build
 from topologies.core.grammar import integer, parse, unknown
@@ -279,21 +281,24 @@ def degraded(network: Network, run: Run) -> dict[str, Value]:
     return {"outage_ms": None if learned_s is None else 1000 * learned_s, "unreachable_pairs": 0}
 
 
-def check(run: Run) -> None:
-    """ValueError unless `run` names a scheme, a fat-tree and a failure that there is."""
-    from testbed.host import doctor
+def check_scheme(text: str) -> None:
+    """ValueError unless daemons or FRR route by the scheme `text`."""
     from testbed.plan.plane_selection import carriage
+
+    if is_frr(text):
+        frr_options(text)
+    else:
+        carriage(text)
+
+
+def check(run: Run) -> None:
+    """ValueError unless `run` names a fat-tree, and FRR, if it is asked for, is there and does what is asked."""
+    from testbed.host import doctor
 
     scheme, failure = run.text("scheme"), run.text("failure")
     shape_of(build(run.text("topology")))
-    if failure not in FAILURES:
-        raise ValueError("lbsp_recovery: " + unknown("failure", failure, FAILURES))
-    if not 0 <= float(run.parameters["load_fraction"]) <= 1:
-        raise ValueError("lbsp_recovery: load_fraction must be within 0 and 1")
     if not is_frr(scheme):
-        carriage(scheme)
         return
-    frr_options(scheme)
     if failure == "degraded" or run.integer("processes"):
         raise ValueError(f"lbsp_recovery: {FRR} does not find degraded links, and its processes cannot be shared")
     doctor.require("frr", f"scheme {FRR}")
@@ -330,6 +335,20 @@ EXPERIMENT = Experiment(
         "pairs": [20],
         "load_fraction": [0.3],
         "processes": [0],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "scheme": Spec(
+            meaning="routing scheme of the switches",
+            form="SCHEME:key=value,... (`weft list`), or frr-bgp",
+            check=check_scheme,
+        ),
+        "failure": Word(meaning="what fails", words=FAILURES),
+        "rate_mbps": common.RATE_MBPS,
+        "queue_packets": common.QUEUE_PACKETS,
+        "pairs": Integer(meaning="pairs of hosts that ping each other", unit="pairs", least=1, most=10_000),
+        "load_fraction": Number(meaning="load of the links of hosts that send UDP", unit="fraction", least=0, most=1),
+        "processes": common.PROCESSES,
     },
     seeds=5,
     version=2,

@@ -14,6 +14,8 @@ import numpy as np
 
 from experiments.lbsp import lbsp_tcp
 from experiments.runner.definition import Experiment, Result, Run
+from experiments.runner.parameters import Integer
+from experiments.scenarios import common_parameters as common
 from topologies import build
 from topologies.core.link import Mbps
 
@@ -62,6 +64,18 @@ EXPERIMENT = Experiment(
         "flow_bytes": [32768],
         "oversubscription": [1],
         "rounds": [12],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "scheme": common.SCHEME,
+        "damage": lbsp_tcp.DAMAGE_OF_A_LINK,
+        "tcp": lbsp_tcp.KIND_OF_TCP,
+        "load_fraction": common.LOAD_FRACTION,
+        "rate_mbps": common.RATE_MBPS,
+        "queue_packets": common.QUEUE_PACKETS,
+        "flow_bytes": lbsp_tcp.FLOW_BYTES,
+        "oversubscription": lbsp_tcp.OVERSUBSCRIPTION,
+        "rounds": Integer(meaning="rounds of random permutations", unit="rounds", least=1, most=10_000),
     },
     seeds=3,
     measure=measure,

@@ -27,10 +27,10 @@ from daemons.routing import load_balancing
 from daemons.routing.load_balancing import Rule
 from experiments.figures import style
 from experiments.runner.definition import Result, Run, Table, Value
+from experiments.runner.parameters import Integer, Word
 from experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
 from topologies import build
 from topologies.core.failures import fail_links, fail_nodes
-from topologies.core.grammar import unknown
 from topologies.core.link import LinkSpec, Mbps
 from topologies.core.topology import Topology
 
@@ -53,6 +53,16 @@ TCP: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 
 
+DAMAGE_OF_A_LINK = Word(meaning="what is damaged in pod 2", words=DAMAGE)
+KIND_OF_TCP = Word(meaning="Linux as it is, or without SACK, RACK and a tolerance of reordering", words=[*TCP])
+FLOW_BYTES = Integer(meaning="size of every flow", unit="bytes", least=1, most=10**12)
+OVERSUBSCRIPTION = Integer(
+    meaning="how many times slower links between aggregation and core switches are", least=1, most=1000
+)
+REPEATS = Integer(meaning="times that all flows begin anew", unit="times", least=1, most=1000)
+PATIENCE_S = Integer(meaning="from one such time to the next", unit="s", least=1, most=3600)
+
+
 def damaged(topology: Topology) -> str:
     """The link that is damaged, by name."""
     last = shape_of(topology).d - 1
@@ -60,14 +70,12 @@ def damaged(topology: Topology) -> str:
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a scheme of the data plane, a fat-tree, a damage and a TCP that there are."""
-    load_balancing.scheme(run.text("scheme"))
+    """ValueError unless `run` names a fat-tree that has what is damaged, and its slowest links have a rate."""
     topology = build(run.text("topology"))
     shape_of(topology)
     topology.link(damaged(topology))
-    for key, known in (("damage", DAMAGE), ("tcp", TCP)):
-        if run.text(key) not in known:
-            raise ValueError(unknown(key, run.text(key), known))
+    slowest = run.integer("rate_mbps") * Mbps // run.integer("oversubscription")
+    LinkSpec(rate_bps=round(slowest * DEGRADED_FRACTION), queue_packets=run.integer("queue_packets"))
 
 
 @contextmanager

@@ -22,10 +22,11 @@ import numpy as np
 
 from experiments.figures import figures, style
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.runner.parameters import Integer, Number, Word
+from experiments.scenarios import common_parameters as common
 from experiments.scenarios.failure import KINDS, Failure
 from experiments.scenarios.predicted_paths import Pair, both_ways, connects, lengths, routings, some_pairs
 from topologies import build
-from topologies.core.grammar import unknown
 from topologies.core.link import LinkSpec, Mbps
 
 if TYPE_CHECKING:
@@ -228,20 +229,13 @@ def one_stream(net: Net, run: Run, hit: Hit, pair: Pair) -> dict[str, Value]:
 
 
 def check(run: Run) -> None:
-    """ValueError unless the scheme of `run` goes with its network, and the failure is one that there is."""
+    """ValueError unless the scheme of `run` goes with its network, and this kernel has its TCP."""
     from daemons.core import schemes
 
     schemes.views(build(run.text("topology")), run.text("routing"))
-    if run.text("failure") not in KINDS:
-        raise ValueError("proxy_failover: " + unknown("failure", run.text("failure"), KINDS))
     if not build(run.text("topology")).server_centric:
         raise ValueError(f"proxy_failover: topology must be dcell, beta-dcell or ficonn, got {run.text('topology')}")
-    for key, least in (("pairs", 1), ("processes", 0)):
-        if run.integer(key) < least:
-            raise ValueError(f"proxy_failover: {key} must be at least {least}, got {run.integer(key)}")
-    if float(run.parameters["failure_s"]) < 0.5:
-        raise ValueError(f"proxy_failover: failure_s must be at least 0.5, got {run.parameters['failure_s']}")
-    LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+    common.check_tcp(run)
 
 
 def plot(table: Table, figure: Figure) -> None:
@@ -337,6 +331,17 @@ EXPERIMENT = Experiment(
         "queue_packets": [50],
         "congestion_control": ["cubic"],
         "processes": [0],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "routing": common.ROUTING,
+        "failure": Word(meaning="what fails", words=[*KINDS]),
+        "pairs": Integer(meaning="pairs of servers that are watched at most", unit="pairs", least=1, most=1000),
+        "failure_s": Number(meaning="how long the failure lasts", unit="s", least=0.5, most=600),
+        "rate_mbps": common.RATE_MBPS,
+        "queue_packets": common.QUEUE_PACKETS,
+        "congestion_control": common.CONGESTION_CONTROL,
+        "processes": common.PROCESSES,
     },
     seeds=1,
     version=3,

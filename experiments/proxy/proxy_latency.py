@@ -29,6 +29,8 @@ from daemons.routing.path_tables import tabulate
 from experiments.figures import figures, style
 from experiments.graph_engine.graph import METHODS, policy
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.runner.parameters import Integer
+from experiments.scenarios import common_parameters as common
 from experiments.scenarios.predicted_paths import Pair, asking, lengths, routings, some_pairs
 from topologies import build
 from topologies.core.topology import Topology
@@ -205,9 +207,6 @@ def check(run: Run) -> None:
     if not topology.server_centric:
         raise ValueError(f"proxy_latency: topology must be dcell, beta-dcell or ficonn, got {topology.spec}")
     schemes.views(topology, run.text("routing"))
-    for key, least in (("pairs", 1), ("pings", 2), ("questions_per_s", 0), ("processes", 0)):
-        if run.integer(key) < least:
-            raise ValueError(f"proxy_latency: {key} must be at least {least}, got {run.integer(key)}")
 
 
 def plot(table: Table, figure: Figure) -> None:
@@ -289,6 +288,14 @@ EXPERIMENT = Experiment(
         "pings": [20],
         "questions_per_s": [20],
         "processes": [2],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "routing": common.ROUTING,
+        "pairs": Integer(meaning="pairs of servers of each length of path", unit="pairs", least=1, most=10_000),
+        "pings": Integer(meaning="pings of each pair", unit="pings", least=2, most=10_000),
+        "questions_per_s": common.QUESTIONS_PER_S,
+        "processes": common.PROCESSES,
     },
     seeds=1,
     measure=measure,

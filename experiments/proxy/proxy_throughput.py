@@ -29,6 +29,7 @@ from experiments.graph_engine.fluid import fair_rates
 from experiments.graph_engine.graph import METHODS, graph, policy
 from experiments.graph_engine.pairs import Pairs, pair
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.scenarios import common_parameters as common
 from experiments.scenarios.predicted_paths import Pair, asking, dfr_of, lengths, routings
 from topologies import build
 from topologies.core.grammar import parse
@@ -182,10 +183,7 @@ def check(run: Run) -> None:
     flows = traffic(run, run.text("traffic")).total
     if flows > MOST_FLOWS:
         raise ValueError(f"proxy_throughput: at most {MOST_FLOWS} flows, {run.text('traffic')} is {flows}")
-    for key, least in (("seconds", 1), ("questions_per_s", 0), ("processes", 0)):
-        if run.integer(key) < least:
-            raise ValueError(f"proxy_throughput: {key} must be at least {least}, got {run.integer(key)}")
-    LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+    common.check_tcp(run)
 
 
 def plot(table: Table, figure: Figure) -> None:
@@ -258,6 +256,17 @@ EXPERIMENT = Experiment(
         "seconds": [5],
         "questions_per_s": [20],
         "processes": [2],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "routing": common.ROUTING,
+        "traffic": common.TRAFFIC,
+        "rate_mbps": common.RATE_MBPS,
+        "queue_packets": common.QUEUE_PACKETS,
+        "congestion_control": common.CONGESTION_CONTROL,
+        "seconds": common.SECONDS,
+        "questions_per_s": common.QUESTIONS_PER_S,
+        "processes": common.PROCESSES,
     },
     seeds=1,
     measure=measure,

@@ -10,20 +10,19 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib import import_module
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from experiments.runner.parameters import Parameter, Scalar
 from topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Scalar = int | float | str
 Value = bool | int | float | str | None | list[bool] | list[int] | list[float] | list[str]
 Row = dict[str, Value]
 Table = Sequence[Row]
@@ -36,7 +35,11 @@ BETWEEN_VALUES = re.compile(r",(?![a-z][a-z0-9_]*=)")
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One cell of a sweep with one seed on one engine; what it contains is who it is."""
+    """One cell of a sweep with one seed on one engine, identified by its content.
+
+    A field that has a default is left out of the content where it has that value, so that ids stay what they were
+    before there was such a field.
+    """
 
     experiment: str
     version: int
@@ -51,13 +54,9 @@ class Run:
 
     @property
     def content(self) -> dict[str, Any]:
-        return {
-            "experiment": self.experiment,
-            "version": self.version,
-            "parameters": dict(self.parameters),
-            "seed": self.seed,
-            "engine": self.engine,
-        }
+        """JSON-able; Run(**content) is the same run."""
+        known = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
+        return {**known, "parameters": dict(self.parameters)}
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -72,6 +71,9 @@ class Run:
     def integer(self, key: str) -> int:
         return int(self.parameters[key])
 
+    def number(self, key: str) -> float:
+        return float(self.parameters[key])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
@@ -85,6 +87,16 @@ class Result:
     figures: Mapping[str, Value]
     fidelity: str | None = None
     circumstances: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Plan(NamedTuple):
+    """What is asked of an experiment.
+
+    runs: one for each engine, cell and seed.  refused: the cells that cannot be, and why, in one line each.
+    """
+
+    runs: list[Run]
+    refused: dict[str, str]
 
 
 def nothing_to_check(run: Run) -> None:
@@ -102,14 +114,17 @@ class Experiment:
 
     source: the paper and section that it comes from.
     engines: those that can answer; the first is used unless another is asked for.
-    sweep: the values of each parameter; every combination is a cell.  A parameter's type is that of its values.
+    sweep: the values of each parameter; every combination is a cell.
+    parameters: what each parameter may be; the same keys as those of `sweep`.
     seeds: how many runs a cell has by default, seeded 0, 1, ...
     must_hold: figures that are true unless something is broken.
     goes_together: whether the scheme of a run is for its network; the sweep has no other cells, unless both are named.
-    check: raises ValueError, in one line, for a run that cannot be.
+    check: raises ValueError, in one line, for a run whose parameters, each of them right, do not go together.
     measure: carries one run out.  Equal parameters and seed draw equal failures and traffic on every engine.
     plot: draws the rows on an empty figure.
     version: raised when rows measured before no longer answer the question.
+    takes_s: about how long the default sweep takes on two cores, in seconds; None if nobody has measured it.
+    always_measures: whether a run is measured again though it is stored, as a demonstration is.
     """
 
     name: str
@@ -117,6 +132,7 @@ class Experiment:
     source: str
     engines: tuple[str, ...]
     sweep: Mapping[str, Sequence[Scalar]]
+    parameters: Mapping[str, Parameter]
     seeds: int
     measure: Callable[[Run], Result]
     plot: Callable[[Table, Figure], None]
@@ -124,13 +140,27 @@ class Experiment:
     check: Callable[[Run], None] = nothing_to_check
     must_hold: tuple[str, ...] = ()
     version: int = 1
+    takes_s: float | None = None
+    always_measures: bool = False
+
+    def __post_init__(self) -> None:
+        if self.parameters.keys() != self.sweep.keys():
+            differing = ", ".join(sorted(self.parameters.keys() ^ self.sweep.keys()))
+            raise ValueError(f"experiment {self.name}: sweep and parameters differ in {differing}")
 
     def runs(
         self, given: Mapping[str, str] | None = None, *, seeds: int | None = None, engines: Sequence[str] = ()
     ) -> list[Run]:
+        """The runs of plan()."""
+        return self.plan(given, seeds=seeds, engines=engines).runs
+
+    def plan(
+        self, given: Mapping[str, str] | None = None, *, seeds: int | None = None, engines: Sequence[str] = ()
+    ) -> Plan:
         """The runs of the sweep, where `given` replaces the values of some parameters by those in its text.
 
-        ValueError for what is unknown, ill-typed or impossible.
+        Cells whose values do not go together are left out.  ValueError for what is unknown, ill-typed or out of range,
+        and if no cell is left.
         """
         for engine in engines:
             if engine not in self.engines:
@@ -138,42 +168,44 @@ class Experiment:
         if seeds is not None and seeds < 1:
             raise ValueError(f"{self.name}: seeds must be at least 1, got {seeds}")
         values = {**self.sweep, **self.values(given or {})}
-        runs = [
-            Run(
-                experiment=self.name,
-                version=self.version,
-                parameters=dict(zip(values, cell, strict=True)),
-                seed=seed,
-                engine=engine,
-            )
-            for engine in engines or self.engines[:1]
-            for cell in product(*values.values())
-            for seed in range(seeds or self.seeds)
-        ]
-        if not given or not {"topology", "routing"} <= given.keys():
-            runs = [run for run in runs if self.goes_together(run)]
-        for run in runs:
-            self.check(run)
-        return runs
+        both_named = bool(given) and {"topology", "routing"} <= set(given or ())
+        found, refused = [], {}
+        for engine in engines or self.engines[:1]:
+            for cell in product(*values.values()):
+                first = Run(
+                    experiment=self.name,
+                    version=self.version,
+                    parameters=dict(zip(values, cell, strict=True)),
+                    seed=0,
+                    engine=engine,
+                )
+                if not both_named and not self.goes_together(first):
+                    continue
+                try:
+                    self.check(first)
+                except ValueError as error:
+                    refused[in_brief(first, values, engines)] = str(error)
+                else:
+                    found += [replace(first, seed=seed) for seed in range(seeds or self.seeds)]
+        if refused and not found:
+            raise ValueError(next(iter(refused.values())))
+        return Plan(found, refused)
 
     def values(self, given: Mapping[str, str]) -> dict[str, list[Scalar]]:
         """The values that the text of each parameter lists, each once."""
         for key in given:
             if key not in self.sweep:
                 raise ValueError(f"{self.name}: " + unknown("parameter", key, self.sweep))
-        return {key: list(dict.fromkeys(self.scalar(key, one) for one in split(text))) for key, text in given.items()}
+        return {
+            key: list(dict.fromkeys(self.parameters[key].read(self.name, key, one) for one in split(text)))
+            for key, text in given.items()
+        }
 
-    def scalar(self, key: str, text: str) -> Scalar:
-        """`text` as a value of the parameter `key`: of the narrowest type that the parameter's values have."""
-        kinds = {type(value) for value in self.sweep[key]}
-        if str in kinds:
-            return canonical(text) if key == "topology" else text
-        for kind in (int, float):
-            with suppress(ValueError):
-                if kind in kinds:
-                    return kind(text)
-        number = "a number" if float in kinds else "an integer"
-        raise ValueError(f"{self.name}: {key} must be {number}, got {text!r}")
+
+def in_brief(run: Run, values: Mapping[str, Sequence[Scalar]], engines: Sequence[str]) -> str:
+    """What tells the cell of `run` from the others of its sweep."""
+    varied = [f"{key}={run.parameters[key]}" for key, several in values.items() if len(several) > 1]
+    return " ".join([*varied, *([f"engine={run.engine}"] if len(engines) > 1 else [])]) or str(run)
 
 
 def canonical(topology: str) -> str:

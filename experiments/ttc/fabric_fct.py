@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from daemons.routing.shortest import distances
 from experiments.figures import figures, style
 from experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
-from topologies.core.grammar import unknown
+from experiments.runner.parameters import Word
+from experiments.scenarios import common_parameters as common
 from topologies.core.link import LinkSpec, Mbps
 
 if TYPE_CHECKING:
@@ -118,17 +119,11 @@ def summary(name: str, seconds: Floats, slowdowns: Floats, chosen: NDArray[np.bo
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a scheme, a fabric, a kind of damage, a load and sizes."""
-    from experiments.graph_engine.workloads import sizes
+    """ValueError unless `run` names a fabric that its scheme suits, and a TCP that this kernel has."""
     from experiments.scenarios import fabric_run
 
     fabric_run.check_scheme(run)
-    fabric_run.check_transport(run)
-    sizes(run.text("sizes"))
-    if run.text("damage") not in fabric_run.DAMAGE:
-        raise ValueError(unknown("damage", run.text("damage"), fabric_run.DAMAGE))
-    if not 0 < float(run.parameters["load_fraction"]) < 1:
-        raise ValueError(f"fabric_fct: load_fraction must lie between 0 and 1, got {run.parameters['load_fraction']}")
+    common.check_tcp(run)
 
 
 PANELS: tuple[tuple[str, Statistic, Callable[[Floats], NDArray[np.bool_]]], ...] = (
@@ -270,6 +265,19 @@ EXPERIMENT = Experiment(
         "transport": ["tcp"],
         "min_rtt_window_s": [300],
         "seconds": [5],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "scheme": common.SCHEME,
+        "damage": Word(meaning="what is wrong with one link", words=("none", "failed", "degraded")),
+        "sizes": common.SIZES,
+        "load_fraction": common.LOAD_FRACTION,
+        "rate_mbps": common.RATE_MBPS,
+        "queue_packets": common.QUEUE_PACKETS,
+        "congestion_control": common.CONGESTION_CONTROL,
+        "transport": common.TRANSPORT,
+        "min_rtt_window_s": common.MIN_RTT_WINDOW_S,
+        "seconds": common.SECONDS,
     },
     seeds=3,
     measure=measure,

@@ -26,6 +26,8 @@ import numpy as np
 
 from experiments.figures import figures, style
 from experiments.runner.definition import Experiment, Result, Row, Run, Table
+from experiments.runner.parameters import Spec
+from experiments.scenarios import common_parameters as common
 from topologies import build
 from topologies.core.link import LinkSpec, Mbps
 from topologies.core.topology import Topology
@@ -94,13 +96,21 @@ def measure(run: Run) -> Result:
         )
 
 
+def check_traffic(text: str) -> None:
+    """ValueError unless there is the pattern `text`; cross alone takes the hosts of an edge switch."""
+    from experiments.graph_engine.workloads import PATTERNS
+
+    if text != "cross":
+        common.pattern(text, {name: one.parameter for name, one in PATTERNS.items()})
+
+
 def check(run: Run) -> None:
     """ValueError unless `run` names a scheme and a fabric with edge switches that are all alike."""
     from experiments.graph_engine.workloads import pairs
     from experiments.scenarios import fabric_run
 
     fabric_run.check_scheme(run)
-    fabric_run.check_transport(run)
+    common.check_tcp(run)
     topology = build(run.text("topology"))
     pairs(traffic(run, topology), topology.servers, np.random.default_rng(0))
 
@@ -158,6 +168,17 @@ EXPERIMENT = Experiment(
         "transport": ["tcp"],
         "min_rtt_window_s": [300],
         "seconds": [4],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "traffic": Spec(meaning="who sends to whom", form="cross, permutation, stride:step=N ...", check=check_traffic),
+        "scheme": common.SCHEME,
+        "rate_mbps": common.RATE_MBPS,
+        "queue_packets": common.QUEUE_PACKETS,
+        "congestion_control": common.CONGESTION_CONTROL,
+        "transport": common.TRANSPORT,
+        "min_rtt_window_s": common.MIN_RTT_WINDOW_S,
+        "seconds": common.SECONDS,
     },
     seeds=10,
     measure=measure,

@@ -21,6 +21,8 @@ from experiments.figures import style
 from experiments.graph_engine.compiled import compiled
 from experiments.graph_engine.workloads import derangements
 from experiments.runner.definition import Experiment, Result, Run, Table
+from experiments.runner.parameters import Integer, Spec
+from experiments.scenarios import common_parameters as common
 from experiments.ttc.ttc_models import DRAWS, Rules, Shape, assign, rules
 from topologies import family
 from topologies.core.grammar import parse, unparse
@@ -28,6 +30,9 @@ from topologies.tiered.fattree import shape
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+MOST_FLOWS = 10**7
 
 
 def fat_tree(run: Run) -> Shape:
@@ -78,11 +83,12 @@ def measure(run: Run) -> Result:
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fat-tree, a scheme that the model has, and at least one flow and repetition."""
-    ft = fat_tree(run)
-    scheme(run.text("scheme"), run.integer("k"), ft.hosts)
-    if run.integer("k") < 1 or run.integer("repetitions") < 1:
-        raise ValueError("ttc_flow: k and repetitions must be at least 1")
+    """ValueError unless `run` names a fat-tree, and no more flows than memory has room for."""
+    flows = fat_tree(run).hosts * run.integer("k")
+    if flows > MOST_FLOWS:
+        raise ValueError(
+            f"ttc_flow: at most {MOST_FLOWS} flows, k={run.integer('k')} in {run.text('topology')}: {flows}"
+        )
 
 
 def plot(table: Table, figure: Figure) -> None:
@@ -121,6 +127,16 @@ EXPERIMENT = Experiment(
         "scheme": ["dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=0,tie=redirect", "ttc:delta=2", "ttc:delta=sqrt"],
         "k": [1, 2, 4, 8, 16, 32],
         "repetitions": [200],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "scheme": Spec(
+            meaning="scheme by which uplinks are assigned",
+            form="SCHEME:key=value,... (`weft list`); ttc also with delta=sqrt or delta=loglog",
+            check=lambda text: scheme(text, 1, 2),
+        ),
+        "k": Integer(meaning="flows of each host", unit="flows", least=1, most=4096),
+        "repetitions": Integer(meaning="random assignments", unit="assignments", least=1, most=100_000),
     },
     seeds=1,
     measure=measure,

@@ -19,6 +19,8 @@ import numpy as np
 from daemons.routing import load_balancing
 from experiments.figures import figures, style
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.runner.parameters import Spec
+from experiments.scenarios import common_parameters as common
 from experiments.ttc.ttc_flow import fat_tree
 from experiments.ttc.ttc_models import Shape, rules, simulate
 from topologies.core.grammar import integer, parse
@@ -37,12 +39,17 @@ LENGTHS = 64
 
 
 def load_of(run: Run) -> float | None:
-    """The offered load; None for TCP.  ValueError for anything else."""
-    name, given = parse(run.text("traffic"))
+    """The offered load; None for TCP."""
+    return load_in(run.text("traffic"))
+
+
+def load_in(text: str) -> float | None:
+    """The load that `text` offers; None for TCP.  ValueError for anything else."""
+    name, given = parse(text)
     if name == "tcp" and not given:
         return None
     if name != "udp" or set(given) != {"load"}:
-        raise ValueError(f"ttc_kernel: traffic must be tcp or udp:load=PERCENT, got {run.text('traffic')!r}")
+        raise ValueError(f"ttc_kernel: traffic must be tcp or udp:load=PERCENT, got {text!r}")
     return integer("udp", "load", given["load"], least=1, most=99) / 100
 
 
@@ -172,12 +179,11 @@ def mean_links(ft: Shape) -> float:
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a scheme, a fat-tree and traffic."""
+    """ValueError unless `run` names a fat-tree that its scheme suits."""
     from experiments.scenarios import fabric_run
 
     fabric_run.check_scheme(run)
     fat_tree(run)
-    load_of(run)
 
 
 PANELS = {
@@ -242,6 +248,15 @@ EXPERIMENT = Experiment(
         "queue_packets": [250],
         "min_rtt_window_s": [300],
         "seconds": [5],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "scheme": common.SCHEME,
+        "traffic": Spec(meaning="TCP, or UDP at a load", form="tcp or udp:load=1..99 (%)", check=load_in),
+        "rate_mbps": common.RATE_MBPS,
+        "queue_packets": common.QUEUE_PACKETS,
+        "min_rtt_window_s": common.MIN_RTT_WINDOW_S,
+        "seconds": common.SECONDS,
     },
     seeds=1,
     measure=measure,

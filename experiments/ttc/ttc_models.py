@@ -70,6 +70,8 @@ def rules(scheme: Scheme) -> Rules:
         raise ValueError(
             f"the models of TTC have dmodk, vlb, rps, micro, ttc and jsq, all by packets, and not {rule.name}"
         )
+    if scheme.ecn_packets:
+        raise ValueError(f"the models of TTC mark no packets: leave ecn={scheme.ecn_packets} out")
     if rule is Rule.DRILL and scheme.d != DRAWS:
         raise ValueError(f"the models of TTC compare two random ports, not {scheme.d}")
     return Rules(int(rule), scheme.delta, int(scheme.ties_redirect))

@@ -16,6 +16,8 @@ import numpy as np
 from daemons.routing import load_balancing
 from experiments.figures import style
 from experiments.runner.definition import Experiment, Result, Run, Table
+from experiments.runner.parameters import Integer, Spec
+from experiments.scenarios import common_parameters as common
 from experiments.ttc.ttc_flow import fat_tree
 from experiments.ttc.ttc_models import rules, simulate
 
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LENGTHS = 128  # of queues that a histogram tells apart
+MOST_HOSTS = 1 << 16
+MODEL_SCHEME = Spec(
+    meaning="scheme by which switches choose ports",
+    form="dmodk, vlb, rps, micro, ttc:delta=N,tie=stay|redirect or jsq",
+    check=lambda text: rules(load_balancing.scheme(text)),
+)
 
 
 def measure(run: Run) -> Result:
@@ -50,13 +58,13 @@ def measure(run: Run) -> Result:
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fat-tree, a scheme that the model has, and a load that links can carry."""
-    fat_tree(run)
-    rules(load_balancing.scheme(run.text("scheme")))
-    if not 0 < float(run.parameters["load_fraction"]) < 1:
-        raise ValueError(f"ttc_packet: load_fraction must lie between 0 and 1, got {run.parameters['load_fraction']}")
-    if not 0 < run.integer("watched_slots") <= run.integer("slots"):
-        raise ValueError("ttc_packet: watched_slots must be at least 1 and at most slots")
+    """ValueError unless `run` names a fat-tree that memory has room for, and watches no more slots than there are."""
+    hosts = fat_tree(run).hosts
+    if hosts > MOST_HOSTS:
+        raise ValueError(f"ttc_packet: at most {MOST_HOSTS} hosts, {run.text('topology')} has {hosts}")
+    slots, watched = run.integer("slots"), run.integer("watched_slots")
+    if watched > slots:
+        raise ValueError(f"ttc_packet: watched_slots must be at most slots, {slots}, got {watched}")
 
 
 PANELS = {
@@ -95,6 +103,13 @@ EXPERIMENT = Experiment(
         "load_fraction": [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95],
         "slots": [2000],
         "watched_slots": [500],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "scheme": MODEL_SCHEME,
+        "load_fraction": common.LOAD_FRACTION,
+        "slots": Integer(meaning="slots in which hosts send", unit="slots", least=1, most=1_000_000),
+        "watched_slots": Integer(meaning="slots at the end that are counted", unit="slots", least=1, most=1_000_000),
     },
     seeds=1,
     measure=measure,

@@ -27,8 +27,8 @@ def test_who_loses_a_neighbour_when_a_link_dies():
         ({"routing": "bfs"}, "first_light: routing must be dr, got bfs"),
         ({"routing": "dr:hello=3"}, "scheme dr: no parameter 'hello'"),
         ({"topology": "fattree:k=4"}, "scheme dr runs on server-centric networks; fattree:k=4 is a switch fabric"),
-        ({"rate_bps": "1"}, "link: rate_bps must be at least 8000, got 1"),
-        ({"queue_packets": "0"}, "link: queue_packets must be at least 1, got 0"),
+        ({"rate_bps": "1"}, "first_light: rate_bps must be at least 8000, got 1"),
+        ({"queue_packets": "0"}, "first_light: queue_packets must be at least 1, got 0"),
         ({"iperf_s": "0"}, "first_light: iperf_s must be at least 1, got 0"),
     ],
 )

@@ -163,9 +163,10 @@ def test_waiting_takes_longer_than_sending_all_at_once_on_idle_links():
         ({"causality": "some"}, "no causality 'some'"),
         ({"sharing": "fair"}, "no sharing 'fair'"),
         ({"routing": "bfs"}, "routing must be dr"),
-        ({"resolution": 1.0}, "resolution must lie in"),
+        ({"resolution": "1.0"}, "resolution must lie in"),
+        ({"topology": "dcell:n=3,k=1", "workload": "many-all-to-all:group=13"}, "group must be at most 12 in dcell"),
     ],
 )
 def test_what_there_is_not_is_refused(parameters, what):
     with pytest.raises(ValueError, match=what):
-        completion_time.check_run(run(**parameters))
+        completion_time.EXPERIMENT.runs(parameters)

@@ -88,11 +88,15 @@ def test_the_retransmission_timer_has_as_many_packet_times_as_in_the_paper():
         ({"scheme": "lbps"}, "no scheme 'lbps', did you mean lbsp"),
         ({"topology": "clos:n=2,r=2,m=4"}, "fat-tree of three tiers"),
         ({"topology": "fattree:k=6"}, "power of two"),
+        ({"repeats": "0"}, "repeats must be at least 1"),
+        ({"flow_bytes": "0"}, "flow_bytes must be at least 1"),
+        ({"oversubscription": "-4"}, "oversubscription must be at least 1"),
+        ({"oversubscription": "1000", "rate_mbps": "1"}, "rate_bps must be at least 8000, got 100"),
     ],
 )
 def test_what_there_is_not_is_refused(instead, message):
     with pytest.raises(ValueError, match=message):
-        lbsp_tcp.check(one(lbsp_long, **instead))
+        lbsp_long.EXPERIMENT.runs(instead)
 
 
 def test_an_outage_lasts_until_its_last_loss_is_over():
@@ -121,13 +125,13 @@ def test_flows_end_in_a_damaged_fabric(damage):
         ({"scheme": "frr-bgp:hello=30"}, "no parameter of frr-bgp 'hello'"),
         ({"scheme": "frr-bgp:dead=0"}, "dead must be at least 1"),
         ({"scheme": "frr-bgp", "failure": "degraded"}, "does not find degraded links"),
-        ({"scheme": "frr-bgp", "processes": 2}, "cannot be shared"),
-        ({"load_fraction": 1.5}, "within 0 and 1"),
+        ({"scheme": "frr-bgp", "processes": "2"}, "cannot be shared"),
+        ({"load_fraction": "1.5"}, "must lie in 0 .. 1"),
     ],
 )
 def test_a_recovery_that_there_is_not_is_refused(instead, message):
     with pytest.raises(ValueError, match=message):
-        lbsp_recovery.check(one(lbsp_recovery, **{"failure": "link", **instead}))
+        lbsp_recovery.EXPERIMENT.runs({"failure": "link", **instead})
 
 
 def test_where_frr_is_missing_one_line_says_how_to_get_it(monkeypatch, tmp_path):

@@ -42,9 +42,10 @@ def test_stretch_counts_only_those_who_recovered():
         ({"failure": "fire"}, "proxy_failover: no failure 'fire'"),
         ({"routing": "ecmp"}, "scheme ecmp runs on switch fabrics"),
         ({"topology": "fattree:k=4", "routing": "bfs"}, "proxy_failover: topology must be dcell"),
+        ({"congestion_control": "foo"}, "proxy_failover: no congestion_control 'foo'"),
         ({"pairs": "0"}, "proxy_failover: pairs must be at least 1, got 0"),
-        ({"failure_s": "0.1"}, "proxy_failover: failure_s must be at least 0.5, got 0.1"),
-        ({"rate_mbps": "0"}, "link: rate_bps must be at least 8000, got 0"),
+        ({"failure_s": "0.1"}, "proxy_failover: failure_s must lie in 0.5 .. 600, got '0.1'"),
+        ({"rate_mbps": "0"}, "proxy_failover: rate_mbps must be at least 1, got 0"),
     ],
 )
 def test_what_cannot_be_is_refused(given, says):

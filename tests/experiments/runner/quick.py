@@ -10,6 +10,7 @@ sys.path.insert(0, str(ROOT))
 
 from experiments.runner import definition  # noqa: E402
 from experiments.runner.definition import Experiment, Result, Run, Table  # noqa: E402
+from experiments.runner.parameters import Integer, Number, Word  # noqa: E402
 
 
 def measure(run: Run) -> Result:
@@ -39,6 +40,11 @@ EXPERIMENT = Experiment(
     source="Euclid",
     engines=("graph", "kernel"),
     sweep={"scheme": ["dr", "bfs"], "size": [1, 2, 3], "load_fraction": [0.5]},
+    parameters={
+        "scheme": Word(meaning="what it is called", words=("dr", "bfs", "broken")),
+        "size": Integer(meaning="its side", unit="m", least=0, most=1000),
+        "load_fraction": Number(meaning="a number", unit="fraction", least=0, most=1),
+    },
     seeds=2,
     measure=measure,
     plot=plot,

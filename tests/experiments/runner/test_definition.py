@@ -1,3 +1,5 @@
+from dataclasses import dataclass, replace
+
 import pytest
 from quick import EXPERIMENT
 
@@ -76,6 +78,55 @@ def test_wrong_input_is_one_line(given, options, says):
     with pytest.raises(ValueError, match="quick") as error:
         EXPERIMENT.runs(given, **options)
     assert str(error.value) == says
+
+
+@dataclass(frozen=True, kw_only=True)
+class Later(Run):
+    """A run as it may be some day."""
+
+    clock: str = "real"
+
+
+def test_a_later_field_is_no_content_where_it_has_its_default():
+    content = a_run().content
+    assert Later(**content).id == a_run().id == "0df729f120801c4c"
+    assert Later(**content, clock="virtual").id != a_run().id
+    assert Later(**content, clock="virtual").content["clock"] == "virtual"
+    assert Run(**content) == a_run()
+
+
+def fits(run):
+    if (run.text("scheme"), run.integer("size")) == ("bfs", 2):
+        raise ValueError("quick: bfs has no squares of 2")
+
+
+def test_cells_that_do_not_go_together_are_left_out_and_named():
+    experiment = replace(EXPERIMENT, check=fits)
+    plan = experiment.plan({"size": "1,2"}, seeds=3)
+    assert len(plan.runs) == 3 * 3
+    assert plan.refused == {"scheme=bfs size=2": "quick: bfs has no squares of 2"}
+    assert plan.runs == [
+        run for run in EXPERIMENT.runs({"size": "1,2"}, seeds=3) if str(run)[:17] != "scheme=bfs size=2"
+    ]
+    assert set(experiment.plan({"size": "1,2"}, engines=["graph", "kernel"]).refused) == {
+        "scheme=bfs size=2 engine=graph",
+        "scheme=bfs size=2 engine=kernel",
+    }
+
+
+def test_if_no_cell_is_left_that_is_wrong_input():
+    with pytest.raises(ValueError, match=r"^quick: bfs has no squares of 2$"):
+        replace(EXPERIMENT, check=fits).plan({"size": "2", "scheme": "bfs"})
+
+
+def test_a_wrong_value_is_not_merely_left_out():
+    with pytest.raises(ValueError, match=r"^quick: size must be at most 1000, got 1001$"):
+        EXPERIMENT.plan({"size": "1,1001"})
+
+
+def test_an_experiment_declares_every_parameter():
+    with pytest.raises(ValueError, match="experiment quick: sweep and parameters differ in size"):
+        replace(EXPERIMENT, sweep={key: values for key, values in EXPERIMENT.sweep.items() if key != "size"})
 
 
 def test_one_network_has_one_name():

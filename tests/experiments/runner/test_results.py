@@ -9,6 +9,7 @@ import pytest
 from quick import EXPERIMENT, measure
 
 from experiments.runner.definition import Result
+from experiments.runner.parameters import Integer
 from experiments.runner.results import Store, row_of
 
 ABOUT = {"commit": "abc", "dirty": False}
@@ -69,7 +70,8 @@ def test_rows_of_another_version_do_not_answer_the_question(store):
     put(store, EXPERIMENT.runs()[0])
     assert len(store.table(EXPERIMENT)) == 1
     assert store.table(replace(EXPERIMENT, version=2)) == []
-    assert store.table(replace(EXPERIMENT, sweep={**EXPERIMENT.sweep, "more": [1]})) == []
+    more = {**EXPERIMENT.parameters, "more": Integer(meaning="more", least=0, most=9)}
+    assert store.table(replace(EXPERIMENT, sweep={**EXPERIMENT.sweep, "more": [1]}, parameters=more)) == []
 
 
 def test_the_table_is_in_order(store):

@@ -102,7 +102,7 @@ def test_times_of_runs_that_failed_fidelity_count_only_where_there_are_no_others
         (fabric_gain.EXPERIMENT, {"traffic": "permutaton"}, "did you mean permutation"),
         (fabric_gain.EXPERIMENT, {"transport": "sctp"}, "transport must be tcp or mptcp:subflows=4, got sctp"),
         (fabric_fct.EXPERIMENT, {"damage": "fialed"}, "did you mean failed"),
-        (fabric_fct.EXPERIMENT, {"load_fraction": "1.5"}, "between 0 and 1"),
+        (fabric_fct.EXPERIMENT, {"load_fraction": "1.5"}, "load_fraction must lie in 0.01 .. 0.99"),
         (fabric_fct.EXPERIMENT, {"scheme": "lbsp", "topology": "clos:n=2,r=2,m=2"}, "fat-tree of three tiers"),
         (fabric_fct.EXPERIMENT, {"sizes": "web"}, "distribution of flow sizes"),
         (ttc_kernel.EXPERIMENT, {"traffic": "udp:load=100"}, "load must be at most 99"),

@@ -1,0 +1,114 @@
+"""What a parameter of an experiment may be: its type, its range or its check, its unit and its meaning.
+
+An experiment declares one of these for each parameter.  Every value is read by it, whoever gives it, before anything is
+made; `weft run EXPERIMENT --help` shows it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from topologies.core.grammar import integer, unknown
+
+Scalar = int | float | str
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """meaning: for people, without the unit.  unit: that of the value, empty for a pure number or a name."""
+
+    meaning: str
+    unit: str = ""
+
+    @property
+    def range(self) -> str:
+        """What values there are, in a few words."""
+        raise NotImplementedError
+
+    def read(self, owner: str, key: str, text: str) -> Scalar:
+        """The value that `text` is; ValueError, one line that begins with `owner`, if it is none of this parameter."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Integer(Parameter):
+    """An integer within [least, most]."""
+
+    least: int
+    most: int
+
+    @property
+    def range(self) -> str:
+        return f"{self.least} .. {self.most}"
+
+    def read(self, owner: str, key: str, text: str) -> int:
+        return integer(owner, key, text, least=self.least, most=self.most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(Parameter):
+    """A finite number within [least, most]."""
+
+    least: float
+    most: float
+
+    @property
+    def range(self) -> str:
+        return f"{self.least:g} .. {self.most:g}"
+
+    def read(self, owner: str, key: str, text: str) -> float:
+        value = float(text) if NUMBER.fullmatch(text) else math.nan
+        if not math.isfinite(value):
+            raise ValueError(f"{owner}: {key} must be a number, got {shortened(text)}")
+        if not self.least <= value <= self.most:
+            raise ValueError(f"{owner}: {key} must lie in {self.least:g} .. {self.most:g}, got {shortened(text)}")
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word(Parameter):
+    """One of `words`."""
+
+    words: Sequence[str]
+
+    @property
+    def range(self) -> str:
+        return ", ".join(self.words)
+
+    def read(self, owner: str, key: str, text: str) -> str:
+        if text not in self.words:
+            raise ValueError(f"{owner}: " + unknown(key, text, self.words))
+        return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec(Parameter):
+    """A name, most often with parameters of its own, in the grammar of topologies/core/grammar.py.
+
+    form: how it is written, or where it is listed.
+    check: (text) -> anything; ValueError, one line that begins with the name or the kind of thing, for what there is
+        not.
+    canonical: the one way to write what `text` names; None if every text stays as it is.
+    """
+
+    form: str
+    check: Callable[[str], object]
+    canonical: Callable[[str], str] | None = None
+
+    @property
+    def range(self) -> str:
+        return self.form
+
+    def read(self, owner: str, key: str, text: str) -> str:
+        found = self.canonical(text) if self.canonical else text
+        self.check(found)
+        return found
+
+
+def shortened(text: str) -> str:
+    """`text` quoted, as it fits a line."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")

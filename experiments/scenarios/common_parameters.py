@@ -1,0 +1,116 @@
+"""Parameters that several experiments have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from experiments.runner.definition import Run, canonical
+from experiments.runner.parameters import Integer, Number, Spec, Word
+from topologies.core.grammar import integer, parse, unknown
+
+# Those of Linux; the kernel at hand need not have them all.
+CONTROLS = (
+    *("bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois", "lp", "nv", "reno", "scalable"),
+    *("vegas", "veno", "westwood", "yeah"),
+)
+
+
+def data_plane_scheme(text: str) -> None:
+    """ValueError unless the data plane of a switch fabric has the scheme `text`."""
+    from daemons.routing import load_balancing
+
+    load_balancing.scheme(text)
+
+
+def daemon_scheme(text: str) -> None:
+    """ValueError unless there are daemons for the scheme `text`."""
+    from daemons.core import schemes
+
+    schemes.scheme(text)
+
+
+def transport(text: str) -> None:
+    """ValueError unless `text` is tcp or mptcp:subflows=4."""
+    from testbed.traffic import mptcp
+
+    mptcp.subflows(text)
+
+
+def sizes(text: str) -> None:
+    """ValueError unless there is the distribution `text` of flow sizes."""
+    from experiments.graph_engine.workloads import sizes
+
+    sizes(text)
+
+
+def traffic(text: str) -> None:
+    """ValueError unless there is the traffic pattern `text`; whether a network has servers enough is not asked."""
+    from experiments.graph_engine.pairs import PATTERNS
+
+    pattern(text, {name: one.parameter for name, one in PATTERNS.items()})
+
+
+def pattern(text: str, parameters: Mapping[str, str | None]) -> None:
+    """ValueError unless `text` is one of the patterns that `parameters` has, with the integer that it takes, if any."""
+    name, given = parse(text)
+    if name not in parameters:
+        raise ValueError(unknown("traffic", name, parameters))
+    parameter = parameters[name]
+    for key, value in given.items():
+        if key != parameter:
+            raise ValueError(f"{name}: no parameter {key}" + (f", there is {parameter}" if parameter else ""))
+        integer(name, key, value, least=1, most=MOST_PAIRS)
+    if parameter and parameter not in given:
+        raise ValueError(f"{name}: {parameter} is missing, for example {name}:{parameter}=100")
+
+
+def check_tcp(run: Run) -> None:
+    """ValueError unless this kernel has the congestion control of `run`."""
+    control, available = run.text("congestion_control"), AVAILABLE.read_text(encoding="utf-8").split()
+    if control not in available:
+        raise ValueError(
+            f"{run.experiment}: this kernel has no congestion control {control} (it has {', '.join(available)})"
+        )
+
+
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+MOST_PAIRS = 10**10
+TOPOLOGY = Spec(
+    meaning="network", form="FAMILY:key=value,... (`weft list` has them)", check=lambda text: None, canonical=canonical
+)
+ROUTING = Spec(meaning="routing scheme of the daemons", form="SCHEME:key=value,... (`weft list`)", check=daemon_scheme)
+SCHEME = Spec(
+    meaning="scheme by which switches choose ports", form="SCHEME:key=value,... (`weft list`)", check=data_plane_scheme
+)
+TRAFFIC = Spec(
+    meaning="who sends to whom",
+    form="uniform:flows=N, all-to-all, one-to-all, permutation or many-all-to-all:group=N",
+    check=traffic,
+)
+FAILED = Word(meaning="what has failed", words=("links", "nodes", "racks"))
+FAILED_FRACTION = Number(meaning="how much of it has failed", unit="fraction", least=0, most=1)
+FLOWS = Integer(meaning="random pairs that are routed", unit="pairs", least=1, most=MOST_PAIRS)
+APPLY = Word(
+    meaning="where PR tries proxies: at the levels that its algorithm names, at the top level only, or at all levels",
+    words=("algorithm", "top", "all"),
+)
+RATE_MBPS = Integer(meaning="rate of every link", unit="Mbit/s", least=1, most=100_000)
+QUEUE_PACKETS = Integer(meaning="packets for which every queue has room", unit="packets", least=1, most=1_000_000)
+CONGESTION_CONTROL = Word(meaning="TCP's congestion control, of those that the kernel has", words=CONTROLS)
+TRANSPORT = Spec(meaning="transport protocol", form="tcp or mptcp:subflows=1..8", check=transport)
+MIN_RTT_WINDOW_S = Integer(meaning="how long TCP remembers its least round-trip time", unit="s", least=0, most=86_400)
+SIZES = Spec(
+    meaning="distribution of flow sizes",
+    form="web-search, data-mining (each also with :most_bytes=N) or fixed:bytes=N",
+    check=sizes,
+)
+SECONDS = Integer(meaning="time during which flows begin or are counted", unit="s", least=1, most=3600)
+LOAD_FRACTION = Number(meaning="load of the hosts' links", unit="fraction", least=0.01, most=0.99)
+PROCESSES = Integer(meaning="processes that the daemons share; 0: a process each", least=0, most=1024)
+QUESTIONS_PER_S = Integer(
+    meaning="questions about paths that a source of PR may ask; 0: as many as it usually does",
+    unit="1/s",
+    least=0,
+    most=100_000,
+)

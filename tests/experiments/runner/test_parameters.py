@@ -1,0 +1,113 @@
+"""What a parameter may be: of every kind, and of every experiment that there is."""
+
+import time
+
+import pytest
+
+from experiments.commands.cli import main
+from experiments.runner import definition
+from experiments.runner.parameters import Integer, Number, Spec, Word
+
+EXPERIMENTS = definition.discover()
+CASES = [(name, key) for name, experiment in EXPERIMENTS.items() for key in experiment.parameters]
+
+
+def wrong(parameter):
+    """Five texts that are no value of `parameter`."""
+    match parameter:
+        case Integer(least=least, most=most):
+            return [str(least - 1), str(most + 1), "1.5", "many", f"{least}x"]
+        case Number(least=least, most=most):
+            return [repr(least - 0.001), repr(most + 0.001), "nan", "inf", "many"]
+        case Word(words=words):
+            return [words[0] + "x", words[0].upper(), "0", "-1", f"{words[0]}:k=1"]
+        case Spec():
+            return ["nonsense", "nonsense:k=1", "-1", "Dr:", "x:y"]
+
+
+@pytest.mark.parametrize(("name", "key"), CASES, ids=["-".join(case) for case in CASES])
+@pytest.mark.parametrize("command", ["run", "plot"])
+def test_a_wrong_value_is_one_line_at_once_and_nothing_is_made(command, name, key, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.geteuid", lambda: 0)  # whether the user may measure is asked later
+    for text in wrong(EXPERIMENTS[name].parameters[key]):
+        begin = time.monotonic()
+        status = main([command, name, "--results", str(tmp_path / "results"), "--set", f"{key}={text}"])
+        out, err = capsys.readouterr()
+        assert (status, out, err.count("\n")) == (2, "", 1), (text, err)
+        assert err.startswith("weft: ")
+        assert time.monotonic() - begin < 1, text
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_sweep_is_within_what_is_declared(name):
+    experiment = EXPERIMENTS[name]
+    for key, values in experiment.sweep.items():
+        for value in values:
+            read = experiment.parameters[key].read(name, key, str(value))
+            assert (read, type(read)) == (value, type(value))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_parameter_says_what_it_means(name):
+    for key, parameter in EXPERIMENTS[name].parameters.items():
+        assert parameter.meaning
+        assert parameter.range
+        unit = key.rpartition("_")[2]
+        units = {"s": "s", "mbps": "Mbit/s", "bps": "bit/s", "packets": "packets", "bytes": "bytes", "percent": "%"}
+        assert parameter.unit == units.get(unit, parameter.unit) or key.endswith("_per_s")
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("lbsp_queues patterns=-1", "lbsp_queues: patterns must be at least 1, got -1"),
+        ("lbsp_queues edge_percent=-3", "lbsp_queues: edge_percent must be at least 100, got -3"),
+        ("lbsp_queues slots=0", "lbsp_queues: slots must be at least 1, got 0"),
+        ("lbsp_queues slots=1000000", "lbsp_queues: slots must be at most 65536 in fattree:k=8, got 1000000"),
+        ("ttc_theory load_fraction=0", "ttc_theory: load_fraction must lie in 1e-09 .. 0.9999, got '0'"),
+        ("ttc_theory load_fraction=1", "ttc_theory: load_fraction must lie in 1e-09 .. 0.9999, got '1'"),
+        ("ttc_packet scheme=ttc:ecn=3", "the models of TTC mark no packets: leave ecn=3 out"),
+        ("ttc_packet slots=10", "ttc_packet: watched_slots must be at most slots, 10, got 500"),
+        ("ttc_packet topology=fattree:n=8,d=64", "ttc_packet: at most 65536 hosts, fattree:n=8,d=64 has 5"),
+        ("ttc_flow topology=fattree:n=8,d=64", "ttc_flow: at most 10000000 flows, k=1 in fattree:n=8,d=64: 5"),
+        ("lbsp_short rounds=0", "lbsp_short: rounds must be at least 1, got 0"),
+        ("lbsp_long repeats=0", "lbsp_long: repeats must be at least 1, got 0"),
+        ("fabric_fct seconds=0", "fabric_fct: seconds must be at least 1, got 0"),
+        ("lbsp_short flow_bytes=0", "lbsp_short: flow_bytes must be at least 1, got 0"),
+        ("lbsp_short oversubscription=-4", "lbsp_short: oversubscription must be at least 1, got -4"),
+        ("fabric_gain congestion_control=foo", "fabric_gain: no congestion_control 'foo' (there are: bbr, "),
+        ("lbsp_short load_fraction=5", "lbsp_short: load_fraction must lie in 0.01 .. 0.99, got '5'"),
+        ("ttc_kernel rate_mbps=0", "ttc_kernel: rate_mbps must be at least 1, got 0"),
+    ],
+)
+def test_what_got_through_once_does_not(command, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    name, value = command.split()
+    assert main(["run", name, "--results", str(tmp_path / "results"), "--set", value]) == 2
+    assert capsys.readouterr().err.startswith(f"weft: {says}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_control_that_this_kernel_lacks_is_refused_before_a_network_comes_up(tmp_path, monkeypatch, capsys):
+    available = tmp_path / "available"
+    available.write_text("reno cubic\n")
+    monkeypatch.setattr("experiments.scenarios.common_parameters.AVAILABLE", available)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    argv = ["run", "fabric_gain", "--results", str(tmp_path / "results"), "--set", "congestion_control=bbr"]
+    assert main(argv) == 2
+    says = "weft: fabric_gain: this kernel has no congestion control bbr (it has reno, cubic)\n"
+    assert capsys.readouterr().err == says
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("text", ["0x10", "1_000", "1e", "", "٣", "--1", "1e999", "0.5.5"])
+def test_a_number_is_plain(text):
+    with pytest.raises(ValueError, match="must be a number"):
+        Number(meaning="", least=-10, most=1e9).read("e", "x", text)
+
+
+def test_a_number_may_be_written_in_several_ways():
+    number = Number(meaning="", least=-10, most=1e9)
+    assert [number.read("e", "x", text) for text in ("1", "1.", ".5", "1e3", "-2.5E-1")] == [1, 1, 0.5, 1000, -0.25]
