@@ -19,10 +19,15 @@ check: $(READY) testbed/host/uml_xstate.so ## style, types, and the tests that n
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
-	$(PYTHON) -m pytest --numprocesses=logical -m "not kernel and not uml"
+	$(PYTHON) -m pytest --numprocesses=logical -m "not kernel and not uml and not virtual"
 
-test: setup check ## all tests: check, those on the kernel as root, those that need a full kernel under User-Mode Linux
-	$(SUDO) $(PYTHON) -m pytest -m "kernel or uml"
+test: setup check ## all tests: check, those on the kernel as root, those under User-Mode Linux
+	if apt-cache show linux-source-6.12 >/dev/null 2>&1; then $(MAKE) uml-kernel; fi # Ubuntu has none
+	$(SUDO) $(PYTHON) -m pytest -m "kernel or uml or virtual"
+
+uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, once, in 5 to 10 minutes
+	tools/setup.sh --uml-kernel
+	$(SUDO) $(PYTHON) -m testbed.host.virtual_kernel
 
 bench: setup $(BENCHES) ## how fast it is, beside Mininet and beside what was asked for
 
@@ -50,4 +55,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) testbed/host/uml_xstate.so
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check test bench $(BENCHES) figures bpf clean
+.PHONY: help setup demo check test uml-kernel bench $(BENCHES) figures bpf clean

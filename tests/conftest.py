@@ -3,7 +3,8 @@
 Plain tests need nothing.  `@pytest.mark.kernel` makes namespaces and needs root.  `@pytest.mark.uml("sch_netem",
 ...)` is a kernel test that also needs these kernel modules (names as in testbed/host/modules.txt): as root on a kernel
 that has them it runs like any other; else it runs under User-Mode Linux, where one is root and the modules are
-loaded.  `@pytest.mark.frr` needs Debian's package frr.
+loaded.  `@pytest.mark.frr` needs Debian's package frr.  `@pytest.mark.virtual` starts User-Mode Linux with a virtual
+clock, for which our own kernel must have been built.
 
 To add one, write an ordinary test with ordinary fixtures, and mark it with what it needs:
 
@@ -29,7 +30,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from testbed.host import uml
+from testbed.host import uml, virtual_kernel
 from testbed.host.features import FRR
 
 REPORT = "@report "  # begins a line that brings a report out
@@ -50,6 +51,8 @@ def has_module(name: str) -> bool:
 
 def lacking(item: pytest.Item) -> str | None:
     """What this process lacks to run the test, if anything."""
+    if item.get_closest_marker("virtual") and virtual_kernel.find() is None:
+        return "the kernel for virtual time: make uml-kernel"
     marks = list(item.iter_markers("uml"))
     if INSIDE or not (marks or item.get_closest_marker("kernel")):
         return None

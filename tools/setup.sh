@@ -1,6 +1,7 @@
 #!/bin/sh
 # Make this machine ready for weft: packages, then the Python environment .venv.  With --modules also the kernel modules
-# of testbed/host/modules.txt, for a virtual machine of its own.  Debian 12 or Ubuntu 24.04; as root, or through sudo.
+# of testbed/host/modules.txt, for a virtual machine of its own; with --uml-kernel also what the kernel for virtual time
+# is built from.  Debian 12 or Ubuntu 24.04; as root, or through sudo.
 # It does what is missing and no more, so it may be run at any time.
 set -eu
 cd "$(dirname "$0")/.."
@@ -24,8 +25,9 @@ fail() {
 
 case $* in
 "" | --modules) ;;
+--uml-kernel) packages="$packages linux-source-6.12 bc bison flex pahole patch xz-utils" ;;
 *)
-	echo "setup: no option $*; there is only --modules" >&2
+	echo "setup: no option $*; there are --modules and --uml-kernel" >&2
 	exit 2
 	;;
 esac

@@ -85,6 +85,8 @@ def _add_others(commands: Commands) -> None:
     doctor.add_argument("--fresh", action="store_true", help="probe again rather than believe the last time")
 
     uml = _command(commands, "uml", under_uml, "run a command under User-Mode Linux: a full kernel, without root")
+    uml.add_argument("--clock", choices=["real", "virtual"], default="real", help="virtual: computing takes no time")
+    uml.add_argument("--seed", type=int, default=1, help="of all that is random under the virtual clock")
     uml.add_argument("--core", type=int, help="processor core to stay on; default: any one")
     uml.add_argument("--memory-mb", type=int, default=1500)
     uml.add_argument("--timeout-s", type=float, default=600.0)
@@ -340,4 +342,5 @@ def under_uml(given: argparse.Namespace) -> int:
     argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv
     if not argv:
         raise ValueError("uml: no command; write weft uml -- COMMAND")
-    return uml.run(argv, memory_mb=given.memory_mb, core=given.core, timeout_s=given.timeout_s)
+    virtual = uml.VirtualClock(seed=given.seed) if given.clock == "virtual" else None
+    return uml.run(argv, virtual=virtual, memory_mb=given.memory_mb, core=given.core, timeout_s=given.timeout_s)

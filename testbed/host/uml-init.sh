@@ -1,22 +1,26 @@
 #!/bin/sh
-# The first process inside User-Mode Linux.  testbed/host/uml.py starts it; $weft_uml is their common folder on the host.
-# Everything of the host is seen through an overlay that forgets what is written; the folders listed in `mounts` are the
-# host's own.  This ends by powering off, whatever happens; a failure is on the console, which uml.py keeps.
+# The first process inside User-Mode Linux.  testbed/host/uml.py starts it; $weft_uml is their common folder on the host,
+# and $weft_virtual is set where the clock is virtual.  Everything of the host is seen through an overlay that forgets
+# what is written; the folders listed in `mounts` are the host's own.  This ends by powering off, whatever happens; a
+# failure is on the console, which uml.py keeps.
 set -eu
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 trap 'echo o >/proc/sysrq-trigger; sleep 60' EXIT # the trigger only asks for it
 
+virtual=${weft_virtual:-} # that kernel has everything built in
 kernel=$(uname -r)
 modules=/usr/lib/uml/modules/$kernel # where the package has them, and modprobe does not look
 
 mount -t proc proc /proc
-insmod "$modules/kernel/fs/overlayfs/overlay.ko"
+[ "$virtual" ] || insmod "$modules/kernel/fs/overlayfs/overlay.ko"
 mount -t tmpfs tmpfs /mnt
 mkdir /mnt/upper /mnt/work /mnt/root
 mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/root
 cd /mnt/root
-mkdir -p lib/modules
-ln -s "$modules" lib/modules/
+if [ ! "$virtual" ]; then
+	mkdir -p lib/modules
+	ln -s "$modules" lib/modules/
+fi
 # Kernel threads move too, so that the kernel finds modprobe and its modules when it wants one.
 pivot_root . mnt
 cd /
@@ -42,6 +46,17 @@ done </run/uml/mounts
 
 hostname uml
 ip link set lo up
+if [ "$virtual" ]; then
+	mount -t tracefs tracefs /sys/kernel/tracing
+	sleep 0.1 # timers are exact from the first tick on
+	: >/run/uml/booted
+	status=0
+	# To files of the host: when a console is ready to take more would depend on the host.
+	setsid --wait sh /run/uml/command </dev/null >/run/uml/out 2>/run/uml/err || status=$?
+	cut -d ' ' -f 1 /proc/uptime >/run/uml/uptime
+	echo "$status" >/run/uml/status
+	exit
+fi
 modprobe --all $(grep --only-matching '^[a-z0-9_]*' /run/uml/modules)
 
 # The consoles pass every byte.  They stay open, for closing one closes the pipe on the host.

@@ -11,26 +11,35 @@ uml-init.sh is the first process inside.  The two meet in a temporary folder: it
 to say.
 
 uml_xstate.c is preloaded into the kernel, without which it cannot run on processors with AMX.
+
+With a VirtualClock the kernel is ours (virtual_kernel.py), computing takes no time, and whatever happens inside is the
+same in every boot with the same seed.  Its command line, from which it seeds random numbers, names no path of the host,
+and output goes to files in the common folder.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import select
 import selectors
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from testbed.host import virtual_kernel
 from testbed.linux import clock
 
 KERNEL = "linux.uml"
+KEPT = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "SUDO_UID", "SUDO_GID")  # of the environment, where runs must be equal
+TAIL_MS = 50  # how often output in files is passed on
 INSIDE = "WEFT_UML"  # set in the environment of everything that runs inside
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))  # empty inside but for what is mounted there
 HERE = Path(__file__).resolve().parent
@@ -51,6 +60,28 @@ kill -KILL 0
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class VirtualClock:
+    """How the clock goes where computing takes no time.
+
+    seed: of every random number inside.
+    start_s: the wall clock's time at boot, in s since 1970.
+    read_ns, error_ns: what reading the clock and what a system call that fails cost, in ns.  With 1 ns hosts are as
+        good as infinitely fast.
+    """
+
+    seed: int = 1
+    start_s: int = 1_700_000_000
+    read_ns: int = 1
+    error_ns: int = 1
+
+    def arguments(self) -> list[str]:
+        """Of the kernel's command line."""
+        times = [f"time-travel-read={self.read_ns}", f"time-travel-error={self.error_ns}"]
+        start = f"time-travel-start={self.start_s}{'0' * 9}"
+        return ["weft_virtual=1", "time-travel=inf-cpu", start, *times, f"uml-seed={self.seed}", "ifb.classify=1"]
+
+
 class DiedBooting(ChildProcessError):
     """User-Mode Linux ended before it had started the command."""
 
@@ -63,6 +94,7 @@ def installed() -> bool:
 def run(
     argv: Sequence[str],
     *,
+    virtual: VirtualClock | None = None,
     memory_mb: int = 1500,
     core: int | None = None,
     timeout_s: float = 600.0,
@@ -75,42 +107,73 @@ def run(
 
     It stays on processor `core`, as system calls cost four times more when it wanders; default: one of those that this
     process may use.  What it prints goes to `stdout` and `stderr` (default: ours) as it comes; it reads nothing.  `cwd`
-    (default: ours) is writable, as is the project if `cwd` lies in it.  `env` (default: ours) is its environment.
+    (default: ours) is writable, as is the project if `cwd` lies in it.  `env` (default: ours) is its environment; under
+    a `virtual` clock no more of it than what says where programs are.
 
     Raises ValueError for a core or folder that cannot be, FileNotFoundError without User-Mode Linux, TimeoutError after
-    `timeout_s`, ChildProcessError with its last words if User-Mode Linux itself dies.
+    `timeout_s` of real time, ChildProcessError with its last words if User-Mode Linux itself dies.
     """
-    cores = sorted(os.sched_getaffinity(0))
-    if core is None:
-        core = cores[os.getpid() % len(cores)]
-    if core not in cores:
-        raise ValueError(f"core {core}: this process may use {', '.join(map(str, cores))}")
-    if not PRELOADED.exists():
-        raise FileNotFoundError(f"{PRELOADED.name} is not there: make setup")
-    if not installed():
-        raise FileNotFoundError(f"no {KERNEL} here: Debian has it in the package user-mode-linux, Ubuntu has none")
+    core = _core(core)
+    kernel = _kernel(virtual)
     folder = (cwd or Path.cwd()).resolve()
-    mounts = _mounts(folder)
-    command = _command(argv, folder, os.environ if env is None else env)
+    environment = os.environ if env is None else env
+    command = _command(argv, folder, repeatable(environment) if virtual else environment)
+    files = {"mounts": _mounts(folder), "command": command}
     sinks = [stdout or sys.stdout.buffer, stderr or sys.stderr.buffer]
     deadline = clock.monotonic() + timeout_s
     try:
         for last in (False, True):
-            with tempfile.TemporaryDirectory(prefix="weft-uml-") as name:
-                common = Path(name)
-                shutil.copy(HERE / "uml-init.sh", common / "init")
-                shutil.copy(HERE / "modules.txt", common / "modules")
-                shutil.copy(PRELOADED, common)
-                (common / "mounts").write_text(mounts)
-                (common / "command").write_text(command)
+            with _common_folder(files) as common:
+                process = Machine(common, kernel, memory_mb, core)
                 try:
-                    return _boot(common, memory_mb, core, deadline, sinks)
+                    if virtual:
+                        return process.boot_virtual(virtual, deadline, sinks)
+                    return process.boot(deadline, sinks)
                 except DiedBooting:  # once in a while, for no reason that the next boot would share
                     if last:
                         raise
     except TimeoutError:
         raise TimeoutError(f"User-Mode Linux: {shlex.join(argv)}: not done after {timeout_s:g} s") from None
     raise AssertionError("the last attempt returns or raises")
+
+
+def repeatable(environment: Mapping[str, str]) -> dict[str, str]:
+    """What of `environment` a command gets whose every run must be the same."""
+    kept = {name: value for name, value in environment.items() if name in KEPT or name.startswith("WEFT_")}
+    return {"HOME": "/root", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", **kept}
+
+
+def _core(asked: int | None) -> int:
+    cores = sorted(os.sched_getaffinity(0))
+    if asked is None:
+        return cores[os.getpid() % len(cores)]
+    if asked not in cores:
+        raise ValueError(f"core {asked}: this process may use {', '.join(map(str, cores))}")
+    return asked
+
+
+def _kernel(virtual: VirtualClock | None) -> str:
+    """The kernel to boot; FileNotFoundError says how to get it."""
+    if not PRELOADED.exists():
+        raise FileNotFoundError(f"{PRELOADED.name} is not there: make setup")
+    if virtual:
+        return str(virtual_kernel.require())
+    if not installed():
+        raise FileNotFoundError(f"no {KERNEL} here: Debian has it in the package user-mode-linux, Ubuntu has none")
+    return KERNEL
+
+
+@contextmanager
+def _common_folder(files: Mapping[str, str]) -> Iterator[Path]:
+    """Where host and init meet, with `files` in it."""
+    with tempfile.TemporaryDirectory(prefix="weft-uml-") as name:
+        common = Path(name)
+        shutil.copy(HERE / "uml-init.sh", common / "init")
+        shutil.copy(HERE / "modules.txt", common / "modules")
+        shutil.copy(PRELOADED, common)
+        for file, text in files.items():
+            (common / file).write_text(text)
+        yield common
 
 
 def _mounts(folder: Path) -> str:
@@ -136,37 +199,96 @@ def _command(argv: Sequence[str], folder: Path, environment: Mapping[str, str]) 
     return f"cd {shlex.quote(str(folder))} && exec env --ignore-environment {shlex.join([*assignments, *argv])}\n"
 
 
-def _boot(common: Path, memory_mb: int, core: int, deadline: float, sinks: Sequence[BinaryIO]) -> int:
-    """Boot, pass output on, and return the status that uml-init.sh left."""
-    consoles = [os.pipe() for _ in sinks]
-    kernel = [KERNEL, f"mem={memory_mb}M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", f"init={common}/init"]
-    kernel += [f"weft_uml={common}", f"uml_dir={common}/", "umid=uml", "con=null", "ssl=null", "con0=null,fd:1"]
-    kernel += [f"con{number}=null,fd:{fd}" for number, (_, fd) in enumerate(consoles, start=1)]
-    process = subprocess.Popen(
-        ["sh", "-c", GUARD, "weft-uml", str(common), "taskset", "--cpu-list", str(core), *kernel],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        pass_fds=[fd for _, fd in consoles],
-        env=os.environ | {"TMPDIR": _folder_for_memory(memory_mb), "LD_PRELOAD": str(common / PRELOADED.name)},
-        start_new_session=True,
-    )
-    assert process.stdout
-    said = io.BytesIO()
-    pipes: dict[int, BinaryIO] = {process.stdout.fileno(): said}
-    for (reader, writer), sink in zip(consoles, sinks, strict=True):
-        os.close(writer)
-        pipes[reader] = sink
-    try:
-        _pass_on(pipes, deadline)
-    finally:
-        with process:  # closes its pipes, which ends it if it has not ended, and waits
-            for reader, _ in consoles:
-                os.close(reader)
-    with suppress(FileNotFoundError, ValueError):
-        return int((common / "status").read_text())
-    kind = ChildProcessError if (common / "booted").exists() else DiedBooting
-    raise kind(f"User-Mode Linux died: {said.getvalue().decode(errors='replace').strip()[-2000:] or 'not a word'}")
+@dataclass(frozen=True)
+class Machine:
+    """One instance of `kernel` with `memory_mb` on processor `core`, which meets us in the folder `common`."""
+
+    common: Path
+    kernel: str
+    memory_mb: int
+    core: int
+
+    def boot(self, deadline: float, sinks: Sequence[BinaryIO]) -> int:
+        """Boot, pass output on, and return the status that uml-init.sh left."""
+        consoles = [os.pipe() for _ in sinks]
+        arguments = [f"con{number}=null,fd:{fd}" for number, (_, fd) in enumerate(consoles, start=1)]
+        process = self._start(str(self.common), arguments, pass_fds=[fd for _, fd in consoles])
+        assert process.stdout
+        said = io.BytesIO()
+        pipes: dict[int, BinaryIO] = {process.stdout.fileno(): said}
+        for (reader, writer), sink in zip(consoles, sinks, strict=True):
+            os.close(writer)
+            pipes[reader] = sink
+        try:
+            _pass_on(pipes, deadline)
+        finally:
+            with process:  # closes its pipes, which ends it if it has not ended, and waits
+                for reader, _ in consoles:
+                    os.close(reader)
+        return self._status(said)
+
+    def boot_virtual(self, virtual: VirtualClock, deadline: float, sinks: Sequence[BinaryIO]) -> int:
+        """The same where output goes to files in the common folder."""
+        process = self._start("/proc/self/cwd", virtual.arguments())
+        assert process.stdout
+        said = io.BytesIO()
+        with ExitStack() as stack:
+            tails = []
+            for name, sink in zip(("out", "err"), sinks, strict=True):
+                (self.common / name).touch()
+                tails.append((stack.enter_context(open(self.common / name, "rb")), sink))
+            stack.enter_context(process)
+            console = process.stdout.fileno()
+            os.set_blocking(console, False)
+            poll = select.poll()
+            poll.register(console, select.POLLIN)
+            while not _ended(console, poll.poll(TAIL_MS), said):
+                _copy(tails)
+                if clock.monotonic() > deadline:
+                    raise TimeoutError
+            _copy(tails)
+        return self._status(said)
+
+    def _start(self, common: str, arguments: Sequence[str], pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+        kernel = [self.kernel, f"mem={self.memory_mb}M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet"]
+        kernel += [f"init={common}/init", f"weft_uml={common}", f"uml_dir={common}/", "umid=uml"]
+        kernel += ["con=null", "ssl=null", "con0=null,fd:1", *arguments]
+        # Without random addresses, which a virtual clock's random numbers would depend on.
+        pinned = ["setarch", "--addr-no-randomize", "taskset", "--cpu-list", str(self.core)]
+        return subprocess.Popen(
+            ["sh", "-c", GUARD, "weft-uml", str(self.common), *pinned, *kernel],
+            cwd=self.common,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=pass_fds,
+            env=os.environ
+            | {"TMPDIR": _folder_for_memory(self.memory_mb), "LD_PRELOAD": str(self.common / PRELOADED.name)},
+            start_new_session=True,
+        )
+
+    def _status(self, said: io.BytesIO) -> int:
+        with suppress(FileNotFoundError, ValueError):
+            return int((self.common / "status").read_text())
+        kind = ChildProcessError if (self.common / "booted").exists() else DiedBooting
+        raise kind(f"User-Mode Linux died: {said.getvalue().decode(errors='replace').strip()[-2000:] or 'not a word'}")
+
+
+def _ended(console: int, ready: Sequence[tuple[int, int]], said: BinaryIO) -> bool:
+    """Take what the kernel has to say; whether it will say no more."""
+    if not ready:
+        return False
+    chunk = os.read(console, 1 << 16)
+    said.write(chunk)
+    return not chunk
+
+
+def _copy(tails: Sequence[tuple[BinaryIO, BinaryIO]]) -> None:
+    """Pass on what has been added to each file."""
+    for file, sink in tails:
+        if chunk := file.read():
+            sink.write(chunk)
+            sink.flush()
 
 
 def _pass_on(pipes: Mapping[int, BinaryIO], deadline: float) -> None:

@@ -1,0 +1,124 @@
+"""Commands under a virtual clock: computing takes no time, rates and delays are exact, and runs repeat."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.host import uml, virtual_kernel
+from testbed.host.uml import VirtualClock
+
+FRAME_BITS = 8 * 1514
+CLOCK = "print(time.clock_gettime_ns(time.CLOCK_MONOTONIC))"
+CABLE = Path(__file__).with_name("cable.py")
+virtual = pytest.mark.virtual
+
+
+def inside(*argv: str, seed: int = 1, status: int = 0) -> str:
+    """What a command prints under a virtual clock; what it complains about is told if it fails."""
+    out, err = io.BytesIO(), io.BytesIO()
+    got = uml.run(argv, virtual=VirtualClock(seed=seed), timeout_s=100, stdout=out, stderr=err)
+    assert got == status, err.getvalue().decode()
+    return out.getvalue().decode()
+
+
+@virtual
+def test_an_hour_passes_at_once_and_no_longer_than_an_hour():
+    begin, end = inside("sh", "-c", "cat /proc/uptime; sleep 3600; cat /proc/uptime").splitlines()
+    assert float(end.split()[0]) - float(begin.split()[0]) == pytest.approx(3600, abs=0.011)  # printed in 10 ms
+
+
+@virtual
+def test_a_command_that_fails_is_told():
+    inside("sh", "-c", "exit 7", status=7)
+
+
+@virtual
+def test_what_is_random_repeats_with_the_seed_and_differs_without():
+    draw = ("sh", "-c", "head -c 16 /dev/urandom | sha256sum; date +%s.%N; mktemp --dry-run; echo $$")
+    assert inside(*draw, seed=3) == inside(*draw, seed=3) != inside(*draw, seed=4)
+
+
+@virtual
+def test_files_that_are_looked_for_in_vain_cost_no_time():
+    """Else what the host has in its caches would change what happens."""
+    few, many = (
+        inside(sys.executable, "-S", "-c", f"import os, time\n[os.path.exists('/no') for _ in range({n})]\n{CLOCK}")
+        for n in (10, 1000)
+    )
+    assert few == many
+
+
+@virtual
+def test_whoever_polls_does_not_stop_the_clock():
+    program = "import time\nend = time.monotonic() + 0.01\nwhile time.monotonic() < end: pass\nprint('done')"
+    assert inside(sys.executable, "-S", "-c", program) == "done\n"
+
+
+@virtual
+@pytest.mark.parametrize("rate_bps", [10**7, 10**8, 10**9, 10**10])
+def test_gaps_between_packets_are_exact_to_a_nanosecond(rate_bps):
+    ideal_ns = FRAME_BITS * 10**9 / rate_bps
+    for qdisc in (f"tbf rate {rate_bps}bit burst 1600 limit 10mb", f"netem rate {rate_bps}bit limit 1000"):
+        gaps = json.loads(inside(sys.executable, str(CABLE), str(rate_bps), *qdisc.split()))
+        settled = gaps[len(gaps) // 3 :]
+        assert max(abs(gap - ideal_ns) for gap in settled) <= 1, (qdisc, settled)
+
+
+@virtual
+def test_it_is_known_who_must_be_root_outside():
+    assert inside("id", "--user") == "0\n"
+
+
+def test_what_is_kept_of_the_environment():
+    kept = uml.repeatable({"PATH": "/bin", "SSH_CLIENT": "1.2.3.4", "WEFT_RUN": "a"})
+    assert {"PATH", "WEFT_RUN", "PYTHONHASHSEED"} <= kept.keys()
+    assert "SSH_CLIENT" not in kept
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
+    monkeypatch.setattr(virtual_kernel, "SYSTEM_CACHE", tmp_path / "system")
+    monkeypatch.setattr(virtual_kernel.os, "geteuid", lambda: 0)
+    return tmp_path
+
+
+def test_a_kernel_that_is_not_what_was_built_is_not_found(cache):
+    kernel = cache / f"linux-{virtual_kernel.identity()}"
+    kernel.write_bytes(b"built")
+    kernel.with_suffix(".sha256").write_text(hashlib.sha256(b"built").hexdigest() + "\n")
+    assert virtual_kernel.find() == kernel
+    kernel.write_bytes(b"changed")
+    assert virtual_kernel.find() is None
+
+
+def test_what_is_missing_to_build_it_is_named(cache, monkeypatch):
+    monkeypatch.setattr(virtual_kernel, "SOURCE", cache / "linux-source-6.12.tar.xz")
+    with pytest.raises(FileNotFoundError, match=r"\(linux-source-6\.12\.tar\.xz\): make uml-kernel"):
+        virtual_kernel.require()
+    monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "flex" else f"/usr/bin/{tool}")
+    with pytest.raises(FileNotFoundError, match=r"\(flex, linux-source"):
+        virtual_kernel.require()
+
+
+def test_a_step_that_fails_tells_its_last_words(tmp_path):
+    with pytest.raises(OSError, match=r"sh -c echo one; echo two; exit 3: exit 3: one / two"):
+        list(virtual_kernel._lines(["sh", "-c", "echo one; echo two; exit 3"], tmp_path))
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere():
+    written = io.StringIO()
+    show = virtual_kernel.shown(written.write, terminal=False)
+    for fraction in (0.0, 0.05, 0.1, 0.999, 1.0):
+        show(fraction)
+    assert [line.split()[-3] for line in written.getvalue().splitlines()] == ["0", "10", "90", "100"]
+    bar = io.StringIO()
+    virtual_kernel.shown(bar.write, terminal=True)(1.0)
+    assert bar.getvalue() == f"\rkernel for virtual time [{'#' * 40}] 100%\n"
