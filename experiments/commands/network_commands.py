@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def _add_up(commands: Commands) -> None:
     up.add_argument("topology", help="such as dcell:n=4,k=1; `weft list` has the families")
     up.add_argument("--routing", help="scheme, static or none; default: dr on server-centric networks, else ecmp")
     up.add_argument("--rate", help="of every link, such as 20mbit; default: as fast as the machine goes")
+    up.add_argument("--host-rate", help="of the links between hosts and switches of a fabric; default: --rate")
     up.add_argument("--queue", type=int, help="packets that wait at a port; default 250")
     up.add_argument("--delay", help="of every link, one way, such as 1ms; needs --rate")
     up.add_argument("--packed", type=int, metavar="P", help="P processes share the daemons; default: one for each node")
@@ -106,57 +108,69 @@ def _of_run(parser: argparse.ArgumentParser) -> None:
 def start(given: argparse.Namespace) -> int:
     from daemons.core.schemes import usual
     from testbed.linux.process import need_root
+    from testbed.network import bring_up
+    from testbed.plan.run import require_name
     from topologies import build
 
     topology = build(given.topology)
-    link = link_from(given)
-    routing = given.routing or usual(topology)
+    link, host_link = links_from(given)
+    routing = usual(topology) if given.routing is None else given.routing
+    bring_up.require_processes(given.packed)
+    if given.detach is not None:
+        require_name(given.detach)
+    planes = bring_up.select_planes(topology, link, routing, host_link=host_link)
+    if given.packed and not planes.configurations:
+        raise ValueError(f"--packed shares out daemons, and scheme {routing} has none")
+    wanted = {"link": link, "host_link": host_link, "packed": given.packed}
     if given.dry_run:
-        return _print_plan(topology, link, routing)
+        return _print_plan(topology, link, host_link, static=planes.how.static, name=given.detach)
     need_root()
-    if given.detach:
-        return _detach(topology, link, routing, given)
-    return _foreground(topology, link, routing, given)
+    if given.detach is not None:
+        return _detach(topology, routing, given.detach, wanted)
+    return _foreground(topology, routing, wanted)
 
 
-def link_from(given: argparse.Namespace) -> LinkSpec | None:
-    """What --rate, --queue and --delay say; ValueError if they do not go together."""
+def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | None]:
+    """What --rate, --queue and --delay say of all links, and --host-rate of host links; ValueError if they do not go
+    together."""
     from topologies.core.link import LinkSpec, delay_us, rate_bps
 
     if given.rate is None:
-        for name in ("queue", "delay"):
+        for name in ("host_rate", "queue", "delay"):
             if getattr(given, name) is not None:
-                raise ValueError(f"--{name} needs --rate: a link as fast as the machine has no {name}")
-        return None
+                option = name.replace("_", "-")
+                raise ValueError(f"--{option} needs --rate: without it links are as fast as the machine can be")
+        return None, None
     queue = 250 if given.queue is None else given.queue
-    return LinkSpec(
-        rate_bps=rate_bps(given.rate), queue_packets=queue, delay_us=delay_us(given.delay) if given.delay else 0
-    )
+    delay = 0 if given.delay is None else delay_us(given.delay)
+    link = LinkSpec(rate_bps=rate_bps(given.rate), queue_packets=queue, delay_us=delay)
+    return link, None if given.host_rate is None else replace(link, rate_bps=rate_bps(given.host_rate))
 
 
-def _print_plan(topology: Topology, link: LinkSpec | None, routing: str) -> int:
+def _print_plan(
+    topology: Topology, link: LinkSpec | None, host_link: LinkSpec | None, *, static: bool, name: str | None
+) -> int:
     from testbed.plan.network_plan import Plan
-    from testbed.plan.run import DIRECTORY, Run
+    from testbed.plan.run import UNNAMED
 
-    for line in Plan(Run("RUN", 1, DIRECTORY / "RUN"), topology, link, static=routing == "static").text():
+    run = UNNAMED if name is None else replace(UNNAMED, id=name)
+    for line in Plan(run, topology, link, static=static, host_link=host_link).text():
         print(line)
     return 0
 
 
-def _detach(topology: Topology, link: LinkSpec | None, routing: str, given: argparse.Namespace) -> int:
+def _detach(topology: Topology, routing: str, name: str, wanted: dict[str, Any]) -> int:
     from experiments.runner.console import stages
     from testbed.network.network import Network
 
     with stages("bringing up") as progress:
-        network = Network.create(
-            topology, link, scheme=routing, name=given.detach, packed=given.packed, detached=True, progress=progress
-        )
+        network = Network.create(topology, scheme=routing, name=name, detached=True, progress=progress, **wanted)
     print(f"{network.run.id} is up: {summary(network)}", file=sys.stderr)
     network.close()
     return 0
 
 
-def _foreground(topology: Topology, link: LinkSpec | None, routing: str, given: argparse.Namespace) -> int:
+def _foreground(topology: Topology, routing: str, wanted: dict[str, Any]) -> int:
     from mininet.cli import CLI
     from mininet.log import setLogLevel
 
@@ -165,7 +179,7 @@ def _foreground(topology: Topology, link: LinkSpec | None, routing: str, given: 
 
     setLogLevel("info")
     with stages("bringing up") as progress:
-        net = Net(topology, link=link, routing=routing, packed=given.packed, progress=progress)
+        net = Net(topology, routing=routing, progress=progress, **wanted)
         net.start()
     try:
         print(f"run {net.run.id} is up: {summary(net.network)}", file=sys.stderr)
@@ -238,8 +252,8 @@ def slow_down(given: argparse.Namespace) -> int:
     network, rate = _open(given.run), rate_bps(given.rate)
     degrade.set_rate(network, given.link, rate)
     if given.tell:
-        assert network.plan.link  # else it would have had no rate to set
-        degrade.tell(network, given.link, degraded=rate < network.plan.link.rate_bps)
+        planned = degrade.planned(network, network.topology.link(given.link))
+        degrade.tell(network, given.link, degraded=rate < planned.rate_bps)
     return 0
 
 

@@ -27,6 +27,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
 
     topology: a spec such as "dcell:n=4,k=1", or a Topology.
     link: what every link carries in each direction; None: as fast as this machine goes.
+    host_link: what the links between hosts and switches of a fabric carry; None: as much as the others.
     routing: the scheme, such as "dr" or "dr:hello_ms=30", "static" for routes without daemons, or "none"; by default
         what daemons/core/schemes.py has for such a network: dr if it is server-centric, else ecmp.
     name: the run's name; by default four hexadecimal digits.
@@ -42,6 +43,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         topology: str | Topology,
         *,
         link: LinkSpec | None = None,
+        host_link: LinkSpec | None = None,
         routing: str | None = None,
         name: str | None = None,
         packed: int | None = None,
@@ -50,7 +52,8 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         super().__init__(build=False, controller=None)
         self.topology = build(topology) if isinstance(topology, str) else topology
         self.link_spec = link
-        self.routing = routing or usual(self.topology)
+        self.host_link_spec = host_link
+        self.routing = usual(self.topology) if routing is None else routing
         self.run_name = name
         self.packed = packed
         self.progress = progress
@@ -60,6 +63,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         self.network = Network.create(
             self.topology,
             self.link_spec,
+            host_link=self.host_link_spec,
             scheme=self.routing,
             name=self.run_name,
             packed=self.packed,

@@ -7,6 +7,7 @@ plane, and the daemons.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from daemons.core import schemes
@@ -20,23 +21,52 @@ from testbed.linux.ethtool import Offloads
 from testbed.linux.process import allow_descriptors
 from testbed.network import read_back, status
 from testbed.network.handle import Handle
-from testbed.plan.network_plan import sites
-from testbed.plan.plane_selection import Carriage
+from testbed.plan.network_plan import Plan, sites
+from testbed.plan.plane_selection import Carriage, carriage, under_delay
 from topologies.core.link import LinkSpec
+from topologies.core.topology import Topology
 
 Stage = tuple[str, Callable[[], None]]
 
 
-def require_features(link: LinkSpec | None, scheme: str, how: Carriage) -> None:
-    """ValueError unless this kernel can do what `scheme`, carried out like `how`, and `link` need."""
+@dataclass(frozen=True)
+class Planes:
+    """What carries a scheme out on a network.
+
+    how: its control and data planes.  configurations: what each node's daemon must know; empty if there are none.
+    """
+
+    how: Carriage
+    configurations: Mapping[int, schemes.View]
+
+
+def select_planes(topology: Topology, link: LinkSpec | None, scheme: str, *, host_link: LinkSpec | None) -> Planes:
+    """What carries out `scheme` on `topology` with such links; ValueError says in one line why nothing can."""
+    delayed = any(spec and spec.delay_us for spec in (link, host_link))
+    how = under_delay(scheme) if delayed else carriage(scheme)
+    if how.balancing and topology.server_centric:
+        raise ValueError(f"scheme {scheme} is for switch fabrics; {topology.spec} is none, take dr")
+    link_kbps = link.rate_bps // 1000 if link else schemes.UNSHAPED_KBPS
+    return Planes(how, schemes.views(topology, how.daemons, link_kbps=link_kbps) if how.daemons else {})
+
+
+def require_processes(packed: int | None) -> None:
+    """ValueError unless `packed` processes can share the daemons; None: every node has one of its own."""
+    if packed is not None and packed < 1:
+        raise ValueError(f"daemons are shared by at least 1 process, not by {packed}")
+
+
+def require_features(plan: Plan, scheme: str, how: Carriage) -> None:
+    """ValueError unless this kernel can do what `scheme`, carried out like `how`, and the links of `plan` need."""
     chosen = schemes.scheme(how.daemons)[0] if how.daemons else None
     needed = ["steering"] if chosen and chosen.readdressed else []
     needed += ["clsact and cls_bpf", "bpf", "libbpf"] if chosen and chosen.relays else []
     for feature in needed:
         doctor.require(feature, f"scheme {scheme}")
-    if link and link.delay_us:
-        for feature in ("netem", "ifb"):
-            doctor.require(feature, f"a delay of {link.delay_us} us")
+    for link in (plan.link, plan.host_link):
+        if link and link.delay_us:
+            for feature in ("netem", "ifb"):
+                doctor.require(feature, f"a delay of {link.delay_us} us")
 
 
 def perform(stages: list[Stage], progress: Callable[[str], None]) -> dict[str, float]:

@@ -19,8 +19,9 @@ def set_rate(network: Network, name: str, rate_bps: int) -> None:
 
     Raises ValueError if there is no such link, the rate is none, or links have no rate in this network.
     """
-    wanted = LinkSpec(rate_bps=rate_bps, queue_packets=_link(network).queue_packets)
-    for node, _, end in network.both_ends(network.topology.link(name)):
+    link = network.topology.link(name)
+    wanted = LinkSpec(rate_bps=rate_bps, queue_packets=planned(network, link).queue_packets)
+    for node, _, end in network.both_ends(link):
         with network.at(node) as socket:
             socket.request([_change(end, wanted, tc.burst_bytes(rate_bps))])
             held = tc.shapes(socket)[end.ifindex]
@@ -52,16 +53,17 @@ def one_at_a_time(network: Network) -> None:
     Else a link makes up for idle time by some packets at once, and at low loads hardly any queue forms.  It costs rate:
     what a timer is late cannot be made up for, a few per cent on slow links.
     """
-    link = _link(network)
     for node in range(network.topology.nodes):
         with network.at(node) as socket:
-            socket.request(_change(end, link, 1) for end in network.plan.ends[node].values())
+            socket.request(_change(end, planned(network, end.link), 1) for end in network.plan.ends[node].values())
 
 
-def _link(network: Network) -> LinkSpec:
-    if network.plan.link is None:
+def planned(network: Network, link: int) -> LinkSpec:
+    """What link number `link` carried when the network came up; ValueError if links have no rate in this network."""
+    spec = network.plan.link_spec(link)
+    if spec is None:
         raise ValueError("the links of this network have no rate")
-    return network.plan.link
+    return spec
 
 
 def _change(end: End, link: LinkSpec, burst_bytes: int) -> netlink.Message:

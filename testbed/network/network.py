@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from daemons.core import schemes
 from testbed.agent.counters import Row
 from testbed.forwarding.data_plane import DataPlane
 from testbed.linux import clock, netlink
@@ -21,7 +21,7 @@ from testbed.network import bring_up, clean, faults, read_back, status
 from testbed.network.handle import Handle
 from testbed.plan import run
 from testbed.plan.network_plan import SEED_SYSCTL, Plan
-from testbed.plan.plane_selection import carriage, under_delay
+from testbed.plan.plane_selection import carriage
 from testbed.plan.run import Kept
 from topologies import build
 from topologies.core.link import LinkSpec
@@ -46,6 +46,7 @@ class Network(Handle):
         topology: Topology,
         link: LinkSpec | None,
         *,
+        host_link: LinkSpec | None = None,
         scheme: str = "none",
         name: str | None = None,
         packed: int | None = None,
@@ -55,6 +56,7 @@ class Network(Handle):
         """Make `topology` in the kernel, each link like `link` in both directions, or as fast as it goes if None, start
         the daemons, and return when they have converged.
 
+        host_link: what the links between hosts and switches of a fabric are like; None: like all others.
         scheme: what routes; `static` installs the routes that the topology alone gives, `none` none; everything else is
             a scheme of daemons (daemons/core/schemes.py) or of the data plane (daemons/routing/load_balancing.py).
         packed: how many processes share the daemons; None: every node has one of its own.
@@ -63,20 +65,19 @@ class Network(Handle):
         Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing is left behind then.
         """
         need_root()
-        how = under_delay(scheme) if link and link.delay_us else carriage(scheme)
-        if how.balancing and topology.server_centric:
-            raise ValueError(f"scheme {scheme} is for switch fabrics; {topology.spec} is none, take dr")
-        link_kbps = link.rate_bps // 1000 if link else schemes.UNSHAPED_KBPS
-        views = schemes.views(topology, how.daemons, link_kbps=link_kbps) if how.daemons else {}
-        bring_up.require_features(link, scheme, how)
+        bring_up.require_processes(packed)
+        planes = bring_up.select_planes(topology, link, scheme, host_link=host_link)
+        static = planes.how.static
+        draft = Plan(run.UNNAMED, topology, link, static=static, seeded=can_seed(), host_link=host_link)
+        bring_up.require_features(draft, scheme, planes.how)
         kept = run.reserve(name)
         network = None
         try:
-            plan = Plan(kept.run, topology, link, static=how.static, seeded=can_seed())
-            network = cls(plan, kept)
-            run.write_journal(kept.run, journal(plan, scheme))
-            stages = bring_up.kernel_stages(network) + bring_up.program_stages(network, how)
-            stages += bring_up.daemon_stages(network, views, packed, kept.lock if detached else None)
+            network = cls(replace(draft, run=kept.run), kept)
+            run.write_journal(kept.run, journal(network.plan, scheme))
+            stages = bring_up.kernel_stages(network) + bring_up.program_stages(network, planes.how)
+            keep = kept.lock if detached else None
+            stages += bring_up.daemon_stages(network, planes.configurations, packed, keep)
             network.stages = bring_up.perform(stages, progress)
         except BaseException:
             if network:
@@ -94,8 +95,9 @@ class Network(Handle):
         told = found.journal
         if "topology" not in told:
             raise ValueError(f"run {found.id} is still coming up")
-        link = LinkSpec(**told["link"]) if told["link"] else None
-        return cls(Plan(found, build(told["topology"]), link, static=carriage(told["scheme"]).static), None)
+        link, host_link = (LinkSpec(**told[key]) if told.get(key) else None for key in ("link", "host_link"))
+        static = carriage(told["scheme"]).static
+        return cls(Plan(found, build(told["topology"]), link, static=static, host_link=host_link), None)
 
     def check(self) -> None:
         """Read back every interface and its queue; read_back.Mismatch says where the kernel holds something else."""
@@ -170,7 +172,6 @@ def can_seed() -> bool:
 
 def journal(plan: Plan, scheme: str) -> dict[str, object]:
     """What a run says that it will create."""
-    link = plan.link
     return {
         "id": plan.run.id,
         "slot": plan.run.slot,
@@ -178,7 +179,8 @@ def journal(plan: Plan, scheme: str) -> dict[str, object]:
         "pid": os.getpid(),
         "began_unix_s": clock.wall(),
         "topology": plan.topology.spec,
-        "link": link and {"rate_bps": link.rate_bps, "queue_packets": link.queue_packets, "delay_us": link.delay_us},
+        "link": asdict(plan.link) if plan.link else None,
+        "host_link": asdict(plan.host_link) if plan.host_link else None,
         "scheme": scheme,
         "namespaces": [plan.namespace(node) for node in range(plan.topology.nodes)],
     }

@@ -49,9 +49,10 @@ def check(network: Handle) -> None:
             interface = found.get(end.ifindex)
             if interface is None or interface.name != end.dev or not interface.up:
                 raise Mismatch(f"{end.dev}: planned up with index {end.ifindex}, the kernel has {found}")
-            if plan.link is None:
+            link = plan.link_spec(end.link)
+            if link is None:
                 continue
-            _check_shape(end, plan.link, shapes.get(end.ifindex), shapes.get(plan.ifb(end)[0]))
+            _check_shape(end, link, shapes.get(end.ifindex), shapes.get(plan.ifb(end)[0]))
             if node < network.topology.servers and interface.gso_max_segs != 1:
                 raise Mismatch(f"{end.dev}: planned gso_max_segs 1, the kernel has {interface.gso_max_segs}")
 

@@ -60,12 +60,16 @@ def rows(network: Handle) -> dict[int, Row]:
 
 
 def status(network: Handle) -> dict[str, Any]:
-    """The run, its failed links, and a row for each daemon; JSON-able."""
+    """The run, its failed links, and a row for each daemon; JSON-able.
+
+    link: what links carry, None if as much as the machine can.  host_link: what those of hosts carry, None if the same.
+    """
     journal = network.run.journal
     return {
         "run": network.run.id,
         "topology": journal["topology"],
         "link": journal["link"],
+        "host_link": journal.get("host_link"),
         "scheme": journal["scheme"],
         "failed": [network.topology.link_name(link) for link in faults.failed_links(network)],
         "nodes": [

@@ -58,10 +58,15 @@ def netlink_of(net: Measured, node: int) -> netlink.Socket:
 
 
 def smallest_queue(net: Measured) -> int | None:
-    """Packets that the shortest queue of the first server's ports holds, None if none is limited; a run's are alike."""
-    socket = netlink_of(net, 0)
-    try:
-        found = [shape.queue_packets for shape in tc.shapes(socket).values() if shape.queue_packets]
-    finally:
-        socket.close()
+    """Packets that the shortest queue of a run's ports holds, None if none is limited.
+
+    Host links are all alike, and so are all others: the ports of the first server and of its switches show both.
+    """
+    found = []
+    for node in {0, *(peer for _, peer, *_ in net.topology.ports(0))}:
+        socket = netlink_of(net, node)
+        try:
+            found += [shape.queue_packets for shape in tc.shapes(socket).values() if shape.queue_packets]
+        finally:
+            socket.close()
     return min(found, default=None)

@@ -81,8 +81,10 @@ def set_up(end: End, up: bool) -> Message:
 class Plan:
     """`topology` as run `run`, every link like `link` (None: as fast as the machine), `static` routes or none.
 
+    host_link: what the links between hosts and switches of a fabric are like; None: like all others.
     seeded: whether this kernel can give each switch's multipath hash a seed of its own (Linux 6.11 and later).
-    Raises ValueError if there are more ports or switches than a run has interface indexes for.
+    Raises ValueError if there are more ports or switches than a run has interface indexes for, or if there are no host
+    links to differ.
     """
 
     run: Run
@@ -91,8 +93,13 @@ class Plan:
     static: bool = False
     seeded: bool = False
     ipv6: bool = False
+    host_link: LinkSpec | None = None
 
     def __post_init__(self) -> None:
+        if self.host_link and self.topology.server_centric:
+            raise ValueError(f"{self.topology.spec} has no host links: at least one end of each forwards")
+        if self.host_link and not self.link:
+            raise ValueError("host links have a rate of their own only where the others have one")
         for what, count, most in (
             ("links", len(self.topology.links), (FIRST_BRIDGE - FIRST_PORT) // 2),
             ("switches", self.topology.switches, FIRST_IFB - FIRST_BRIDGE),
@@ -115,6 +122,10 @@ class Plan:
             found[a][pa] = End(index, f"{self.names[a]}-eth{pa}", b, pb, link)
             found[b][pb] = End(index + 1, f"{self.names[b]}-eth{pb}", a, pa, link)
         return found
+
+    def link_spec(self, link: int) -> LinkSpec | None:
+        """What link number `link` carries in each direction; None: as much as the machine can."""
+        return self.host_link if self.host_link and self.topology.level[link] == 0 else self.link
 
     def namespace(self, node: int) -> str:
         return self.run.namespace(self.names[node])
@@ -146,7 +157,7 @@ class Plan:
         return (self.run.slot << 16) + FIRST_BRIDGE + node - self.topology.servers
 
     def ifb(self, end: End) -> tuple[int, str]:
-        """Index and name of the device that holds back what arrives at `end`."""
+        """Index and name of the device that delays what arrives at `end`."""
         return end.ifindex - FIRST_PORT + FIRST_IFB, f"d-{end.dev}"[:15]
 
     def devices(self, node: int) -> list[Message]:
@@ -204,22 +215,23 @@ class Plan:
         and each hook, and waits until no processor can still see the old one, which takes as long as everything else.
         """
         found = [tc.clsact(end.ifindex, end.dev) for end in self.ends[node].values()]
-        if self.link is None:
-            return found
         for end in self.ends[node].values():
-            found += tc.shape(end.ifindex, end.dev, self.link)
+            link = self.link_spec(end.link)
+            if link is None:
+                continue
+            found += tc.shape(end.ifindex, end.dev, link)
             if self.topology.is_crossbar(node):
                 found.append(tc.control_first(end.ifindex, end.dev))
-            if self.link.delay_us:
-                found += self._held(end, self.link.delay_us)
+            if link.delay_us:
+                found += self._delayed(end, link.delay_us)
         return found
 
     def ports_up(self, node: int) -> list[Message]:
         """Set every port up."""
         return [set_up(end, True) for end in self.ends[node].values()]
 
-    def _held(self, end: End, delay_us: int) -> list[Message]:
-        """Hold back what arrives at `end`: behind the wire, so that it takes no place in the queue before it."""
+    def _delayed(self, end: End, delay_us: int) -> list[Message]:
+        """Delay what arrives at `end`: behind the wire, so that it takes no place in the queue before it."""
         index, dev = self.ifb(end)
         info = netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "ifb"))
         body = IFINFO.pack(0, 0, index, IFF_UP, IFF_UP) + netlink.text(IFLA_IFNAME, dev) + info

@@ -62,6 +62,9 @@ class Run:
         shutil.rmtree(self.directory)
 
 
+UNNAMED = Run("RUN", 1, DIRECTORY / "RUN")  # in whose name a plan is made that is not carried out
+
+
 @dataclass
 class Kept:
     """A run and the lock that keeps it alive; give the descriptor to a child to let it keep the run too."""
@@ -82,13 +85,19 @@ def _registry() -> Iterator[None]:
         yield
 
 
+def require_name(name: str) -> None:
+    """ValueError unless a run can be called `name`."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"run name {name!r}: up to 16 of a-z, 0-9 and -, such as demo")
+
+
 def reserve(name: str | None) -> Kept:
     """A new run called `name`, or by four hexadecimal digits, kept alive by the caller.
 
     Raises ValueError for a name that is not one, or that a run has already.
     """
-    if name is not None and not NAME.fullmatch(name):
-        raise ValueError(f"run name {name!r}: up to 16 of a-z, 0-9 and -, such as demo")
+    if name is not None:
+        require_name(name)
     with _registry():
         taken = {run.id: run for run in runs()}
         if name in taken:

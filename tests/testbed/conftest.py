@@ -50,8 +50,10 @@ def network() -> Iterator[Callable[..., Network]]:
     """Make networks; those that are still up after the test are taken down."""
     made: list[Network] = []
 
-    def create(spec: str, link: LinkSpec | None = LINK, scheme: str = "static") -> Network:
-        made.append(Network.create(build(spec), link, scheme=scheme))
+    def create(
+        spec: str, link: LinkSpec | None = LINK, scheme: str = "static", host_link: LinkSpec | None = None
+    ) -> Network:
+        made.append(Network.create(build(spec), link, host_link=host_link, scheme=scheme))
         return made[-1]
 
     yield create

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 kbps = 1_000
 Mbps = 1_000_000
 Gbps = 1_000_000_000
+MOST_BPS = 1_000 * Gbps  # a full frame takes 12 ns then, and the kernel counts whole nanoseconds
+MOST_PACKETS = (1 << 32) - 1  # the kernel counts them in 32 bits
+MOST_DELAY_US = 3_600_000_000  # an hour
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +24,16 @@ class LinkSpec:
     delay_us: int = 0  # propagation, one way
 
     def __post_init__(self) -> None:
-        if self.rate_bps < 8_000:
-            raise ValueError(f"link: rate_bps must be at least 8000, got {self.rate_bps}")
-        if self.queue_packets < 1:
-            raise ValueError(f"link: queue_packets must be at least 1, got {self.queue_packets}")
-        if self.delay_us < 0:
-            raise ValueError(f"link: delay_us must be at least 0, got {self.delay_us}")
+        for name, least, most in (
+            ("rate_bps", 8_000, MOST_BPS),
+            ("queue_packets", 1, MOST_PACKETS),
+            ("delay_us", 0, MOST_DELAY_US),
+        ):
+            value = getattr(self, name)
+            if value < least:
+                raise ValueError(f"link: {name} must be at least {least}, got {value}")
+            if value > most:
+                raise ValueError(f"link: {name} must be at most {most}, got {value}")
 
 
 def rate_bps(text: str) -> int:

@@ -13,6 +13,7 @@ from testbed.linux import netns
 from testbed.linux.clock import wait_until
 from testbed.network import clean
 from testbed.plan import run
+from topologies import build
 
 ROOT = Path(__file__).parents[3]
 WEFT = [sys.executable, "-m", "experiments.commands.cli"]
@@ -108,7 +109,35 @@ def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
     [
         (["up", "dcell:n=1,k=1"], "dcell: n must be at least 3, got 1"),
         (["up", "dcell:n=3,k=1", "--queue", "5"], "--queue needs --rate"),
+        (["up", "dcell:n=3,k=1", "--delay", "1ms"], "--delay needs --rate"),
+        (["up", "fattree:k=4", "--host-rate", "5mbit"], "--host-rate needs --rate"),
         (["up", "dcell:n=3,k=1", "--rate", "fast"], "rate: 'fast' is not a rate; write it as in 20mbit"),
+        (["up", "dcell:n=3,k=1", "--rate", ""], "rate: '' is not a rate; write it as in 20mbit"),
+        (["up", "dcell:n=3,k=1", "--rate", "0"], "rate_bps must be at least 8000, got 0"),
+        (["up", "dcell:n=3,k=1", "--rate=-5mbit"], "'-5mbit' is not a rate"),
+        (["up", "dcell:n=3,k=1", "--rate", "1001gbit"], "rate_bps must be at most 1000000000000, got 1001000000000"),
+        (["up", "fattree:k=4", "--rate", "5mbit", "--host-rate", "0.001bit"], "'0.001bit' is not a whole number"),
+        (["up", "fattree:k=4", "--rate", "5mbit", "--host-rate", "7kbit"], "rate_bps must be at least 8000, got 7000"),
+        (["up", "dcell:n=3,k=1", "--rate", "5mbit", "--host-rate", "1mbit"], "dcell:n=3,k=1 has no host links"),
+        (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "0"], "queue_packets must be at least 1, got 0"),
+        (
+            ["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "5000000000"],
+            "queue_packets must be at most 4294967295",
+        ),
+        (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "1.5"], "invalid int value: '1.5'"),
+        (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--delay", ""], "'' is not a delay; write it as in 1ms"),
+        (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--delay", "3601s"], "delay_us must be at most 3600000000"),
+        (["up", "dcell:n=3,k=1", "--packed", "0"], "shared by at least 1 process, not by 0"),
+        (["up", "dcell:n=3,k=1", "--packed=-3"], "shared by at least 1 process, not by -3"),
+        (
+            ["up", "dcell:n=3,k=1", "--packed", "2", "--routing", "static"],
+            "--packed shares out daemons, and scheme static",
+        ),
+        (["up", "dcell:n=3,k=1", "--detach", ""], "run name '': up to 16 of a-z"),
+        (["up", "dcell:n=3,k=1", "--detach", "UPPER"], "run name 'UPPER': up to 16 of a-z"),
+        (["up", "dcell:n=3,k=1", "--routing", ""], "'': expected name:key=value"),
+        (["up", "dcell:n=3,k=1", "--routing", "ttc"], "scheme ttc is for switch fabrics"),
+        (["up", "dcell:n=3,k=1", "--routing", "dr:hello_ms=0"], "hello_ms"),
         (["up", "fattree:k=4", "--routing", "dr"], "scheme dr runs on server-centric networks"),
         (["up", "star:n=3", "--routing", "nonsense"], "no scheme 'nonsense'"),
         (["exec", "--run", "no-such-run", "h0", "--", "true"], "no run no-such-run is up"),
@@ -119,6 +148,8 @@ def test_wrong_input_is_one_line_and_status_2(argv, words):
     said = weft(*argv, status=2).stderr
     assert said.count("\n") == 1
     assert words in said or (os.geteuid() and "need root" in said)
+    if argv[0] == "up":
+        assert weft(*argv, "--dry-run", status=2).stderr == said
 
 
 def test_a_dry_run_needs_no_root_and_prints_commands():
@@ -126,6 +157,20 @@ def test_a_dry_run_needs_no_root_and_prints_commands():
     assert lines[0] == "ip netns add weft.RUN.h0"
     assert "tc -n weft.RUN.h0 qdisc add dev h0-eth0 parent 1:10 handle 10: pfifo limit 250" in lines
     assert sum(" route replace " in line for line in lines) == 12 * 5
+
+
+def test_a_dry_run_has_the_name_of_the_run_and_the_rate_of_host_links():
+    rates = ["--rate", "20mbit", "--host-rate", "5mbit"]
+    lines = weft("up", "fattree:k=4", *rates, "--detach", "demo", "--dry-run").stdout.splitlines()
+    assert lines[0] == "ip netns add weft.demo.h0"
+    rate = {words[6]: words[words.index("rate") + 1] for words in map(str.split, lines) if words[3] == "class"}
+    topology = build("fattree:k=4")
+    name = topology.naming.name
+    assert rate == {
+        f"{name(node)}-eth{port}": "20000000bit" if level else "5000000bit"
+        for (a, pa, b, pb), level in zip(topology.links.tolist(), topology.level.tolist(), strict=True)
+        for node, port in ((a, pa), (b, pb))
+    }
 
 
 @pytest.mark.kernel

@@ -10,10 +10,11 @@ import pytest
 
 from testbed.linux import netlink, netns, tc
 from testbed.linux.clock import wait_until
-from testbed.network import clean
+from testbed.network import clean, degrade
 from testbed.network.network import Network
 from testbed.network.read_back import Mismatch
 from testbed.plan import run
+from testbed.plan.network_handle import smallest_queue
 from testbed.plan.network_plan import Plan, mac
 from topologies import build
 from topologies.core.link import LinkSpec, Mbps
@@ -250,3 +251,34 @@ def test_clean_removes_what_a_killed_process_left_whenever_it_died(network):
         assert not set(names) & set(os.listdir(netns.NAMES))
         assert not [one for one in dead if one.directory.exists()]
     assert state(stays.plan.namespace(0)) == mine
+
+
+@pytest.mark.kernel
+def test_host_links_have_a_rate_of_their_own_in_the_kernel_and_in_what_is_told(network):
+    host_link = LinkSpec(rate_bps=5 * Mbps, queue_packets=50)
+    one = network("fattree:k=4", host_link=host_link)
+    for node in range(one.topology.nodes):
+        with one.at(node) as socket:
+            held = tc.shapes(socket)
+        for port, _, _, link in one.topology.ports(node):
+            wanted = LINK if one.topology.level[link] else host_link
+            assert held[one.ifindex(node, port)] == tc.Shape(wanted.rate_bps, wanted.queue_packets, None)
+    status = one.status()
+    assert status["link"] == {"rate_bps": 20 * Mbps, "queue_packets": 250, "delay_us": 0}
+    assert status["host_link"] == {"rate_bps": 5 * Mbps, "queue_packets": 50, "delay_us": 0}
+    assert smallest_queue(one) == 50
+    found = Network.open(one.run.id)
+    found.check()
+    assert found.plan.host_link == host_link
+    degrade.set_rate(found, "h0-e0.0", Mbps)
+    with pytest.raises(Mismatch, match=r"planned .*rate_bps=5000000, queue_packets=50.* rate 1000000 bit/s, queue 50"):
+        found.check()
+    found.close()
+
+
+@pytest.mark.kernel
+def test_links_that_are_all_alike_have_one_specification(network):
+    one = network("fattree:k=4")
+    assert one.status()["host_link"] is None
+    assert one.plan.link_spec(0) == LINK
+    assert smallest_queue(one) == 250
