@@ -126,7 +126,7 @@ def costs(plain: Chains, ours: Chains, *, packets: int, rounds: int, cpu: int) -
         found[KERNEL].append(plain.measure(packets, cpu))
         for spec in SCHEMES:
             for plane in ours.planes:
-                plane.set_scheme(spec)
+                plane.set_scheme(spec, empty_queues=True)
             found[spec].append(ours.measure(packets, cpu))
     return {name: (min(short for short, _ in all_), min(long for _, long in all_)) for name, all_ in found.items()}
 

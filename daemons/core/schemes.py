@@ -19,10 +19,10 @@ from daemons.dfr import dfr_addresses
 from daemons.dfr.daemon import DfrRouting
 from daemons.dfr.routing import Dfr
 from daemons.lbsp.daemon import Lbsp
-from daemons.lbsp.routing import Shape
+from daemons.lbsp.routing import Shape, shape_of
 from daemons.proxy import routing as proxy
 from daemons.proxy.daemon import Pr
-from daemons.routing import proxy_addresses
+from daemons.routing import load_balancing, proxy_addresses
 from daemons.routing.candidates import candidates
 from daemons.tar.daemon import TarRouting
 from topologies.core.address import Prefix
@@ -338,10 +338,7 @@ def _lbsp(view: View, incarnation: int) -> RoutingProtocol:
 
 def _check_lbsp(topology: Topology, options: Mapping[str, int]) -> None:
     """ValueError unless LBSP can part the paths of `topology`."""
-    radices = topology.naming.layout.radices
-    if topology.family != "fattree" or len(radices) != 3:
-        raise ValueError(f"scheme lbsp needs a fat-tree of three tiers such as fattree:k=8, not {topology.spec}")
-    Shape.of(radices, options["groups"])
+    shape_of(topology, options["groups"])
 
 
 HELLO_PARAMETERS = {
@@ -424,9 +421,10 @@ PR_PARAMETERS = {
     "idle_s": Parameter(meaning="how long an unused destination is remembered, in s", least=1, most=3600, default=10),
 }
 LBSP_PARAMETERS = {
-    "groups": Parameter(meaning="link groups of a switch, a power of two", least=2, most=64, default=2),
-    "hash": Parameter(meaning="1: a flow's hash chooses the link group (section 3.4)", least=0, most=1, default=0),
-    "states": Parameter(meaning="1: crowded link groups give packets away (section 5)", least=0, most=1, default=0),
+    **{
+        name: Parameter(meaning=key.meaning, least=key.least, most=key.most, default=int(key.default))
+        for name, key in load_balancing.KINDS["lbsp"].keys.items()
+    },
     "patience_ms": Parameter(
         meaning="how long links may take to come up at first before others are told, in ms",
         least=0,

@@ -26,9 +26,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from topologies.core.address import EVERYTHING, Layout, Prefix
+
+if TYPE_CHECKING:
+    from topologies.core.topology import Topology
 
 EDGE, AGGREGATION, CORE = 1, 2, 3  # tiers of switches
 MOST_PORTS = 64  # candidates that a route of the data plane holds
@@ -69,9 +72,17 @@ class Route(NamedTuple):
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """The columns, all of one length, row by row: the i-th packet of group g takes place i * groups + g."""
-        rows = min(len(self.columns[0]), MOST_PORTS // len(self.columns))
-        return tuple(column[i] for i in range(rows) for column in self.columns)
+        """The columns, all of one length, row by row: the i-th packet of group g takes place i * groups + g.
+
+        Where the columns are the same ports and too many, each group takes a part of them, so that none is idle.
+        ValueError where columns that differ are too long.
+        """
+        groups, columns = len(self.columns), self.columns
+        if groups * len(columns[0]) > MOST_PORTS:
+            if len(set(columns)) > 1:
+                raise ValueError(f"{groups} groups of {len(columns[0])} ports: a route has at most {MOST_PORTS}")
+            columns = tuple(columns[0][group::groups] for group in range(groups))
+        return tuple(column[i % len(column)] for i in range(len(columns[0])) for column in columns)
 
 
 @dataclass(frozen=True)
@@ -165,6 +176,18 @@ class Shape:
         return self.layout.prefix((pod, number) if link.lower.tier == EDGE else (pod,))
 
 
+def shape_of(topology: Topology, groups: int = 2) -> Shape:
+    """The fat-tree that `topology` is, its switches with so many link groups; ValueError if LBSP cannot part its paths,
+    or a route of the data plane cannot hold them."""
+    radices = topology.naming.layout.radices
+    if topology.family != "fattree" or len(radices) != 3:
+        raise ValueError(f"LBSP needs a fat-tree of three tiers such as fattree:k=8, not {topology.spec}")
+    shape = Shape.of(radices, groups)
+    if shape.d > MOST_PORTS:
+        raise ValueError(f"LBSP: a switch has at most {MOST_PORTS} uplinks here, got k = {2 * shape.d}")
+    return shape
+
+
 def next_state(state: int, crowd: tuple[int, int], threshold: int, percent: int) -> int:
     """The state of a switch (section 5.1, figure 8) whose link groups 0 and 1 have so many packets waiting at a port.
 
@@ -184,9 +207,13 @@ def next_state(state: int, crowd: tuple[int, int], threshold: int, percent: int)
 
 
 def group_in_state(state: int, own: int, input_port: int) -> int:
-    """The link group for a packet whose destination's own is `own`, that came in by `input_port` (Table 3)."""
-    moves = (state == 1 and own == 0) or (state == 2 and own == 1)
-    return own ^ 1 if moves and input_port & 1 else own
+    """The link group for a packet whose destination's own is `own`, that came in by `input_port` (Table 3).
+
+    In state 1 packets of group 0, in state 2 packets of group 1, take the group that the parity of their input port
+    says; all others take their own.
+    """
+    by_input_port = (state == 1 and own == 0) or (state == 2 and own == 1)
+    return input_port & 1 if by_input_port else own
 
 
 def agreed(wants: Iterable[int]) -> int:

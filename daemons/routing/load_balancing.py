@@ -1,19 +1,24 @@
 """Load-balancing schemes of a switch fabric by their specs: ecmp, drill:d=2,m=1, ttc:delta=2,tie=stay,load=packets ...
 
-Every scheme but ecmp is carried out by the data plane (select.py, testbed/bpf/select.bpf.c); ecmp by Linux multipath
+Every scheme but ecmp is carried out by the data plane (selection.py, testbed/bpf/select.bpf.c); ecmp by Linux multipath
 routes.  Any of the data plane's takes ecn=K as well: packets that find K or more waiting are marked (0: none).
+
+A new selection rule of the data plane takes this file, for its number, its name and its parameters, and
+testbed/bpf/select.bpf.c, for the choice.  Parameters reach the program by their names: what a Kind calls `gap_us` is
+the field `gap_us` of struct switch_ there, a word being its place among the words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
 from topologies.core.grammar import integer, parse, unknown, unparse
 
 MOST_SAMPLES = 8
+NO_QUEUES = "it chooses by what waits in queues, and links without a rate have none; give them a rate such as 20mbit"
 
 
 class Rule(IntEnum):
@@ -31,34 +36,29 @@ class Rule(IntEnum):
     LBSP = 9
 
 
+COMPARE_QUEUES = frozenset({Rule.DRILL, Rule.TTC, Rule.SHORTEST})
+FROM_FIRST_DIGIT = frozenset({Rule.LBSP})
+
+
 @dataclass(frozen=True)
 class Scheme:
-    """A scheme with its parameters, those that do not concern its rule being 0.
-
-    d, m: DRILL's samples and memory.  delta: TTC's threshold, in packets, or in bytes if `in_bytes`.
-    ecn_packets: the queue from which on packets are marked, 0 for never.
-    groups, hashed, states: LBSP's link groups, whether a flow's hash chooses among them instead of its destination, and
-        whether crowded groups give packets away (section 5).
-    crowded: from when on they do, in packets and per cent of the other group's; of edge switches, and of others.
-    """
+    """A rule with its parameters, which are named and counted as in specs; those that are not given are 0."""
 
     rule: Rule
-    d: int = 0
-    m: int = 0
-    delta: int = 0
-    ties_redirect: bool = False
-    in_bytes: bool = False
-    gap_us: int = 0
-    ecn_packets: int = 0
-    groups: int = 0
-    hashed: bool = False
-    states: bool = False
-    crowded: tuple[tuple[int, int], tuple[int, int]] = ((5, 150), (20, 200))
+    parameters: Mapping[str, int] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> int:
+        return self.parameters.get(name, 0)
 
     @property
     def asks_queues(self) -> bool:
         """Whether it needs to know what waits in queues."""
-        return self.rule in (Rule.DRILL, Rule.TTC, Rule.SHORTEST) or self.ecn_packets > 0 or self.states
+        return self.rule in COMPARE_QUEUES or self["ecn"] > 0 or self["states"] > 0
+
+    @property
+    def reads_from_first_digit(self) -> bool:
+        """Whether switches of every tier read a destination's whole number, not only what tells their own tier."""
+        return self.rule in FROM_FIRST_DIGIT
 
 
 class Key(NamedTuple):
@@ -78,14 +78,38 @@ class Key(NamedTuple):
             raise ValueError(f"{scheme}: {key} must be {' or '.join(self.words)}, got {text!r}")
         return text
 
+    def number(self, value: int | str) -> int:
+        """A value of this parameter as the data plane's program has it."""
+        return self.words.index(value) if isinstance(value, str) else value
+
+
+def _per(scheme: Scheme) -> Scheme:
+    """VLB: the rule is another one for packets."""
+    return Scheme(Rule.RANDOM if scheme["per"] else scheme.rule, {"ecn": scheme["ecn"]})
+
+
+def _link_groups(scheme: Scheme) -> Scheme:
+    """LBSP, with the logarithm of the number of its groups; ValueError unless that is an integer."""
+    groups = scheme["groups"]
+    if groups & (groups - 1):
+        raise ValueError(f"lbsp: groups must be a power of two, got {groups}")
+    if groups != 2 and scheme["states"]:
+        raise ValueError(f"lbsp: states are those of two link groups, got groups={groups}")
+    return Scheme(scheme.rule, {**scheme.parameters, "group_bits": groups.bit_length() - 1})
+
 
 class Kind(NamedTuple):
-    """A scheme as `weft list` shows it."""
+    """A scheme as `weft list` shows it.
+
+    scheme: its rule, and parameters that a spec does not set.
+    finish: what becomes of it with all its parameters; may raise ValueError.
+    """
 
     summary: str
     source: str
     scheme: Scheme
     keys: Mapping[str, Key] = {}
+    finish: Callable[[Scheme], Scheme] = lambda scheme: scheme
 
 
 D = Key("candidates that are compared", 2, 1, MOST_SAMPLES)
@@ -99,6 +123,7 @@ KINDS: Mapping[str, Kind] = {
         "TTC, section 4",
         Scheme(Rule.FLOW_HASH),
         {"per": Key("what keeps its way", "flow", words=("flow", "packet"))},
+        _per,
     ),
     "rps": Kind("a random port for each packet", "Dixit et al., INFOCOM 2013", Scheme(Rule.RANDOM)),
     "rr": Kind("the ports in turn, packet by packet", "DRB (Cao et al., CoNEXT 2013)", Scheme(Rule.ROUND_ROBIN)),
@@ -113,10 +138,18 @@ KINDS: Mapping[str, Kind] = {
             "groups": Key("link groups of a switch, a power of two", 2, 2, 64),
             "hash": Key("1: a flow's hash chooses the link group (section 3.4)", 0, 0, 1),
             "states": Key("1: crowded link groups give packets away (section 5)", 0, 0, 1),
+            "edge_packets": Key("packets from which on a link group of an edge switch may be crowded", 5),
+            "edge_percent": Key("and how many it has of the other's, in %", 150, 100, 10_000),
+            "above_packets": Key("the same of aggregation switches", 20),
+            "above_percent": Key("the same of aggregation switches, in %", 200, 100, 10_000),
         },
+        _link_groups,
     ),
     "micro": Kind(
-        "the shorter queue of two random ports", "HotNets 2015; TTC, section 4", Scheme(Rule.DRILL, d=2), {"load": LOAD}
+        "the shorter queue of two random ports",
+        "HotNets 2015; TTC, section 4",
+        Scheme(Rule.DRILL, {"d": 2}),
+        {"load": LOAD},
     ),
     "drill": Kind(
         "the shortest queue of d random ports and the last winner",
@@ -172,15 +205,6 @@ def canonical(spec: str) -> str:
 def scheme(spec: str) -> Scheme:
     """The scheme that `spec` names; ValueError says in one line what is wrong with it."""
     name, found = values(spec)
-    rules = {"tie": "ties_redirect", "load": "in_bytes", "ecn": "ecn_packets", "hash": "hashed"}
-    marks = {"stay": False, "redirect": True, "packets": False, "bytes": True}
-    groups = found.get("groups", 2)
-    if not isinstance(groups, int) or groups & (groups - 1):
-        raise ValueError(f"{name}: groups must be a power of two, got {groups}")
-    if groups != 2 and found.get("states"):
-        raise ValueError(f"{name}: states are those of two link groups, got groups={groups}")
-    told = {rules.get(key, key): marks.get(str(value), value) for key, value in found.items() if key != "per"}
-    base = KINDS[name].scheme
-    if found.get("per") == "packet":
-        base = replace(base, rule=Rule.RANDOM)
-    return replace(base, **told)  # type: ignore[arg-type]  # the keys of KINDS are Scheme's
+    known, kind = keys(name), KINDS[name]
+    numbers = {key: known[key].number(value) for key, value in found.items()}
+    return kind.finish(Scheme(kind.scheme.rule, {**kind.scheme.parameters, **numbers}))

@@ -66,15 +66,15 @@ def rules(scheme: Scheme) -> Rules:
     rule = scheme.rule
     if rule in (Rule.FLOW_HASH, Rule.KERNEL):
         rule = Rule.RANDOM  # a flow is assigned once, by a hash that is as good as random
-    if rule not in (Rule.D_MOD_K, Rule.RANDOM, Rule.DRILL, Rule.TTC, Rule.SHORTEST) or scheme.m or scheme.in_bytes:
+    if rule not in (Rule.D_MOD_K, Rule.RANDOM, Rule.DRILL, Rule.TTC, Rule.SHORTEST) or scheme["m"] or scheme["load"]:
         raise ValueError(
             f"the models of TTC have dmodk, vlb, rps, micro, ttc and jsq, all by packets, and not {rule.name}"
         )
-    if scheme.ecn_packets:
-        raise ValueError(f"the models of TTC mark no packets: leave ecn={scheme.ecn_packets} out")
-    if rule is Rule.DRILL and scheme.d != DRAWS:
-        raise ValueError(f"the models of TTC compare two random ports, not {scheme.d}")
-    return Rules(int(rule), scheme.delta, int(scheme.ties_redirect))
+    if scheme["ecn"]:
+        raise ValueError(f"the models of TTC mark no packets: leave ecn={scheme['ecn']} out")
+    if rule is Rule.DRILL and scheme["d"] != DRAWS:
+        raise ValueError(f"the models of TTC compare two random ports, not {scheme['d']}")
+    return Rules(int(rule), scheme["delta"], scheme["tie"])
 
 
 def choose(loads: Ints, host: int, draws: Ints, rules: Rules) -> int:

@@ -4,10 +4,14 @@
  * ports; the rule of the switch takes one of them (select.h); MAC addresses and TTL are rewritten and the packet is put
  * into the queue of that port.  Whatever is not a whole IPv4 packet without options, to be forwarded by a known route,
  * goes to the kernel, which has routes of its own: ARP, ICMP errors, packets to the switch, traceroute.
+ * Fragments, packets with options and packets that are longer than their port's MTU take the kernel's route instead of
+ * the rule's, which is counted.
  *
- * One program and one set of maps serve all switches of a run.  dataplane.py writes ports and switches; routes, groups
- * and generations are written by whoever routes, mostly a daemon for each switch (tables.py).  Interface indexes are
- * unique over all runs and tell by their lower 16 bits the port within a run.
+ * One program and one set of maps (select_maps.h) serve all switches of a run.  Interface indexes are unique over all
+ * runs and tell by their lower 16 bits the port within a run.
+ *
+ * To add a rule: a number in `enum rule` (select.h) or any other that is free, its parameters in struct switch_, and a
+ * case in choose(); then a Kind in daemons/routing/load_balancing.py.  Parameters are found by their names.
  */
 #ifdef BLIND
 #include <linux/bpf.h>
@@ -24,94 +28,33 @@
 
 #include "select.h"
 
-#define CANDIDATES 64 /* in a group, a power of two */
-#define CACHE_BITS 10 /* of a destination, for each switch */
-#define GROUP_BITS 20
-#define GENERATION_BITS 12
-#define FLOWLETS (1 << 16)
-#define FRAGMENT 0x3fff /* offset, and whether there are more */
-
-struct port {
-	__u32 switch_number; /* of the switch it belongs to, + 1; 0: nobody's */
-	__u16 addresses[6];  /* the first 12 bytes of a frame sent here: the peer's address, our own */
-	__u64 device;	     /* where its device was found; the program remembers it here */
-	__u32 number;	     /* within its switch */
-	__u32 turn;	     /* of the link group whose first port this is (LBSP) */
-};
-
+/* A switch: who it is, what it reads of a destination, and the parameters of its rule, named and counted as in a scheme's
+ * spec (daemons/routing/load_balancing.py); data_plane.py finds each field by its name. */
 struct switch_ {
 	__u32 rule;
 	__u32 seed;
-	__u32 d, m;
-	__u32 delta, ties_redirect;
-	__u32 in_bytes;
-	__u32 ecn_packets;
-	__u64 gap_ns;
-	__u32 reader; /* of queue lengths, a note of dataplane.py to whoever opens the maps */
+	__u32 tier;   /* from 1, at the hosts */
+	__u32 reader; /* of queue lengths, a note of data_plane.py to whoever opens the maps */
+	__u32 flowlet_bits; /* it has so many of the bits of an index of flowlets to itself */
 	struct digit digits[DIGITS];
-	__u32 groups, shift; /* LBSP: link groups, and which bits of a destination's number choose one */
-	__u32 hashed;
-	__u32 crowded_packets, crowded_percent; /* 0: there are no states */
-	__u32 alone; /* takes the state that its queues call for, without asking others */
+	__u32 ecn;	/* packets in the queue from which on packets are marked; 0: never */
+	__u32 load;	/* 0: loads are packets, 1: bytes */
+	__u32 d, m;	/* DRILL: samples, and whether the last winner is remembered */
+	__u32 delta;	/* TTC: threshold */
+	__u32 tie;	/* and whether a packet at exactly that is moved */
+	__u32 gap_us;	/* LetFlow */
+	__u32 groups;	/* LBSP: link groups, a power of two */
+	__u32 group_bits; /* and its logarithm */
+	__u32 hash;	/* whether the flow's hash chooses among them */
+	__u32 states;	/* whether crowded ones give packets away: edge switches, and those above, from when on */
+	__u32 edge_packets, edge_percent;
+	__u32 above_packets, above_percent;
 };
 
-struct prefix {
-	__u32 length; /* 32 for the switch, and that of the address */
-	__u32 switch_number;
-	__be32 address;
-};
+#include "select_maps.h"
 
-/* All CANDIDATES places are filled, the n first ones again and again, so that a packet that meets a group while it is
- * being written finds a port of the old or of the new one. */
-struct group {
-	__u32 n;
-	__u32 ports[CANDIDATES]; /* interface indexes; a port that is named twice gets twice as much */
-};
-
-struct memory {
-	__u32 turn;
-	__u32 winner; /* + 1 */
-};
-
-struct flowlet_entry {
-	__u64 last_ns;
-	__u32 candidate;
-	__u32 unused;
-};
-
-struct counters {
-	__u64 packets;
-	__u64 bytes;
-	__u64 moved; /* by TTC, away from their default */
-	__u64 marked;
-};
-
-#define MAP(name, kind, entries, key_type, value_type)      \
-	struct {                                            \
-		__uint(type, BPF_MAP_TYPE_##kind);          \
-		__uint(max_entries, entries);               \
-		__type(key, key_type);                      \
-		__type(value, value_type);                  \
-	} name SEC(".maps")
-
-/* dataplane.py sets the number of entries of all but the last. */
-MAP(ports, ARRAY, 1, __u32, struct port);
-MAP(switches, ARRAY, 1, __u32, struct switch_);
-MAP(generations, ARRAY, 1, __u32, __u32); /* of a switch's routes, below 4096: what the cache holds of another is void */
-MAP(wants, ARRAY, 1, __u32, __u32);  /* LBSP: the state that a switch's queues call for; the program writes it */
-MAP(states, ARRAY, 1, __u32, __u32); /* and the one that it is in; its daemon does */
-MAP(groups, ARRAY, 1, __u32, struct group);
-MAP(memories, ARRAY, 1, __u32, struct memory);
-MAP(cache, ARRAY, 1, __u32, __u64);
-MAP(counted, PERCPU_ARRAY, 1, __u32, struct counters);
-MAP(flowlets, ARRAY, FLOWLETS, __u32, struct flowlet_entry);
-struct {
-	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct prefix);
-	__type(value, __u32);
-} routes SEC(".maps");
+#define FRAGMENT 0x3fff		    /* offset, and whether there are more */
+#define LEAST_MTU_BYTES (ETH_HLEN + 68) /* of a frame that every device takes (RFC 791) */
 
 #ifdef BLIND /* kernels without type information do not tell where to find a queue's length */
 static __always_inline __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __u32 in_bytes)
@@ -204,13 +147,13 @@ static __always_inline __u32 hash_of(__u32 seed, const struct iphdr *ip, const v
 
 static __always_inline __u32 next_flowlet(struct choice *choice, const struct switch_ *s, __u32 n, __u32 hash)
 {
-	__u32 slot = hash & (FLOWLETS - 1);
+	__u32 slot = choice->switch_number << (s->flowlet_bits & 31) | (hash & ((1 << (s->flowlet_bits & 31)) - 1));
 	struct flowlet_entry *entry = bpf_map_lookup_elem(&flowlets, &slot);
 	__u64 now = bpf_ktime_get_ns();
 
 	if (!entry)
 		return 0;
-	entry->candidate = flowlet(choice, n, entry->candidate, now - entry->last_ns, s->gap_ns);
+	entry->candidate = flowlet(choice, n, entry->candidate, now - entry->last_ns, s->gap_us * 1000ULL);
 	entry->last_ns = now;
 	return entry->candidate;
 }
@@ -229,24 +172,26 @@ static __always_inline __u32 less_crowded(struct choice *choice, const struct sw
 	__u32 zero = port_of(choice->group, 0), one = port_of(choice->group, 1), next;
 	__u32 *wanted = bpf_map_lookup_elem(&wants, &choice->switch_number);
 	__u32 *state = bpf_map_lookup_elem(&states, &choice->switch_number);
+	int edge = s->tier == 1;
 
 	if (!wanted || !state || zero == one) /* of a range that has only one */
 		return own;
-	next = next_state(*wanted, waiting(choice->ctx, zero, 0), waiting(choice->ctx, one, 0), s->crowded_packets,
-			  s->crowded_percent);
+	next = next_state(*wanted, waiting(choice->ctx, zero, 0), waiting(choice->ctx, one, 0),
+			  edge ? s->edge_packets : s->above_packets, edge ? s->edge_percent : s->above_percent);
 	if (next != *wanted)
 		*wanted = next;
-	return group_in_state(s->alone ? next : *state, own, choice->input_port);
+	/* an edge switch asks nobody; of those above, several must choose alike */
+	return group_in_state(edge ? next : *state, own, choice->input_port);
 }
 
 static __always_inline __u32 next_lbsp(struct choice *choice, const struct switch_ *s, __u32 n, const struct iphdr *ip,
 				       const void *end)
 {
-	__u32 number = s->hashed ? hash_of(0, ip, end) : host_number(bpf_ntohl(ip->daddr), s->digits);
-	__u32 own = number >> (s->shift & 31) & (s->groups - 1), index;
+	__u32 number = s->hash ? hash_of(0, ip, end) : host_number(bpf_ntohl(ip->daddr), s->digits);
+	__u32 own = (s->tier > 1 ? number >> (s->group_bits & 31) : number) & (s->groups - 1), index;
 	struct port *first;
 
-	if (s->crowded_percent)
+	if (s->states)
 		own = less_crowded(choice, s, own);
 	index = port_of(choice->group, own) & 0xffff;
 	first = bpf_map_lookup_elem(&ports, &index);
@@ -278,11 +223,44 @@ static __always_inline __u32 choose(struct choice *choice, const struct switch_ 
 	}
 }
 
-/* Whether the packet is one that we forward; everything else is the kernel's. */
-static __always_inline int is_ours(const struct __sk_buff *ctx, const struct iphdr *ip)
+/* Whether the packet is for others, and may be sent on. */
+static __always_inline int goes_on(const struct __sk_buff *ctx, const struct iphdr *ip)
 {
-	return ctx->pkt_type == PACKET_HOST && ip->version == 4 && ip->ihl == 5 && ip->ttl > 1 &&
-	       !(ip->frag_off & bpf_htons(FRAGMENT));
+	return ctx->pkt_type == PACKET_HOST && ip->version == 4 && ip->ttl > 1;
+}
+
+/* Whether it is whole and plain, as the rules need it; everything else is the kernel's. */
+static __always_inline int is_plain(const struct iphdr *ip)
+{
+	return ip->ihl == 5 && !(ip->frag_off & bpf_htons(FRAGMENT));
+}
+
+/* Leave a packet to the kernel that the rule of the switch would have sent on had it been whole, plain or shorter. */
+static __attribute__((noinline)) int bypass(struct __sk_buff *ctx, __be32 destination)
+{
+	__u32 index = ctx->ifindex & 0xffff, number, id;
+	struct counters *counters = bpf_map_lookup_elem(&counted, &index);
+	struct port *port = bpf_map_lookup_elem(&ports, &index);
+	struct switch_ *s;
+	struct group *group;
+
+	if (!port || !port->switch_number || !counters)
+		return TC_ACT_OK;
+	number = port->switch_number - 1;
+	s = bpf_map_lookup_elem(&switches, &number);
+	group = route(number, destination, &id);
+	if (s && s->rule != KERNEL && group && group->n)
+		counters->bypassed++;
+	return TC_ACT_OK;
+}
+
+/* Whether a frame is longer than the device that it would leave by takes, where somebody has set a smaller MTU than that
+ * of the links of the run.  The kernel fragments it or answers; redirected, it would vanish behind the device. */
+static __always_inline int is_too_long(struct __sk_buff *ctx, __u32 out)
+{
+	__u32 mtu = 0;
+
+	return ctx->len > LEAST_MTU_BYTES && bpf_check_mtu(ctx, out, &mtu, 0, 0) == BPF_MTU_CHK_RET_FRAG_NEEDED;
 }
 
 /* With the checksum, as RFC 1141 has it. */
@@ -321,8 +299,10 @@ int forward(struct __sk_buff *ctx)
 	struct port *port;
 	int moved = 0, marked = 0;
 
-	if (ctx->protocol != bpf_htons(ETH_P_IP) || (void *)(ip + 1) > end || !is_ours(ctx, ip))
+	if (ctx->protocol != bpf_htons(ETH_P_IP) || (void *)(ip + 1) > end || !goes_on(ctx, ip))
 		return TC_ACT_OK;
+	if (!is_plain(ip))
+		return bypass(ctx, ip->daddr);
 	port = bpf_map_lookup_elem(&ports, &index);
 	if (!port || !port->switch_number)
 		return TC_ACT_OK;
@@ -342,7 +322,7 @@ int forward(struct __sk_buff *ctx)
 		return TC_ACT_OK;
 	n = group->n;
 	choice.group = group;
-	choice.in_bytes = s->in_bytes;
+	choice.in_bytes = s->load;
 	choice.switch_number = number;
 	choice.input_port = port->number;
 	if (n > 1) {
@@ -350,19 +330,21 @@ int forward(struct __sk_buff *ctx)
 		if (s->rule == TTC) {
 			__u32 preferred = candidate;
 
-			candidate = ttc(&choice, n, preferred, s->delta, s->ties_redirect);
+			candidate = ttc(&choice, n, preferred, s->delta, s->tie);
 			moved = candidate != preferred;
 		}
 	}
 	out = port_of(group, candidate);
 	index = out & 0xffff;
 	port = bpf_map_lookup_elem(&ports, &index);
-	if (!port)
+	if (!port || !port->switch_number) /* there is no port 0 */
 		return TC_ACT_OK;
+	if (is_too_long(ctx, out))
+		return bypass(ctx, ip->daddr);
 	for (int i = 0; i < 6; i++)
 		header[i] = port->addresses[i]; /* packets lie on even addresses, and no better on some machines */
 	decrease_ttl(ip);
-	if (s->ecn_packets && waiting(ctx, out, 0) >= s->ecn_packets)
+	if (s->ecn && waiting(ctx, out, 0) >= s->ecn)
 		marked = bpf_skb_ecn_set_ce(ctx) == 1;
 	count(ctx, out, moved, marked);
 	if (!ctx->sk)

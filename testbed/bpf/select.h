@@ -142,9 +142,9 @@ static __always_inline __u32 next_state(__u32 state, __u32 zero, __u32 one, __u3
 
 static __always_inline __u32 group_in_state(__u32 state, __u32 own, __u32 input_port)
 {
-	__u32 moves = (state == 1 && own == 0) || (state == 2 && own == 1);
+	__u32 by_input_port = (state == 1 && own == 0) || (state == 2 && own == 1);
 
-	return moves && (input_port & 1) ? own ^ 1 : own;
+	return by_input_port ? input_port & 1 : own;
 }
 
 static __always_inline __u32 flowlet(void *of, __u32 n, __u32 last, __u64 idle_ns, __u64 gap_ns)

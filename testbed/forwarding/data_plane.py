@@ -4,10 +4,12 @@
         plane.set_scheme("drill:d=2,m=1")
 
 The switches' kernels keep routes of their own, for what the program leaves to them.  For `ecmp` that is everything:
-Linux multipath routes, with a hash of addresses and ports that is seeded for each switch.
+Linux multipath routes, with a hash of addresses and ports that is seeded for each switch.  Fragments, packets with IP
+options, and packets longer than the MTU of the port that was chosen bypass every other scheme in the same way: the
+kernel routes, fragments or refuses them, and bypassed() counts them.
 
 Here one process that knows the whole topology writes the routes of all switches, which stay as they are until it says
-otherwise.  In a network that `weft up` made, each switch's daemon writes its own: see tables.py.
+otherwise.  In a network that `weft up` made, each switch's daemon writes its own: see plane_tables.py.
 """
 
 from __future__ import annotations
@@ -19,36 +21,33 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from daemons.lbsp.routing import shape_of
 from daemons.routing import load_balancing, selection
 from daemons.routing.candidates import candidates
 from daemons.routing.load_balancing import Rule, Scheme
+from testbed.forwarding import plane_program
 from testbed.forwarding.groups import Groups
-from testbed.forwarding.plane_tables import CACHE_SLOTS, Tables
+from testbed.forwarding.plane_program import PRIORITY, PROGRAM
+from testbed.forwarding.plane_records import COUNTERS, PORT
+from testbed.forwarding.plane_tables import Tables
 from testbed.linux import fib, libbpf, netlink, netns, tc
-from testbed.plan.network_handle import Measured, device, netlink_of
+from testbed.plan.network_handle import Measured, device, has_rate, netlink_of
 from testbed.plan.network_plan import mac
 from topologies.core.address import FabricNaming, Prefix
 from topologies.core.topology import Topology
 
-PRIORITY = 20  # of the filter: behind what swallows packets in a silent failure
-PROGRAM = "forward"
-# How queue lengths are read, the better way first; none is for kernels without BTF.
-READERS = {"kfunc": "select.bpf.o", "probe": "select_probe.bpf.o", "none": "select_blind.bpf.o"}
-PORT = "=I12sQ2I"  # struct port
-SWITCH = struct.Struct("=8IQ19I4x")  # struct switch_
-READER = 9  # where it is in there
-COUNTERS = "4Q"  # struct counters, for each processor
-MOST_GROUPS, MOST_ROUTES = 1 << 17, 1 << 20  # a route takes memory only when it is set
 SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"  # since Linux 6.11
 
 
 class Counted(NamedTuple):
-    """What the program put into the queue of a port: packets, their bytes, those that TTC moved there, those marked."""
+    """What the program put into the queue of a port: packets, their bytes, those that TTC moved there, those marked;
+    and packets that arrived at the port and bypassed the scheme."""
 
     packets: int
     bytes_: int
     moved: int
     marked: int
+    bypassed: int
 
 
 class Maps(Protocol):
@@ -70,11 +69,20 @@ class DataPlane:
         self.net = net
         self._source, self._program = maps, attachable
         self.switches = switches(net.topology)
-        self._ports = maps.map("ports", "=I", PORT)
-        self._switches = maps.map("switches", "=I", SWITCH.format)
-        self.queue_reader = queue_reader or list(READERS)[self._switches[0,][READER]]
-        counted = maps.map("counted", "=I", "=" + COUNTERS)
-        self._counted = libbpf.Map(counted.fd, struct.Struct("=I"), struct.Struct("=" + possible_cpus() * COUNTERS))
+        self._layout = plane_program.switch_layout()
+        self._ports = maps.map("ports", "=I", PORT.format)
+        self._switches = maps.map("switches", "=I", f"={self._layout.size}s")
+        self.queue_reader = (
+            queue_reader or list(plane_program.READERS)[self._layout.unpack(*self._switches[0,])["reader"][0]]
+        )
+        counted = maps.map("counted", "=I", COUNTERS.format)
+        every = "=" + libbpf.possible_cpus() * COUNTERS.format[1:]
+        self._counted = libbpf.Map(counted.fd, struct.Struct("=I"), struct.Struct(every))
+
+    def _noted_reader(self) -> str:
+        """The queue reader that whoever loaded the program has noted in its maps."""
+        (noted,) = self._layout.unpack(*self._switches[0,])["reader"]
+        return list(plane_program.READERS)[noted]
 
     @cached_property
     def groups(self) -> Mapping[int, Groups]:
@@ -96,19 +104,9 @@ class DataPlane:
         if not isinstance(topology.naming, FabricNaming):
             raise ValueError(f"{topology.spec} is no switch fabric: its servers forward, by dr for example")
         ports = 1 + max(net.ifindex(node, port) & 0xFFFF for node, port in switch_ports(topology))
-        entries = {
-            "ports": ports,
-            "counted": ports,
-            "switches": topology.switches,
-            "groups": room(topology),
-            "memories": room(topology),
-            **dict.fromkeys(("generations", "wants", "states"), topology.switches),
-            "routes": MOST_ROUTES,
-            "cache": topology.switches * CACHE_SLOTS,
-        }
-        reader, found = load_program(entries)
-        plane = cls(net, found, reader, found.program_fd(PROGRAM))
+        reader, found = plane_program.load(plane_program.entries(topology, ports))
         try:
+            plane = cls(net, found, reader, found.program_fd(PROGRAM))
             plane._tell_ports()
             plane._begin_generations()
             plane.set_scheme(spec, seed=seed)
@@ -183,10 +181,13 @@ class DataPlane:
         finally:
             socket.close()
 
-    def set_scheme(self, spec: str, *, seed: int = 0) -> dict[int, int]:
+    def set_scheme(self, spec: str, *, seed: int = 0, empty_queues: bool = False) -> dict[int, int]:
         """Choose ports by the scheme `spec` from now on, without losing a packet; returns each switch's seed.
 
-        Raises ValueError for a scheme that compares queues, or marks by them, on a kernel that does not show them.
+        empty_queues: also where links have no rate, so that a scheme that compares queues finds all of them empty: for
+            who asks what comparing costs.
+        Raises ValueError for a scheme that compares queues, or marks by them, on a kernel that does not show them or
+        over links that have none, and for LBSP in a network whose paths it cannot part.
         Where the kernel's multipath hash cannot be seeded (before Linux 6.11), the program hashes flows for ecmp too:
         else all switches would choose alike.
         """
@@ -195,28 +196,37 @@ class DataPlane:
             raise ValueError(
                 f"{spec}: nobody sees this kernel's queues, which has no BTF; take ecmp, dmodk, vlb or rps"
             )
+        if chosen.asks_queues and not empty_queues and not has_rate(self.net):
+            raise ValueError(f"{spec}: {load_balancing.NO_QUEUES}")
+        if chosen.rule is Rule.LBSP:
+            shape_of(self.net.topology, chosen["groups"])
         seeds = {node: selection.mix(selection.mix(seed, 1), node) or 1 for node in self.switches}
         if chosen.rule is Rule.KERNEL and not self._seed_kernels(seeds):
             chosen = Scheme(Rule.FLOW_HASH)
+        wants = self._source.map("wants", "=I", "=I")
         for node in self.switches:
-            self._switches[self._number(node),] = self._entry(node, chosen, seeds[node])
+            number = self._number(node)
+            self._switches[number,] = (self._layout.pack(self._fields(node, chosen, seeds[node])),)
+            if not chosen["states"]:
+                wants[number,] = (0,)  # nobody looks any more at the queues that called for a state
         return seeds
 
-    def _entry(self, node: int, chosen: Scheme, seed: int) -> tuple[int, ...]:
+    def _fields(self, node: int, chosen: Scheme, seed: int) -> Mapping[str, int | Sequence[int]]:
+        """What the program is told of a switch, by the names in struct switch_."""
         naming = self.net.topology.naming
         assert isinstance(naming, FabricNaming)
         tier = naming.tier(node)
-        # LBSP's switches all read the whole number of a destination, each other bits of it
-        read = selection.digits(naming.layout, 1 if chosen.rule is Rule.LBSP else tier)
+        read = selection.digits(naming.layout, 1 if chosen.reads_from_first_digit else tier)
         digits = [number for digit in read for number in digit]
-        crowded = chosen.crowded[tier > 1] if chosen.states else (0, 0)
-        shift = max(0, chosen.groups.bit_length() - 1) * (tier - 1)
-        return (
-            int(chosen.rule), seed, chosen.d, chosen.m, chosen.delta, int(chosen.ties_redirect), int(chosen.in_bytes),
-            chosen.ecn_packets, chosen.gap_us * 1000, list(READERS).index(self.queue_reader),
-            *digits, *[0] * (3 * selection.DIGITS - len(digits)),
-            chosen.groups, min(shift, 31), int(chosen.hashed), *crowded, int(tier == 1),
-        )  # fmt: skip
+        return {
+            **chosen.parameters,
+            "rule": int(chosen.rule),
+            "seed": seed,
+            "tier": tier,
+            "reader": list(plane_program.READERS).index(self.queue_reader),
+            "flowlet_bits": plane_program.flowlet_bits(self.net.topology.switches),
+            "digits": [*digits, *[0] * (3 * selection.DIGITS - len(digits))],
+        }
 
     def _seed_kernels(self, seeds: Mapping[int, int]) -> bool:
         """Give each switch's multipath hash its seed; False if this kernel has no such thing."""
@@ -277,10 +287,16 @@ class DataPlane:
     def counters(self) -> dict[tuple[int, int], Counted]:
         """What was put into the queue of each (switch, port) since the program was loaded."""
         found = {}
+        fields = len(COUNTERS.fields)
         for node, port in switch_ports(self.net.topology):
             each = self._counted[self.net.ifindex(node, port) & 0xFFFF,]
-            found[node, port] = Counted(*(sum(each[field::4]) for field in range(4)))
+            found[node, port] = Counted(*(sum(each[field::fields]) for field in range(fields)))
         return found
+
+    def bypassed(self) -> int:
+        """Packets that took the kernel's route instead of the scheme's since the program was loaded: once for each
+        switch that they came through."""
+        return sum(each.bypassed for each in self.counters().values())
 
 
 def switches(topology: Topology) -> range:
@@ -302,26 +318,3 @@ def program_of(net: Measured) -> int | None:
 def switch_ports(topology: Topology) -> list[tuple[int, int]]:
     """(node, port) of every port of every switch."""
     return [(node, port) for node in switches(topology) for port, *_ in topology.ports(node)]
-
-
-def room(topology: Topology) -> int:
-    """How many groups the maps hold, the same number for each switch: twice one for every host, up to a limit."""
-    return topology.switches * min(MOST_GROUPS // topology.switches, 2 * topology.servers + 32)
-
-
-def possible_cpus() -> int:
-    """How many processors this kernel may ever have: a per-CPU map has a value for each."""
-    ranges = Path("/sys/devices/system/cpu/possible").read_text().strip().split(",")
-    return 1 + int(ranges[-1].split("-")[-1])
-
-
-def load_program(entries: Mapping[str, int]) -> tuple[str, libbpf.Object]:
-    """How queue lengths are read on this kernel, and the program loaded; BpfError if it takes no variant."""
-    first: libbpf.BpfError | None = None
-    for reader, name in READERS.items():
-        try:
-            return reader, libbpf.Object(libbpf.DIRECTORY / name, entries=entries)
-        except libbpf.BpfError as error:
-            first = first or error
-    assert first
-    raise first

@@ -1,7 +1,12 @@
 """Which prefix leads to which group of candidate ports at one switch, as the data plane's maps hold it.
 
 A group is written once for all prefixes that share it.  So when a port dies, one write takes it from every route that
-used it, and no packet meets a half-written route: select.bpf.c says why.
+used it, and no packet meets a half-written route: select_maps.h says why.
+
+A packet may have looked up its group when the group is written or its number given back, and goes on with what it finds
+there.  So a number is not used again before the program has ended for all packets of that time (`settle`), a group that
+a prefix has just left is not rewritten for those that stay, and a group that loses its last port keeps its old ports in
+their places, only their count is 0.
 """
 
 from __future__ import annotations
@@ -10,11 +15,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from testbed.forwarding.plane_records import CANDIDATES
+from testbed.linux import clock
 from topologies.core.address import Prefix
 
-CANDIDATES = 64
-GROUP = f"=I{CANDIDATES}I"  # struct group
-PREFIX = "=II4s"  # struct prefix
+JUST_S = 1.0  # a packet is not in the program's hands for so long
 Ports = tuple[int, ...]
 
 
@@ -32,15 +37,30 @@ class Groups:
 
     Nobody else writes its routes, nor the groups numbered as in `room`.
     void: called after the group that a prefix leads to was changed for another one.
+    settle: returns when no packet is still on its way through the program that was when it was called.
+    now: the time in seconds.
     """
 
-    def __init__(self, routes: Entries, groups: Entries, *, switch: int, room: range, void: Callable[[], None]) -> None:
-        self._routes, self._groups, self._void = routes, groups, void
+    def __init__(
+        self,
+        routes: Entries,
+        groups: Entries,
+        *,
+        switch: int,
+        room: range,
+        void: Callable[[], None],
+        settle: Callable[[], None],
+        now: Callable[[], float] = clock.monotonic,
+    ) -> None:
+        self._routes, self._groups, self._void, self._settle = routes, groups, void, settle
+        self._now = now
         self._switch = switch
         self._of: dict[Prefix, int] = {}
         self._users: dict[int, set[Prefix]] = defaultdict(set)
         self._ports: dict[int, Ports] = {}
         self._unused = list(reversed(room))
+        self._left: list[int] = []  # given back, but packets may still be on their way to their ports
+        self._left_at_s: dict[int, float] = {}  # groups that are in use: when a prefix left them last
 
     def learn(self, held: Iterable[tuple[Prefix, int]]) -> None:
         """Take over `held`, prefixes and their groups that the maps hold already: see by_switch()."""
@@ -50,7 +70,9 @@ class Groups:
         for group in self._users:
             n, *ports = self._groups[group,]
             self._ports[group] = tuple(ports[:n])
-        self._unused = [group for group in self._unused if group not in self._ports]
+        free = [group for group in self._unused if group not in self._ports]
+        # If somebody has written here before, it may have given back a number just now.
+        self._unused, self._left = ([], free) if self._ports else (free, [])
 
     def table(self) -> dict[Prefix, Ports]:
         """The routes, those to nobody included."""
@@ -91,7 +113,10 @@ class Groups:
     def _rewrite(self, changes: Mapping[Prefix, Ports | None]) -> None:
         """Write the groups all of whose prefixes change alike."""
         taken = set(self._ports.values())
+        just = self._now() - JUST_S
         for group in {self._of[prefix] for prefix in changes if prefix in self._of}:
+            if self._left_at_s.get(group, just) > just:
+                continue  # packets to the prefix that left would take ports that it has never had
             new = {changes.get(prefix, self._ports[group]) for prefix in self._users[group]}
             ports = new.pop()
             if not new and ports is not None and ports not in taken:
@@ -104,9 +129,7 @@ class Groups:
             return
         group = next((one for one, its in self._ports.items() if its == ports), None)
         if group is None:
-            if not self._unused:
-                raise OSError("data plane: no room for another group of ports")
-            group = self._unused.pop()
+            group = self._new()
             self._write(group, ports)
         self._routes[self._key(prefix)] = (group,)
         self._void()
@@ -114,9 +137,19 @@ class Groups:
         self._of[prefix] = group
         self._users[group].add(prefix)
 
+    def _new(self) -> int:
+        """A number that no packet knows; OSError if there is none."""
+        if not self._unused and self._left:
+            self._settle()
+            self._unused, self._left = self._left[::-1], []
+            self._left_at_s.clear()
+        if not self._unused:
+            raise OSError("data plane: no room for another group of ports")
+        return self._unused.pop()
+
     def _write(self, group: int, ports: Ports) -> None:
-        filled = [ports[i % len(ports)] for i in range(CANDIDATES)] if ports else [0] * CANDIDATES
-        self._groups[group,] = (len(ports), *filled)
+        places = ports or self._ports.get(group) or (0,)
+        self._groups[group,] = (len(ports), *(places[i % len(places)] for i in range(CANDIDATES)))
         self._ports[group] = ports
 
     def _withdraw(self, prefix: Prefix) -> None:
@@ -130,9 +163,10 @@ class Groups:
         if group is None:
             return
         self._users[group].remove(prefix)
+        self._left_at_s[group] = self._now()
         if not self._users[group]:
-            del self._users[group], self._ports[group]
-            self._unused.append(group)
+            del self._users[group], self._ports[group], self._left_at_s[group]
+            self._left.append(group)
 
     def _key(self, prefix: Prefix) -> tuple[int, int, bytes]:
         return 32 + prefix.length, self._switch, prefix.network.to_bytes(4, "big")

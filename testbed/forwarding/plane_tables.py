@@ -7,10 +7,10 @@
 The maps are written by several processes at once without locks, because each entry has one writer.  Of `routes` and
 `generations`, a switch's entries are its daemon's; of `groups`, each switch has a range of numbers that is its alone.
 `switches` and `ports` say by which scheme a switch chooses among a group's ports and where its ports lead; they are
-dataplane.py's, so that `weft scheme` in one process and daemons in others do not get in each other's way.
+data_plane.py's, so that `weft scheme` in one process and daemons in others do not get in each other's way.
 
-A daemon need not know any of this.  Its protocol returns SetRoute(prefix, hops); SwitchFib (switch.py) writes that to
-the kernel's routes and here.  What a protocol can say thereby:
+A daemon need not know any of this.  Its protocol returns SetRoute(prefix, hops); SwitchFib (switch_fib.py) writes that
+to the kernel's routes and here.  What a protocol can say thereby:
 
 * a group: the hops of a route, up to 64, in the order in which D-mod-k and round robin count them; a hop that is named
   twice takes twice as much.  Prefixes with the same hops share one entry, and a change to all of them is one write.
@@ -20,15 +20,14 @@ the kernel's routes and here.  What a protocol can say thereby:
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
-from testbed.forwarding.groups import GROUP, PREFIX, Groups, by_switch
+from testbed.forwarding.groups import Groups, by_switch
+from testbed.forwarding.plane_records import CACHE_SLOTS, GENERATIONS, GROUP, PREFIX
 from testbed.linux import libbpf
-
-CACHE_SLOTS = 1 << 10  # for each switch
-GENERATIONS = 1 << 12
 
 
 class Maps(Protocol):
@@ -58,7 +57,7 @@ class Tables:
     """The routes of every switch, switches counted from 0."""
 
     def __init__(self, maps: Maps) -> None:
-        self._routes, self._groups = maps.map("routes", PREFIX, "=I"), maps.map("groups", "=I", GROUP)
+        self._routes, self._groups = maps.map("routes", PREFIX.format, "=I"), maps.map("groups", "=I", GROUP.format)
         self._generations, self._cache = maps.map("generations", "=I", "=I"), maps.map("cache", "=I", "=Q")
         self._wants, self._states = maps.map("wants", "=I", "=I"), maps.map("states", "=I", "=I")
         self._switches = maps.entries("generations")
@@ -75,7 +74,7 @@ class Tables:
         for switch in switches:
             room = range(switch * self._room, (switch + 1) * self._room)
             found[switch] = Groups(
-                self._routes, self._groups, switch=switch, room=room, void=partial(self._void, switch)
+                self._routes, self._groups, switch=switch, room=room, void=partial(self._void, switch), settle=settle
             )
             found[switch].learn(held.get(switch, ()))
         return found
@@ -97,6 +96,15 @@ class Tables:
                 self._cache[switch * CACHE_SLOTS + slot,] = (0,)
             generation = 1  # not 0, which is what an empty slot has
         self._generations[switch,] = (generation,)
+
+
+def settle() -> None:
+    """Return when the program has ended for every packet that it had in hand.
+
+    It runs within a read-side critical section of RCU, and to close a packet socket the kernel waits for all of those
+    (packet_release() in net/packet/af_packet.c): some 20 ms.
+    """
+    socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
 
 
 def of_program(program: int) -> tuple[libbpf.Attached, Tables]:

@@ -34,6 +34,11 @@ class BpfError(OSError):
     """A program could not be loaded or attached; the text has libbpf's and the verifier's own words."""
 
 
+def missing(path: Path) -> BpfError:
+    """What to raise where a compiled program is not there."""
+    return BpfError(2, f"{path} is missing: `make bpf` compiles it (needs clang and libbpf-dev)")
+
+
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """libbpf; BpfError if it is not installed."""
@@ -133,7 +138,7 @@ class Object:
         Raises BpfError, in libbpf's words.
         """
         if not path.exists():
-            raise BpfError(2, f"{path} is missing: `make bpf` compiles it (needs clang and libbpf-dev)")
+            raise missing(path)
         self._links: list[int] = []
         self._registered: list[int] = []
         with _listening() as said:
@@ -327,6 +332,12 @@ def filter_message(
     side = "ingress" if hook == tc.INGRESS_HOOK else "egress"
     command = f"tc filter add dev {dev} {side} prio {priority} protocol all bpf direct-action  # program {name}"
     return tc.filter_(ifindex, hook, priority, "bpf", options, command)
+
+
+def possible_cpus() -> int:
+    """How many processors this kernel may ever have: a per-CPU map has a value for each."""
+    ranges = Path("/sys/devices/system/cpu/possible").read_text().strip().split(",")
+    return 1 + int(ranges[-1].split("-")[-1])
 
 
 @contextmanager

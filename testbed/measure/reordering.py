@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
 
-from testbed.forwarding.data_plane import possible_cpus
 from testbed.linux import libbpf, netlink, tc
 from testbed.plan.network_handle import Measured, device, netlink_of
 
@@ -188,7 +187,7 @@ class Reordering:
                 )
             )
         totals = self._object.map("histograms", "=I", f"={EXTENTS + DELAYS}Q")
-        of_all_cpus = struct.Struct(f"={possible_cpus() * (EXTENTS + DELAYS)}Q")
+        of_all_cpus = struct.Struct(f"={libbpf.possible_cpus() * (EXTENTS + DELAYS)}Q")
         each = libbpf.Map(totals.fd, struct.Struct("=I"), of_all_cpus)[0,]
         sums = [sum(each[i :: EXTENTS + DELAYS]) for i in range(EXTENTS + DELAYS)]
         return OrderTable(tuple(found), tuple(sums[:EXTENTS]), tuple(sums[EXTENTS:]))

@@ -70,3 +70,12 @@ def smallest_queue(net: Measured) -> int | None:
         finally:
             socket.close()
     return min(found, default=None)
+
+
+def has_rate(net: Measured) -> bool:
+    """Whether the links of the network have a rate, and so queues in which packets wait; a run's are alike."""
+    socket = netlink_of(net, net.topology.nodes - 1)
+    try:
+        return any(shape.rate_bps for shape in tc.shapes(socket).values())
+    finally:
+        socket.close()

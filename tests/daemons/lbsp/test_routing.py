@@ -249,9 +249,29 @@ def test_columns_lie_row_by_row():
     assert lbsp.Route(((4,), (5,))).ports == (4, 5)
     assert lbsp.Route(((2,),)).ports == (2,)
     assert lbsp.Route(((),)).ports == lbsp.Route(((), ())).ports == ()
-    wide = lbsp.Route((tuple(range(40)),) * 2).ports
-    assert len(wide) == 64
-    assert wide[:4] == (0, 0, 1, 1)
+    assert lbsp.Route(((4, 6, 7), (4, 6, 7))).ports == (4, 4, 6, 6, 7, 7)
+
+
+@pytest.mark.parametrize(("count", "groups"), [(40, 2), (63, 2), (64, 2), (64, 4), (33, 2)])
+def test_no_port_is_idle_where_there_are_too_many_for_each_group(count, groups):
+    """At k = 128 an edge switch has 64 uplinks, which is all that a route holds."""
+    ports = lbsp.Route((tuple(range(count)),) * groups).ports
+    assert len(ports) <= 64
+    assert len(ports) % groups == 0
+    assert set(ports) == set(range(count))
+
+
+def test_link_groups_that_no_route_can_hold_are_refused():
+    with pytest.raises(ValueError, match="at most 64"):
+        lbsp.Route((tuple(range(64)), tuple(range(64, 128)))).ports  # noqa: B018
+    with pytest.raises(ValueError, match="at most 64 uplinks here, got k = 256"):
+        lbsp.shape_of(build("fattree:k=256,pods=2"))
+
+
+@pytest.mark.parametrize(("spec", "groups"), [("fattree:k=8", 8), ("fattree:k=4", 4), ("fattree:k=8", 3)])
+def test_more_link_groups_than_uplinks_are_refused(spec, groups):
+    with pytest.raises(ValueError, match="groups must be a power of two from 2 to k/2"):
+        lbsp.shape_of(build(spec), groups)
 
 
 @pytest.mark.parametrize(
@@ -278,14 +298,19 @@ def test_states_follow_the_queues(state, crowd, then):
     assert lbsp.next_state(state, crowd, 5, 150) == then
 
 
-def test_only_the_crowded_groups_packets_from_odd_ports_move():
-    """Table 3."""
-    moved = [
-        (state, own, port)
-        for state, own, port in product(range(3), range(2), range(4))
-        if lbsp.group_in_state(state, own, port) != own
-    ]
-    assert moved == [(1, 0, 1), (1, 0, 3), (2, 1, 1), (2, 1, 3)]
+def table_3(state, own, input_port):
+    """Table 3, column by column."""
+    parity = input_port % 2
+    if state == 1:
+        return (0 if parity == 0 else 1) if own == 0 else 1
+    if state == 2:
+        return (0 if parity == 0 else 1) if own == 1 else 0
+    return 0 if own == 0 else 1
+
+
+def test_the_link_group_in_each_state_is_that_of_table_3():
+    for state, own, port in product(range(3), range(2), range(4)):
+        assert lbsp.group_in_state(state, own, port) == table_3(state, own, port)
 
 
 def test_a_pair_agrees_on_what_one_wants_and_none_opposes():

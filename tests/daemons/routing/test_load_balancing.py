@@ -9,22 +9,31 @@ from daemons.routing.load_balancing import Rule, Scheme
 
 
 @pytest.mark.parametrize(
-    ("spec", "expected"),
+    ("spec", "rule", "parameters"),
     [
-        ("ecmp", Scheme(Rule.KERNEL)),
-        ("dmodk", Scheme(Rule.D_MOD_K)),
-        ("vlb", Scheme(Rule.FLOW_HASH)),
-        ("vlb:per=packet", Scheme(Rule.RANDOM)),
-        ("micro", Scheme(Rule.DRILL, d=2)),
-        ("drill", Scheme(Rule.DRILL, d=2, m=1)),
-        ("drill:d=4,m=0,load=bytes", Scheme(Rule.DRILL, d=4, in_bytes=True)),
-        ("ttc", Scheme(Rule.TTC, delta=2)),
-        ("ttc:delta=3028,load=bytes,tie=redirect", Scheme(Rule.TTC, delta=3028, ties_redirect=True, in_bytes=True)),
-        ("letflow:gap_us=100,ecn=20", Scheme(Rule.FLOWLET, gap_us=100, ecn_packets=20)),
+        ("ecmp", Rule.KERNEL, {}),
+        ("dmodk", Rule.D_MOD_K, {"ecn": 0}),
+        ("vlb", Rule.FLOW_HASH, {"ecn": 0}),
+        ("vlb:per=packet,ecn=7", Rule.RANDOM, {"ecn": 7}),
+        ("micro", Rule.DRILL, {"d": 2, "load": 0, "ecn": 0}),
+        ("drill", Rule.DRILL, {"d": 2, "m": 1, "load": 0, "ecn": 0}),
+        ("drill:d=4,m=0,load=bytes", Rule.DRILL, {"d": 4, "m": 0, "load": 1, "ecn": 0}),
+        ("ttc", Rule.TTC, {"delta": 2, "tie": 0, "load": 0, "ecn": 0}),
+        ("ttc:delta=3028,load=bytes,tie=redirect", Rule.TTC, {"delta": 3028, "tie": 1, "load": 1, "ecn": 0}),
+        ("letflow:gap_us=100,ecn=20", Rule.FLOWLET, {"gap_us": 100, "ecn": 20}),
     ],
 )
-def test_a_spec_is_read(spec: str, expected: Scheme) -> None:
-    assert load_balancing.scheme(spec) == expected
+def test_a_spec_is_read(spec: str, rule: Rule, parameters: dict[str, int]) -> None:
+    assert load_balancing.scheme(spec) == Scheme(rule, parameters)
+
+
+def test_lbsps_parameters_are_those_of_the_paper() -> None:
+    """Section 5.2: thresholds of 5 packets and 1.5 times at edge switches, 20 packets and 2 times above."""
+    assert load_balancing.scheme("lbsp").parameters == {
+        "groups": 2, "group_bits": 1, "hash": 0, "states": 0, "ecn": 0,
+        "edge_packets": 5, "edge_percent": 150, "above_packets": 20, "above_percent": 200,
+    }  # fmt: skip
+    assert load_balancing.scheme("lbsp:groups=16,hash=1")["group_bits"] == 4
 
 
 @pytest.mark.parametrize(
@@ -36,6 +45,9 @@ def test_a_spec_is_read(spec: str, expected: Scheme) -> None:
         ("drill:d=0", "drill: d must be at least 1, got 0"),
         ("ttc:delta=-1", "ttc: delta must be at least 0, got -1"),
         ("ttc:dleta=1", "did you mean delta?"),
+        ("lbsp:groups=3", "lbsp: groups must be a power of two, got 3"),
+        ("lbsp:groups=4,states=1", "states are those of two link groups"),
+        ("lbsp:edge_percent=99", "edge_percent must be at least 100"),
         ("ttc:tie=maybe", "ttc: tie must be stay or redirect, got 'maybe'"),
         ("letflow:gap_us=x", "letflow: gap_us must be an integer, got 'x'"),
     ],

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import re
+import shutil
 import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from daemons.routing import load_balancing, selection
-from testbed.forwarding.data_plane import READERS, Counted, DataPlane
-from testbed.linux import libbpf, netns
+from daemons.routing.load_balancing import Key, Kind, Rule, Scheme
+from testbed.forwarding import plane_program
+from testbed.forwarding.data_plane import Counted, DataPlane
+from testbed.forwarding.plane_program import READERS
+from testbed.forwarding.plane_records import CANDIDATES, FLOWLET, GROUP
+from testbed.linux import libbpf, netlink, netns
 from testbed.linux.clock import wait_until
 from testbed.measure.ping import ping
 from testbed.measure.port_counters import Counters
 from testbed.measure.traceroute import trace
 from testbed.network.network import Network
 from testbed.plan.network_handle import all_pairs
-from testbed.plan.network_plan import mac
+from testbed.plan.network_plan import IFINFO, mac
 from testbed.traffic import flows
 from testbed.traffic.flows import Flow
 from topologies.core.failures import fail_links
@@ -33,6 +42,8 @@ UPLINKS = range(2, 6)
 SLOW = LinkSpec(rate_bps=8_000, queue_packets=250)
 FAST = LinkSpec(rate_bps=50 * Mbps, queue_packets=250)
 OK, STOLEN = 0, 4
+IFLA_MTU = 4
+IP_MTU_DISCOVER, IP_PMTUDISC_DONT, IP_PMTUDISC_DO = 10, 0, 2
 
 
 class RunOptions(ctypes.Structure):
@@ -110,6 +121,13 @@ def fabric(link: LinkSpec) -> Iterator[Fabric]:
         network.down()
 
 
+def set_mtu(network: Network, node: int, port: int, mtu: int) -> None:
+    """As `ip link set mtu` does, at one end of a link."""
+    body = IFINFO.pack(0, 0, network.ifindex(node, port), 0, 0) + netlink.u32(IFLA_MTU, mtu)
+    with network.at(node) as at:
+        at.request([netlink.Message(netlink.RTM_NEWLINK, 0, body, f"ip link set mtu {mtu}")])
+
+
 def checksum(header: bytes) -> int:
     total = sum(struct.unpack(f">{len(header) // 2}H", header))
     while total >> 16:
@@ -177,6 +195,75 @@ def test_what_it_does_not_understand_is_left_to_the_kernel_untouched(slow: Fabri
     assert slow.put_in(given) == (OK, given)
 
 
+@pytest.mark.parametrize(
+    ("given", "counts"),
+    [
+        (packet(fragment=0x2000), 1),
+        (packet(fragment=100), 1),
+        (packet(options=b"\x07\x03\x04\x00"), 1),
+        (packet(fragment=0x2000, dst=172 << 24 | 17 << 16), 0),
+        (packet(fragment=0x2000, dst=11 << 24), 0),
+        (packet(fragment=0x2000, ttl=1), 0),
+        (packet(), 0),
+    ],
+    ids=["fragment", "last fragment", "options", "to the switch", "no route", "ttl 1", "whole"],
+)
+def test_what_the_kernel_sends_on_in_the_schemes_place_is_counted(slow: Fabric, given: bytes, counts: int) -> None:
+    for spec, expected in (("rps", counts), ("ecmp", 0)):
+        slow.plane.set_scheme(spec)
+        before, total = slow.plane.counters()[LEAF, 0].bypassed, slow.plane.bypassed()
+        slow.put_in(given)
+        assert slow.plane.counters()[LEAF, 0].bypassed - before == expected
+        assert slow.plane.bypassed() - total == expected
+
+
+def test_a_packet_that_is_longer_than_its_port_takes_is_left_to_the_kernel(slow: Fabric) -> None:
+    """Also where the MTU was set by hand after the program was loaded; the others go on as before."""
+    set_mtu(slow.network, LEAF, UPLINKS[3], 400)
+    long = packet() + bytes(400)
+    try:
+        slow.plane.set_scheme("dmodk")
+        before = slow.plane.bypassed()
+        assert slow.put_in(long) == (OK, long)
+        assert slow.plane.bypassed() - before == 1
+        assert slow.put_in(packet() + bytes(14 + 400 - len(packet())))[0] == STOLEN
+        assert slow.put_in(packet(dst=10 << 24 | 1 << 8) + bytes(400))[0] == STOLEN  # by another uplink
+    finally:
+        set_mtu(slow.network, LEAF, UPLINKS[3], 1500)
+    assert slow.put_in(long)[0] == STOLEN
+
+
+def test_a_port_that_there_is_not_is_never_sent_to(slow: Fabric) -> None:
+    """Whatever a group says: index 0 is no port."""
+    slow.plane.set_scheme("rr")
+    groups = slow.plane._source.map("groups", "=I", GROUP.format)
+    kept = {group: groups[group,] for group in set(slow.plane.groups[LEAF]._of.values())}
+    try:
+        for group in kept:
+            groups[group,] = (4, *[0] * CANDIDATES)
+        given = packet()
+        assert slow.put_in(given) == (OK, given)
+    finally:
+        for group, value in kept.items():
+            groups[group,] = value
+
+
+def test_flowlets_of_one_switch_are_no_others(slow: Fabric) -> None:
+    slow.plane.set_scheme("letflow:gap_us=1000000")
+    flowlets = slow.plane._source.map("flowlets", "=I", FLOWLET.format)
+    room = 1 << plane_program.flowlet_bits(len(slow.plane.switches))
+
+    def used() -> set[int]:
+        return {slot for (slot,) in flowlets if flowlets[slot,][0]}
+
+    before = used()
+    for source in range(50):
+        slow.put_in(packet(ports=(source, 80)))
+    new = used() - before
+    assert len(new) > 40
+    assert {slot // room for slot in new} == {0}  # e0 is the first switch
+
+
 def test_a_flow_keeps_the_port_that_its_hash_says(slow: Fabric) -> None:
     seed = slow.plane.set_scheme("vlb", seed=5)[LEAF]
     for source in range(40):
@@ -240,7 +327,7 @@ def test_marking_begins_where_it_was_asked_to(slow: Fabric) -> None:
     assert plane.counters()[LEAF, port].marked == 1
 
 
-@pytest.mark.parametrize("spec", [*load_balancing.KINDS, "vlb:per=packet"])
+@pytest.mark.parametrize("spec", [*(set(load_balancing.KINDS) - {"lbsp"}), "vlb:per=packet"])
 def test_pings_and_traceroutes_work_through_every_scheme(fast: Fabric, spec: str) -> None:
     fast.plane.set_scheme(spec)
     assert ping(fast.network, all_pairs(fast.network), count=4, retries=2).lost == ()
@@ -373,7 +460,7 @@ def test_the_variants_for_older_kernels_load_and_forward(
     reader: str, network: Callable[..., Network], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net = network(CLOS, SLOW)  # on which what waits at a port stays there
-    monkeypatch.setattr("testbed.forwarding.data_plane.READERS", {"kfunc": "no such file", reader: READERS[reader]})
+    monkeypatch.setattr(plane_program, "READERS", {"kfunc": "no such file", reader: READERS[reader]})
     with DataPlane.load(net, "rr") as plane:
         assert plane.queue_reader == reader
         plane.attach()
@@ -402,6 +489,101 @@ def test_a_full_kernel_whichever_it_is_forwards_by_every_scheme_that_it_can(netw
         for spec in ("rr", "ecmp", "rps") if blind else ("rr", "ecmp", "drill", "ttc"):
             plane.set_scheme(spec)
             assert not ping(net, [(0, 1), (1, 0)], count=4, retries=1).lost
+
+
+def test_a_link_whose_mtu_was_reduced_by_hand_loses_nothing_silently(network: Callable[..., Network]) -> None:
+    """What is too long is sent on in fragments, or its sender told of the MTU."""
+    net = network(CLOS, FAST)
+    with DataPlane.load(net, "dmodk") as plane, ExitStack() as stack:
+        plane.attach()
+        for number, port in enumerate(UPLINKS):  # all, for what is left to the kernel takes any
+            set_mtu(net, LEAF, port, 600)
+            set_mtu(net, LEAF + 2 + number, 0, 600)
+        ends = []
+        for host in (SRC, DST):
+            with netns.inside(net.netns(host)):
+                ends.append(stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
+        near, far = ends
+        far.bind(("10.0.1.1", 5001))
+        far.settimeout(5.0)
+        near.connect(("10.0.1.1", 5001))
+        near.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT)
+        near.send(bytes(1200))
+        assert len(far.recv(2000)) == 1200
+        assert plane.bypassed() > 0
+        near.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+
+        def refused() -> bool:
+            try:
+                near.send(bytes(1200))
+            except OSError as error:
+                return error.errno == errno.EMSGSIZE
+            return False
+
+        wait_until("the sender knows the MTU", refused, timeout_s=5.0)
+
+
+NEW_RULE = """	case 99: /* the candidate with this number */
+		return s->number % n;
+	default:
+		return below(draw(choice), n);
+	}
+}
+
+/* Whether the packet is for others"""
+
+
+def test_a_new_rule_is_a_case_with_its_parameters_and_a_kind(
+    network: Callable[..., Network], compiled: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two files: select.bpf.c, and load_balancing.py, whose table has one entry more here."""
+    for source in [*libbpf.DIRECTORY.glob("select*.[ch]"), *libbpf.DIRECTORY.glob("*.h")]:
+        shutil.copy(source, tmp_path)
+    program = tmp_path / "select.bpf.c"
+    text, count = re.subn(
+        r"\tdefault:\n\t\treturn below\(draw\(choice\), n\);\n\t}\n}\n\n/\* Whether the packet is for others",
+        NEW_RULE, program.read_text(),
+    )  # fmt: skip
+    assert count == 1
+    program.write_text(text.replace("\t__u32 gap_us;", "\t__u32 number;\n\t__u32 gap_us;"))
+    for name in ("select.bpf.c", "select_blind.bpf.c"):
+        compiled(tmp_path / name)
+    kind = Kind("the uplink with a number", "nowhere", Scheme(cast(Rule, 99)), {"number": Key("which", 0)})
+    monkeypatch.setattr(load_balancing, "KINDS", {**load_balancing.KINDS, "nth": kind})
+    monkeypatch.setattr(libbpf, "DIRECTORY", tmp_path)
+    net = network(CLOS, SLOW)
+    with DataPlane.load(net, "nth:number=2") as plane:
+        plane.attach()
+        fabric_ = Fabric(net, plane, plane._program or 0)
+        for number in (2, 1):
+            plane.set_scheme(f"nth:number={number}")
+            before = plane.counters()
+            fabric_.put_in(packet())
+            assert fabric_.uplinks(before) == [int(i == number) for i in range(4)]
+
+
+@pytest.mark.parametrize("spec", ["ttc", "drill", "micro", "jsq", "rr:ecn=20"])
+def test_a_scheme_that_compares_queues_is_refused_where_there_are_none(
+    network: Callable[..., Network], spec: str
+) -> None:
+    net = network("star:n=2", None)
+    with pytest.raises(ValueError, match="links without a rate have none; give them a rate"):
+        DataPlane.load(net, spec)
+    with DataPlane.load(net, "rr") as plane:
+        with pytest.raises(ValueError, match="links without a rate have none; give them a rate"):
+            plane.set_scheme(spec)
+        plane.set_scheme(spec, empty_queues=True)
+
+
+@pytest.mark.parametrize(("topology", "spec", "said"), [
+    (CLOS, "lbsp", "LBSP needs a fat-tree of three tiers"),
+    ("fattree:k=4", "lbsp:groups=4", "groups must be a power of two from 2 to k/2 = 2, got 4"),
+])  # fmt: skip
+def test_lbsp_is_refused_where_it_cannot_part_the_paths(
+    network: Callable[..., Network], topology: str, spec: str, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        DataPlane.load(network(topology, None), spec)
 
 
 def test_what_cannot_be_is_refused_in_one_line(network: Callable[..., Network]) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from testbed.forwarding.groups import CANDIDATES, Groups, Ports, by_switch
+from testbed.forwarding.groups import Groups, Ports, by_switch
+from testbed.forwarding.plane_records import CANDIDATES
 from topologies.core.address import Prefix
 
 ROOM = 32  # groups of each switch
@@ -15,13 +18,29 @@ PREFIXES = [Prefix(10 << 24 | third << 8 | last, length) for third in range(3) f
 
 
 class Counting(dict[tuple[Any, ...], tuple[Any, ...]]):
-    """A map that counts how often it is written."""
+    """A map that counts how often it is written, and tells `written` what."""
 
     writes = 0
+
+    def __init__(self, written: Callable[[int, tuple[int, ...]], None]) -> None:
+        super().__init__()
+        self.written = written
 
     def __setitem__(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
         self.writes += 1
         super().__setitem__(key, value)
+        self.written(key[0], value[1:])
+
+
+@dataclass
+class Flight:
+    """A packet that has looked up its group and how many ports that has, and will take one of them; the prefix by which
+    it was found, and all the ports that this has had since then."""
+
+    prefix: Prefix
+    group: int
+    n: int
+    allowed: set[int]
 
 
 class Kernel:
@@ -29,18 +48,39 @@ class Kernel:
 
     def __init__(self) -> None:
         self.routes: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        self.groups = Counting()
+        self.groups = Counting(self.note_ports)
         self.cache: dict[tuple[int, int], int] = {}
+        self.flights: list[Flight] = []
+        self.taken: list[tuple[Flight, set[int]]] = []  # the ports that each may take
+        self.settled = 0
+        self.now_s = 0.0
 
     def new(self, switch: int) -> Groups:
         """What a process that begins to write a switch's routes makes."""
         room = range(switch * ROOM, (switch + 1) * ROOM)
-        found = Groups(self.routes, self.groups, switch=switch, room=room, void=lambda: self.void(switch))
+        found = Groups(
+            self.routes,
+            self.groups,
+            switch=switch,
+            room=room,
+            void=lambda: self.void(switch),
+            settle=self.settle,
+            now=lambda: self.now_s,
+        )
         found.learn(by_switch(self.routes).get(switch, ()))
         return found
 
     def void(self, switch: int) -> None:
         self.cache = {key: group for key, group in self.cache.items() if key[0] != switch}
+
+    def settle(self) -> None:
+        """No packet is on its way any more."""
+        self.settled += 1
+        self.flights.clear()
+
+    def note_ports(self, group: int, ports: tuple[int, ...]) -> None:
+        """Packets that have looked up `group` take one of its ports now."""
+        self.taken += [(one, set(ports[: one.n])) for one in self.flights if one.group == group]
 
     def ports(self, switch: int, address: int) -> Ports:
         """The ports among which the packet's is chosen."""
@@ -98,6 +138,76 @@ def test_packets_always_see_the_routes_that_were_set(seed: int) -> None:
         for address in (10 << 24 | third << 8 | last for third in range(4) for last in (0, 1, 2)):
             for at in (0, 1):
                 assert kernel.ports(at, address) == longest(expected[at], address)
+
+
+@pytest.mark.parametrize("room", [8, ROOM])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_packet_on_its_way_takes_a_port_that_its_own_route_has_had(seed: int, room: int) -> None:
+    """Neither another prefix's, whose group has taken over the number, nor the port 0, which there is not."""
+    drawn, kernel = random.Random(seed), Kernel()
+    groups = Groups(
+        kernel.routes, kernel.groups, switch=0, room=range(room), void=lambda: kernel.void(0),
+        settle=kernel.settle, now=lambda: kernel.now_s,
+    )  # fmt: skip
+    table: dict[Prefix, Ports] = {}
+    addresses = [10 << 24 | third << 8 | last for third in range(3) for last in (0, 1)]
+    for _ in range(60):
+        if drawn.random() < 0.1:
+            kernel.now_s += 2.0
+            kernel.flights.clear()
+        for address in addresses:
+            if ports := kernel.ports(0, address):
+                group = kernel.cache[0, address]
+                found = max((one for one in table if one.holds(address)), key=lambda one: one.length)
+                kernel.flights.append(Flight(found, group, len(ports), set(ports)))
+        flights = list(kernel.flights)
+        # each prefix has ports of its own, by which a wrong one is known
+        table = {
+            prefix: tuple(drawn.sample(range(10 * at + 1, 10 * at + 5), drawn.randrange(4)))
+            if drawn.random() < 0.7
+            else (1, 2)  # which several share
+            for at, prefix in enumerate(PREFIXES, 1)
+            if drawn.random() < 0.7
+        }
+        groups.replace(table)
+        for flight in flights:
+            flight.allowed |= set(table.get(flight.prefix, ()))
+        for flight, ports in kernel.taken:
+            assert ports <= flight.allowed
+        kernel.taken.clear()
+    assert kernel.settled < 60 if room == ROOM else kernel.settled > 0
+
+
+def test_numbers_that_nobody_has_had_are_taken_first() -> None:
+    kernel = Kernel()
+    groups = kernel.new(0)
+    for turn in range(ROOM):
+        assert kernel.settled == 0
+        groups.set({PREFIXES[0]: (turn + 1,)})
+        groups.set({PREFIXES[0]: None})
+    groups.set({PREFIXES[0]: (1,)})
+    assert kernel.settled == 1
+
+
+def test_who_finds_routes_waits_before_it_takes_a_number_that_may_just_have_been_given_back() -> None:
+    kernel = Kernel()
+    kernel.new(0).set({PREFIXES[0]: (1,), PREFIXES[1]: (2,)})
+    kernel.new(0).set({PREFIXES[2]: (3,)})
+    assert kernel.settled == 1
+    kernel.new(1).set({PREFIXES[2]: (3,)})  # a switch without routes: nobody has given anything back
+    assert kernel.settled == 1
+
+
+def test_a_group_that_a_prefix_left_is_one_write_again_after_a_while() -> None:
+    kernel = Kernel()
+    groups = kernel.new(0)
+    groups.set(dict.fromkeys(PREFIXES, (7, 8)))
+    groups.set({PREFIXES[0]: (9,)})
+    kernel.now_s = 2.0
+    before, routes = kernel.groups.writes, dict(kernel.routes)
+    groups.set(dict.fromkeys(PREFIXES[1:], (7,)))
+    assert kernel.groups.writes == before + 1
+    assert kernel.routes == routes
 
 
 def test_what_changes_alike_for_all_routes_that_share_a_group_is_one_write() -> None:

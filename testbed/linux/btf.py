@@ -1,0 +1,133 @@
+"""How C lays out the structs of a compiled BPF program: the part of its BTF that describes structs of integers.
+
+The format is the kernel's Documentation/bpf/btf.rst; clang writes it into the section .BTF of the object file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+SECTION = b".BTF"
+ELF = struct.Struct("=40xQ10xHHH")  # of an ELF64 header: where section headers begin, their size, number, names
+SECTION_HEADER = struct.Struct("=II16xQQ")
+HEADER = struct.Struct("=HBBIIIII")
+MAGIC = 0xEB9F
+TYPE = struct.Struct("=III")  # name, info, size or type
+MEMBER = struct.Struct("=III")  # name, type, offset in bits
+ARRAY = struct.Struct("=III")  # type of an element, type of the index, number of elements
+INT_KIND, ARRAY_KIND, STRUCT_KIND = 1, 3, 4
+TRANSPARENT = frozenset({8, 9, 10, 11, 18})  # typedef, volatile, const, restrict, type tag
+FIXED_BYTES = {INT_KIND: 4, ARRAY_KIND: 12, 14: 4, 17: 4}  # that follow a type of some kinds
+BYTES_EACH = {STRUCT_KIND: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}  # that follow a type of others, for each member
+CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # of struct, by size
+
+
+class Field(NamedTuple):
+    """A field of a struct: where it begins and how long it is, in bytes, and the integers in it, as struct has them."""
+
+    offset: int
+    size: int
+    integers: str
+
+
+class Layout:
+    """A struct of integers and of arrays of them.
+
+    size: in bytes.
+    fields: by name, in the order of the source.
+    """
+
+    def __init__(self, size: int, fields: Mapping[str, Field]) -> None:
+        self.size = size
+        self.fields = fields
+
+    def pack(self, values: Mapping[str, int | Sequence[int]]) -> bytes:
+        """The struct with these values, fields without one being 0; ValueError for a field that there is not."""
+        packed = bytearray(self.size)
+        for name, value in values.items():
+            if name not in self.fields:
+                raise ValueError(f"the struct has no field {name}, it has {', '.join(self.fields)}")
+            field = self.fields[name]
+            numbers = (value,) if isinstance(value, int) else value
+            struct.pack_into(f"={field.integers}", packed, field.offset, *numbers)
+        return bytes(packed)
+
+    def unpack(self, packed: bytes) -> dict[str, tuple[int, ...]]:
+        """The integers of each field."""
+        return {
+            name: struct.unpack_from(f"={field.integers}", packed, field.offset) for name, field in self.fields.items()
+        }
+
+
+@lru_cache(maxsize=4)
+def layouts(path: Path) -> Mapping[str, Layout]:
+    """Every struct of integers in the object file `path`, by name; ValueError if it has no BTF."""
+    types, strings = _types(section(path.read_bytes(), SECTION, path))
+    found = {}
+    for kind, name, body, size in types:
+        if kind != STRUCT_KIND:
+            continue
+        fields = {}
+        for name_at, type_, bits in MEMBER.iter_unpack(body):
+            integers = _integers(types, type_)
+            if integers:
+                fields[_text(strings, name_at)] = Field(bits // 8, struct.calcsize(f"={integers}"), integers)
+        if name and len(fields) == len(body) // MEMBER.size:
+            found[_text(strings, name)] = Layout(size, fields)
+    return found
+
+
+def section(elf: bytes, wanted: bytes, path: Path) -> bytes:
+    """The contents of a section of an ELF64 file; ValueError, which names `path`, if it has none of this name."""
+    at, size, count, names = ELF.unpack_from(elf)
+    headers = [SECTION_HEADER.unpack_from(elf, at + i * size) for i in range(count)]
+    names_at = headers[names][2]
+    for name, _, offset, length in headers:
+        if elf[names_at + name : elf.index(b"\0", names_at + name)] == wanted:
+            return elf[offset : offset + length]
+    raise ValueError(f"{path}: no section {wanted.decode()}; `make bpf` compiles it with one")
+
+
+Types = list[tuple[int, int, bytes, int]]  # kind, where its name is, what follows it, and its size or other type
+
+
+def _types(btf: bytes) -> tuple[Types, bytes]:
+    """Every type, counted from 1, and the strings."""
+    magic, _, _, header, types_at, types_size, strings_at, strings_size = HEADER.unpack_from(btf)
+    if magic != MAGIC:
+        raise ValueError(f"BTF begins with {magic:#x}, expected {MAGIC:#x}: of a machine with another byte order?")
+    found: Types = [(0, 0, b"", 0)]
+    at, end = header + types_at, header + types_at + types_size
+    while at < end:
+        name, info, size = TYPE.unpack_from(btf, at)
+        kind, members = info >> 24 & 0x1F, info & 0xFFFF
+        at += TYPE.size
+        length = FIXED_BYTES.get(kind, 0) + BYTES_EACH.get(kind, 0) * members
+        found.append((kind, name, btf[at : at + length], size))
+        at += length
+    return found, btf[header + strings_at : header + strings_at + strings_size]
+
+
+def _integers(types: Types, number: int) -> str:
+    """The integers that a type consists of, as struct has them; "" for others, and where there is padding between."""
+    kind, _, body, size = types[number]
+    if kind in TRANSPARENT:
+        return _integers(types, size)
+    if kind == INT_KIND:
+        return CODES.get(size, "")
+    if kind == ARRAY_KIND:
+        element, _, count = ARRAY.unpack(body)
+        return _integers(types, element) * int(count)
+    if kind == STRUCT_KIND:
+        parts = [_integers(types, type_) for _, type_, _ in MEMBER.iter_unpack(body)]
+        whole = "".join(parts)
+        return whole if all(parts) and struct.calcsize(f"={whole}") == size else ""
+    return ""
+
+
+def _text(strings: bytes, at: int) -> str:
+    return strings[at : strings.index(b"\0", at)].decode()
