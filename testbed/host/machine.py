@@ -7,6 +7,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 # Of the initial namespace: those that every namespace shares, and those that a new one starts from.
 SYSCTLS = (
     "kernel/sched_rt_runtime_us",
@@ -36,9 +38,9 @@ def machine() -> dict[str, Any]:
         "kernel_version": platform.version(),
         "architecture": platform.machine(),
         "cpus": len(os.sched_getaffinity(0)),
-        "cpus_of_machine": os.cpu_count(),
+        "cpus_of_machine": psutil.cpu_count(),
         "cpu_model": next((info[key] for key in CPU_MODEL if key in info), None),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_bytes": psutil.virtual_memory().total,
         "virtualization": virtualization(info),
         "clocksource": _text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         "python": platform.python_version(),

@@ -23,6 +23,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+import psutil
+
 from testbed.agent.supervisor import REAL_TIME_PRIORITY
 from testbed.host.features import FRR
 from testbed.interop.frr_config import Routing
@@ -152,7 +154,7 @@ class Frr:
 
     def _promote(self) -> None:
         """Give all threads the priority of our daemons; as those, they do without where that is not permitted."""
-        threads = [int(task.name) for pid in self.pids() for task in Path(f"/proc/{pid}/task").iterdir()]
+        threads = [thread.id for pid in self.pids() for thread in psutil.Process(pid).threads()]
         with suppress(PermissionError):
             for thread in threads:
                 with suppress(ProcessLookupError):  # a thread that has ended since

@@ -138,7 +138,7 @@ class Fidelity:
             self._carrier = self._counters.carrier_changes()
             self._before = self._counters.snapshot()
             self._rows = self._board()
-            self._strain = host_load.strain(self._processes(self._rows))
+            self._load_before = host_load.read(self._processes(self._rows))
             self._stack = stack.pop_all()
         return self
 
@@ -151,14 +151,14 @@ class Fidelity:
 
     def _judge(self) -> Report:
         rows = self._board()
-        after = host_load.strain(self._processes(rows))
+        after = host_load.read(self._processes(rows))
         drops = self._counters.snapshot().since(self._before)
         missing: dict[str, str] = {}
         components = [*self._of_links(missing), self._of_drops(drops)]
         decisive = not missing
-        components += _of_machine(self._strain, after, missing)
+        components += _of_machine(self._load_before, after, missing)
         components += [*self._of_daemons(self._rows, rows, missing), *self._added]
-        return Report(after.at_s - self._strain.at_s, tuple(components), missing, decisive)
+        return Report(after.at_s - self._load_before.at_s, tuple(components), missing, decisive)
 
     def _board(self) -> dict[int, Row]:
         """The rows of the nodes whose daemon runs."""
@@ -264,8 +264,8 @@ def _busy(busy: Mapping[str, Gaps]) -> list[Component]:
     ]
 
 
-def _of_machine(before: host_load.Strain, after: host_load.Strain, missing: dict[str, str]) -> list[Component]:
-    """How hard pressed the machine was."""
+def _of_machine(before: host_load.HostLoad, after: host_load.HostLoad, missing: dict[str, str]) -> list[Component]:
+    """The load of the machine."""
     seconds = after.at_s - before.at_s
     dropped = after.softnet_dropped - before.softnet_dropped
     squeezed = (after.softnet_squeezed - before.softnet_squeezed) / seconds

@@ -1,10 +1,12 @@
-"""How hard pressed the machine and the run's processes are: what Linux counts anyway, read before and after."""
+"""The load of the machine and of the run's processes: what Linux counts anyway, read before and after."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from testbed.linux import clock
 
@@ -18,11 +20,11 @@ class Waits:
 
 
 @dataclass(frozen=True)
-class Strain:
+class HostLoad:
     """Counters at `at_s` on CLOCK_MONOTONIC; None where this kernel keeps none.
 
     pressure_us: time in which some process waited for a processor (PSI).
-    ticks, steal_ticks: of all processors, and those that the hypervisor gave to others.
+    processors_s, steal_s: time of all processors, and the part that the hypervisor gave to others.
     softnet_dropped, softnet_squeezed: packets for which the kernel's receive backlog was full; rounds of receiving that
         ended before the work did.  Both of the whole machine.
     waits: of each process, by its name.
@@ -30,22 +32,23 @@ class Strain:
 
     at_s: float
     pressure_us: int | None
-    ticks: int
-    steal_ticks: int
+    processors_s: float
+    steal_s: float
     softnet_dropped: int
     softnet_squeezed: int
     waits: Mapping[str, Waits]
 
 
-def strain(processes: Mapping[str, int]) -> Strain:
+def read(processes: Mapping[str, int]) -> HostLoad:
     """The counters now; `processes`: which to look at, pid by name.  One that has ended is left out."""
     softnet = [[int(word, 16) for word in line.split()] for line in _lines("/proc/net/softnet_stat")]
-    ticks = [int(word) for word in _lines("/proc/stat")[0].split()[1:9]]
-    return Strain(
+    cpu = psutil.cpu_times()
+    guests_s = cpu.guest + cpu.guest_nice  # the kernel counts them as user time too
+    return HostLoad(
         clock.monotonic(),
         pressure_us(),
-        sum(ticks),
-        ticks[7],
+        sum(cpu) - guests_s,
+        cpu.steal,
         sum(row[1] for row in softnet),
         sum(row[2] for row in softnet),
         {name: found for name, pid in processes.items() if (found := waits(pid))},
@@ -70,20 +73,20 @@ def waits(pid: int) -> Waits | None:
     return Waits(int(wait_ns), int(turns))
 
 
-def steal_percent(before: Strain, after: Strain) -> float:
+def steal_percent(before: HostLoad, after: HostLoad) -> float:
     """How much of the time of this machine's processors the hypervisor gave to others."""
-    ticks = after.ticks - before.ticks
-    return 100 * (after.steal_ticks - before.steal_ticks) / ticks if ticks else 0.0
+    processors_s = after.processors_s - before.processors_s
+    return 100 * (after.steal_s - before.steal_s) / processors_s if processors_s else 0.0
 
 
-def pressure_percent(before: Strain, after: Strain) -> float | None:
+def pressure_percent(before: HostLoad, after: HostLoad) -> float | None:
     """How much of the time some process waited for a processor."""
     if before.pressure_us is None or after.pressure_us is None:
         return None
     return 100 * (after.pressure_us - before.pressure_us) / 1e6 / (after.at_s - before.at_s)
 
 
-def mean_waits_ms(before: Strain, after: Strain) -> dict[str, float]:
+def mean_waits_ms(before: HostLoad, after: HostLoad) -> dict[str, float]:
     """How long each process that ran waited on average before it got to run."""
     found = {}
     for name, now in after.waits.items():
@@ -99,5 +102,4 @@ def _lines(path: str) -> list[str]:
 
 def pss_kib(pid: int) -> int:
     """The memory of a process, what it shares divided among those that share it."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return int(psutil.Process(pid).memory_full_info().pss) // 1024

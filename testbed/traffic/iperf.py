@@ -139,7 +139,7 @@ class _Process:
 
     def wait_until_it_listens(self, port: int, what: str) -> None:
         """Return when somebody in the process's namespace listens to TCP `port`; IperfError if nobody will."""
-        sockets = Path(f"/proc/{self.popen.pid}/net/tcp")
+        sockets = Path(f"/proc/{self.popen.pid}/net/tcp")  # psutil would look in our namespace, not in the process's
         end = clock.monotonic() + GRACE_S
         while clock.monotonic() < end:
             if self.popen.poll() is not None:

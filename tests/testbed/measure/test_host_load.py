@@ -1,24 +1,26 @@
 import os
 import time
+from collections import namedtuple
 
+import psutil
 import pytest
 
 from testbed.measure import host_load
-from testbed.measure.host_load import Strain, Waits
+from testbed.measure.host_load import HostLoad, Waits
 
 
-def at(seconds: float, **changes: object) -> Strain:
-    nothing = Strain(seconds, 0, 0, 0, 0, 0, {})
-    return Strain(**{**vars(nothing), **changes})
+def at(seconds: float, **changes: object) -> HostLoad:
+    nothing = HostLoad(seconds, 0, 0, 0, 0, 0, {})
+    return HostLoad(**{**vars(nothing), **changes})
 
 
 def test_shares_of_time():
     before, after = (
-        at(10, pressure_us=5, ticks=100, steal_ticks=3),
-        at(12, pressure_us=1_000_005, ticks=300, steal_ticks=13),
+        at(10, pressure_us=5, processors_s=1.0, steal_s=0.03),
+        at(12, pressure_us=1_000_005, processors_s=3.0, steal_s=0.13),
     )
     assert host_load.pressure_percent(before, after) == 50
-    assert host_load.steal_percent(before, after) == 5
+    assert host_load.steal_percent(before, after) == pytest.approx(5)
     assert host_load.steal_percent(before, before) == 0
     assert host_load.pressure_percent(at(1, pressure_us=None), at(2)) is None
 
@@ -30,14 +32,14 @@ def test_a_wait_is_the_mean_over_the_turns_taken_meanwhile():
 
 
 def test_this_machine_can_be_read():
-    before = host_load.strain({"here": os.getpid(), "nobody": 2**22 + 1})
+    before = host_load.read({"here": os.getpid(), "nobody": 2**22 + 1})
     end = time.monotonic() + 0.02
     while time.monotonic() < end:
         pass
-    after = host_load.strain({"here": os.getpid()})
+    after = host_load.read({"here": os.getpid()})
     assert set(before.waits) <= {"here"}
     assert after.at_s > before.at_s
-    assert after.ticks >= before.ticks > 0
+    assert after.processors_s >= before.processors_s > 0
     assert 0 <= host_load.steal_percent(before, after) <= 100
     pressure = host_load.pressure_percent(before, after)
     assert pressure is None or pressure >= 0
@@ -55,3 +57,17 @@ def test_a_kernel_without_pressure_says_none(monkeypatch):
 @pytest.mark.parametrize("pid", [2**22 + 1])
 def test_nobody_waits_for_nothing(pid):
     assert host_load.waits(pid) is None
+
+
+def test_guests_time_is_part_of_user_time_and_not_counted_twice(monkeypatch):
+    fields = {"user": 10.0, "nice": 2.0, "system": 3.0, "idle": 20.0, "iowait": 1.0, "irq": 0.5, "softirq": 0.25}
+    told = namedtuple("told", [*fields, "steal", "guest", "guest_nice"])(*fields.values(), 4.0, 6.0, 1.0)
+    monkeypatch.setattr(psutil, "cpu_times", lambda: told)
+    found = host_load.read({})
+    assert (found.processors_s, found.steal_s) == (sum(fields.values()) + 4.0, 4.0)
+
+
+def test_memory_is_shared_out():
+    with open(f"/proc/{os.getpid()}/smaps_rollup") as file:
+        told = next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+    assert host_load.pss_kib(os.getpid()) == pytest.approx(told, rel=0.2)

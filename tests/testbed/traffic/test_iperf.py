@@ -50,7 +50,7 @@ def test_goodput_is_what_the_link_allows_either_way_and_nobody_stays(network):
         assert one.retransmits is not None
         assert one.packets is None
     assert there.report["start"]["connected"][0]["remote_host"] == "10.0.1.0"
-    assert children() == before
+    assert children() <= before  # one of an earlier network may have ended meanwhile
 
 
 @pytest.mark.kernel
@@ -82,7 +82,7 @@ def test_failures_have_iperf3s_words_and_leave_nobody(network, monkeypatch):
     with pytest.raises(IperfError, match=r"not finished after 1\.5 s, killed"):
         iperf(net, 0, 1, IperfSpec(seconds=1))
     assert time.monotonic() - began < 10
-    assert children() == before
+    assert children() <= before  # one of an earlier network may have ended meanwhile
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(IperfError, match="apt-get install iperf3"):
         iperf(net, 0, 1, IperfSpec(seconds=1))
