@@ -1,0 +1,33 @@
+"""The data plane's schemes where all switches are alike: Slim Fly, HyperX, Dragonfly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from daemons.routing import load_balancing, updown
+from testbed.forwarding.data_plane import DataPlane
+from testbed.measure.ping import ping
+from testbed.measure.traceroute import trace
+from testbed.network.network import Network
+from testbed.plan.network_handle import all_pairs
+from topologies.core.link import LinkSpec, Mbps
+
+pytestmark = pytest.mark.kernel
+FAST = LinkSpec(rate_bps=50 * Mbps, queue_packets=250)
+
+
+@pytest.mark.parametrize("spec", ["slimfly:q=3,p=1", "hyperx:l=2,s=3,p=1", "dragonfly:p=1"])
+def test_every_scheme_carries_packets_along_shortest_paths(network: Callable[..., Network], spec: str) -> None:
+    net = network(spec, FAST)
+    topology, last = net.topology, net.topology.servers - 1
+    at_hop = [set(nodes) for nodes in zip(*updown.paths(topology, 0, last), strict=True)]
+    with DataPlane.load(net, "rps", seed=1) as plane:
+        plane.attach()
+        for scheme in load_balancing.KINDS:
+            plane.set_scheme(scheme)
+            assert ping(net, all_pairs(net), count=1, retries=2).lost == (), scheme
+            (found,) = trace(net, [(0, last)])
+            assert len(found.nodes) == len(at_hop), scheme
+            assert all(node in nodes for node, nodes in zip(found.nodes, at_hop, strict=True)), scheme
