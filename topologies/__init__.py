@@ -6,6 +6,8 @@ is built: a routing daemon needs the arithmetic of its family, and 25 MB of arra
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +29,11 @@ FAMILY_MODULES = {
     "xpander": "low_diameter.xpander",
 }
 EQUIVALENT = "equivalent-jellyfish"
+FILE = "file:"
+
+# The text of the file at a path.  Nothing here opens files: testbed/interop/graph_file.py puts the function that does.
+READ_TEXT: list[Callable[[str], str]] = []
+FILE_SPEC = re.compile(r"file:(?P<path>[^@]+?)(,p=(?P<p>[0-9]{1,5}))?(@(?P<digest>[0-9a-f]{8}))?")
 
 
 def families() -> dict[str, Family]:
@@ -47,20 +54,50 @@ def family(name: str) -> Family:
 
 
 def build(spec: str) -> Topology:
-    """The network that `spec`, family:key=value,..., describes; ValueError says in one line what is wrong with it."""
+    """The network that `spec`, family:key=value,... or file:PATH, describes; ValueError says in one line what is wrong
+    with it."""
     from topologies.core.grammar import parse
 
+    if spec.startswith(FILE):
+        return _from_file(spec)
     name, given = parse(resolved(spec))
     found = family(name)
     return found.build(found.parameters_from(given))
 
 
 def canonical(spec: str) -> str:
-    """`spec` with its parameters in the family's order and its defaults filled in: one network, one name."""
+    """`spec` with its parameters in the family's order and its defaults filled in: one network, one name.
+
+    A file's name ends in a digest of what it holds.
+    """
     from topologies.core.grammar import parse, unparse
 
+    if spec.startswith(FILE):
+        return _from_file(spec).spec
     name, given = parse(resolved(spec))
     return unparse(name, family(name).parameters_from(given))
+
+
+def _from_file(spec: str) -> Topology:
+    """The network of a file, file:PATH, perhaps with ,p=HOSTS and @DIGEST behind it; ValueError if what it holds has
+    another digest."""
+    import hashlib
+    from pathlib import PurePath
+
+    from topologies.core.user_graph import parse
+
+    told = FILE_SPEC.fullmatch(spec)
+    if not told:
+        raise ValueError(f"{spec!r}: expected file:PATH or file:PATH,p=HOSTS")
+    if not READ_TEXT:
+        raise ValueError(f"{spec}: this program has not said how to read files")
+    text = READ_TEXT[-1](told["path"])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    if told["digest"] not in (None, digest):
+        raise ValueError(f"{spec}: the file has changed, it is {digest} now")
+    hosts = f",p={told['p']}" if told["p"] else ""
+    named = f"file:{told['path']}{hosts}@{digest}"
+    return parse(text, suffix=PurePath(told["path"]).suffix, spec=named, p=int(told["p"] or 1))
 
 
 def resolved(spec: str) -> str:

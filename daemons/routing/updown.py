@@ -1,4 +1,4 @@
-"""Equal-cost shortest paths in switch fabrics (fattree, clos, star, complete), as prefix routes of each switch.
+"""Equal-cost shortest paths in switch fabrics, tiered or not, as prefix routes of each switch.
 
 In a fat-tree these go up, by any up-port that leads to a common ancestor, and then down the one way there is (TTC,
 section 2).  Nothing here knows that, though: next hops are the neighbours that are nearer to the destination's edge
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from math import prod
 from typing import TYPE_CHECKING
 
 from daemons.core.contract import Hop
@@ -83,9 +82,11 @@ def _aggregated(layout: Layout, hops_to: Sequence[Hops], digits: tuple[int, ...]
         if hops_to[0]:
             yield layout.prefix(digits), hops_to[0]
         return
-    size = prod(layout.radices[len(digits) + 1 :])
-    for digit in range(layout.radices[len(digits)]):
-        yield from _aggregated(layout, hops_to[digit * size : (digit + 1) * size], (*digits, digit))
+    begin = 0
+    for digit, size in enumerate(layout.sizes(digits)):
+        if size:
+            yield from _aggregated(layout, hops_to[begin : begin + size], (*digits, digit))
+        begin += size
 
 
 def _up(topology: Topology, node: int) -> Hops:

@@ -19,11 +19,13 @@ def describe(topology: Topology) -> dict[str, Any]:
 
     server_degree, switch_degree: how many of them have how many ports.  links_of_level: how many links each level has.
     links_of_role: how many are host links, local and global ones.
+    link_rates_bps: how many links carry how much, 0 where nothing is said; only if a user's graph says so.
     diameter_hops: of the longest of all shortest paths between servers: moves from server to server in a server-centric
         network, links in a switch fabric; None for networks of more than 1500 nodes.
     """
     degree = np.bincount(topology.links[:, [0, 2]].ravel(), minlength=topology.nodes)
     levels = np.bincount(topology.level)
+    rates = {"link_rates_bps": histogram(topology.rates_bps.tolist())} if len(topology.rates_bps) else {}
     return {
         "name": topology.spec,
         "family": topology.family,
@@ -36,6 +38,7 @@ def describe(topology: Topology) -> dict[str, Any]:
         "links_of_role": roles(topology),
         "server_degree": histogram(degree[: topology.servers].tolist()),
         "switch_degree": histogram(degree[topology.servers :].tolist()),
+        **rates,
         "diameter_hops": diameter_hops(topology) if topology.nodes <= MOST_NODES else None,
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mininet.net import Mininet
 
@@ -20,12 +20,23 @@ from testbed.plan.run import Run
 from topologies import build
 from topologies.core.link import LinkSpec
 from topologies.core.topology import Topology
+from topologies.core.user_graph import topology_of
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+def built(topology: str | Topology | nx.Graph) -> Topology:
+    """The network that `topology` is, names or describes; ValueError if it is none."""
+    if isinstance(topology, str):
+        return build(topology)
+    return topology if isinstance(topology, Topology) else topology_of(topology)
 
 
 class Net(Mininet):  # type: ignore[misc]  # mininet has no types
     """A network in the kernel, from start() or `with` until stop().
 
-    topology: a spec such as "dcell:n=4,k=1", or a Topology.
+    topology: a spec such as "dcell:n=4,k=1", a Topology, or a networkx graph, see topologies/core/user_graph.py.
     link: what every link carries in each direction; None: as fast as this machine goes.
     host_link: what the links between hosts and switches of a fabric carry; None: as much as the others.
     routing: the scheme, such as "dr" or "dr:hello_ms=30", "static" for routes without daemons, or "none"; by default
@@ -40,7 +51,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
 
     def __init__(
         self,
-        topology: str | Topology,
+        topology: str | Topology | nx.Graph,
         *,
         link: LinkSpec | None = None,
         host_link: LinkSpec | None = None,
@@ -50,7 +61,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         progress: Callable[[str], None] = lambda stage: None,
     ) -> None:
         super().__init__(build=False, controller=None)
-        self.topology = build(topology) if isinstance(topology, str) else topology
+        self.topology = built(topology)
         self.link_spec = link
         self.host_link_spec = host_link
         self.routing = usual(self.topology) if routing is None else routing

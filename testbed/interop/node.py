@@ -81,6 +81,10 @@ class Host(LateShell, node.Host):  # type: ignore[misc]
 class Switch(LateShell, node.Switch):  # type: ignore[misc]
     """A crossbar, which is a Linux bridge, or a router."""
 
+    def defaultDpid(self, dpid: object = None) -> str:
+        """Its place among the switches, from 1, as in topologies/mininet_topo.py; a user's name may have no number."""
+        return f"{self.number - self.network.topology.servers + 1:016x}"
+
     def start(self, controllers: object) -> None:
         """It runs already."""
 

@@ -26,6 +26,7 @@ from testbed.plan.run import Kept
 from topologies import build
 from topologies.core.link import LinkSpec
 from topologies.core.topology import Topology
+from topologies.core.user_graph import document
 
 
 class Network(Handle):
@@ -96,8 +97,9 @@ class Network(Handle):
         if "topology" not in told:
             raise ValueError(f"run {found.id} is still coming up")
         link, host_link = (LinkSpec(**told[key]) if told.get(key) else None for key in ("link", "host_link"))
+        topology = build(told.get("topology_file") or told["topology"])
         static = carriage(told["scheme"]).static
-        return cls(Plan(found, build(told["topology"]), link, static=static, host_link=host_link), None)
+        return cls(Plan(found, topology, link, static=static, host_link=host_link), None)
 
     def check(self) -> None:
         """Read back every interface and its queue; read_back.Mismatch says where the kernel holds something else."""
@@ -170,6 +172,15 @@ def can_seed() -> bool:
     return Path("/proc/sys/net", SEED_SYSCTL).exists()
 
 
+def own_graph(plan: Plan) -> dict[str, object]:
+    """The file in the run's directory that keeps a user's graph, for its own file may change, or there may be none."""
+    if plan.topology.family != "file":
+        return {}
+    kept = plan.run.directory / "topology.json"
+    kept.write_text(document(plan.topology), encoding="utf-8")
+    return {"topology_file": f"file:{kept}"}
+
+
 def journal(plan: Plan, scheme: str) -> dict[str, object]:
     """What a run says that it will create."""
     return {
@@ -182,5 +193,6 @@ def journal(plan: Plan, scheme: str) -> dict[str, object]:
         "link": asdict(plan.link) if plan.link else None,
         "host_link": asdict(plan.host_link) if plan.host_link else None,
         "scheme": scheme,
+        **own_graph(plan),
         "namespaces": [plan.namespace(node) for node in range(plan.topology.nodes)],
     }

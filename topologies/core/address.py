@@ -105,6 +105,10 @@ class Layout:
             digits.append(digit)
         return tuple(reversed(digits))
 
+    def sizes(self, digits: Sequence[int]) -> list[int]:
+        """How many labels begin with `digits`, fewer than there are, and then 0, 1, ..."""
+        return [prod(self.radices[len(digits) + 1 :])] * self.radices[len(digits)]
+
     def number_of(self, digits: Sequence[int]) -> int:
         """The node with this label; ValueError if a digit is out of range or one is missing."""
         if len(digits) != len(self.radices):

@@ -25,6 +25,19 @@ def wire(a: ArrayLike, port_a: ArrayLike, b: ArrayLike, port_b: ArrayLike) -> ND
     return np.stack([end.ravel() for end in ends], axis=1).astype(np.int64)
 
 
+def places(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
+    """For both ends of each edge: how many of this node's neighbours have lower numbers than the far end.
+
+    edges: shape (number of edges, 2), pairs of nodes below `nodes`; so is what is returned.
+    """
+    near, far = edges.ravel(), edges[:, ::-1].ravel()
+    order = np.lexsort((far, near))
+    start = np.searchsorted(near[order], np.arange(nodes))
+    found = np.empty(len(near), dtype=np.int64)
+    found[order] = np.arange(len(near)) - start[near[order]]
+    return found.reshape(-1, 2)
+
+
 def require_room(family: str, layout: Layout, *, nodes: int, links: int) -> None:
     """Raise ValueError for a network too large to be held in memory, or without an address for each server."""
     if max(nodes, links) > MOST:
@@ -45,6 +58,9 @@ class Topology:
     server_centric: servers forward and switches are dumb crossbars; otherwise switches route and servers are hosts.
     naming: node number <-> name, label and address.
     failed: shape (number of links,), bool: links that are there but dead (see failures.py).
+    rates_bps: shape (number of links,), int64: what each link carries where a user's graph says so, 0 where it does
+        not; empty for networks of families, whose links are told what they carry when they are brought up.
+    named: the spec of a network that is no family's.
     """
 
     family: str
@@ -57,6 +73,8 @@ class Topology:
     naming: Naming
     roles: tuple[str, ...] = ()
     failed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    rates_bps: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    named: str = ""
 
     def __post_init__(self) -> None:
         if self.failed.size == 0:
@@ -64,7 +82,12 @@ class Topology:
         if not self.roles:
             highest = int(self.level.max(initial=0))
             object.__setattr__(self, "roles", ("host", *["local"] * (highest - 1), *["global"] * (highest > 0)))
-        for name in ("links", "level", "failed"):  # what is derived from them is kept, so they must not change
+        for name in (
+            "links",
+            "level",
+            "failed",
+            "rates_bps",
+        ):  # what is derived from them is kept, so they must not change
             kept = getattr(self, name).view()
             kept.setflags(write=False)
             object.__setattr__(self, name, kept)
@@ -96,7 +119,7 @@ class Topology:
     @property
     def spec(self) -> str:
         """The text that builds this network again, failures aside."""
-        return unparse(self.family, self.parameters)
+        return self.named or unparse(self.family, self.parameters)
 
     @property
     def nodes(self) -> int:

@@ -38,7 +38,7 @@ def wired(
     """
     import numpy as np
 
-    from topologies.core.topology import Topology, wire
+    from topologies.core.topology import Topology, places, wire
 
     naming = FabricNaming([routers, hosts], [Tier("r", (routers,))])
     servers = np.arange(naming.servers)
@@ -58,15 +58,3 @@ def require_routers(family: str, routers: int, hosts: int, links: int) -> None:
         raise ValueError(f"{family}: {routers} routers are too many, there are addresses for {MOST_ROUTERS}")
     naming = FabricNaming([routers, hosts], [Tier("r", (routers,))])
     require_room(family, naming.layout, nodes=naming.servers + routers, links=naming.servers + links)
-
-
-def places(edges: NDArray[np.int64], routers: int) -> NDArray[np.int64]:
-    """For both ends of each edge, how many of this router's other neighbours have lower numbers than the far end."""
-    import numpy as np
-
-    near, far = edges.ravel(), edges[:, ::-1].ravel()
-    order = np.lexsort((far, near))
-    start = np.searchsorted(near[order], np.arange(routers))
-    found = np.empty(len(near), dtype=np.int64)
-    found[order] = np.arange(len(near)) - start[near[order]]
-    return found.reshape(-1, 2)

@@ -9,6 +9,7 @@ from daemons.core.contract import Hop
 from daemons.routing import updown
 from topologies import build
 from topologies.core.failures import fail_links, fail_nodes, random_links
+from topologies.core.user_graph import topology_of
 
 FABRICS = [
     *(
@@ -167,6 +168,14 @@ def test_there_are_as_many_shortest_paths_as_the_family_says(spec, src, dst, cou
 def test_a_server_centric_network_is_refused():
     with pytest.raises(ValueError, match=r"^dcell:n=4,k=1 is not a switch fabric"):
         updown.prefix_routes(build("dcell:n=4,k=1"), 0)
+
+
+def test_a_users_graph_where_switches_have_different_numbers_of_hosts():
+    graph = nx.petersen_graph()
+    nx.set_node_attributes(graph, {node: (0, 1, 3)[node % 3] for node in graph}, "hosts")
+    check_tables(topology_of(graph))
+    graph = nx.grid_2d_graph(3, 3)
+    check_tables(topology_of(graph, p=2))
 
 
 def test_d_mod_k_keeps_to_these_hops():

@@ -1,0 +1,23 @@
+"""Files of graphs: what `file:PATH` reads."""
+
+from __future__ import annotations
+
+import topologies
+
+MOST_BYTES = 1 << 28
+
+
+def read(path: str) -> str:
+    """The text of the file at `path`; ValueError, in one line, if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MOST_BYTES + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise ValueError(f"file:{path}: {reason}") from None
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"file:{path}: it is larger than {MOST_BYTES} characters")
+    return text
+
+
+topologies.READ_TEXT.append(read)

@@ -1,0 +1,32 @@
+"""A network of a user's own graph on the kernel, under the user's names."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import networkx as nx
+import pytest
+
+pytest.importorskip("mininet.net", reason="Mininet is not installed for this Python")
+from testbed.interop.net import Net
+from testbed.linux.clock import wait_until
+from topologies.core.link import LinkSpec, Mbps
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.mark.parametrize("routing", ["ecmp", "bfs"])
+def test_a_graph_comes_up_under_its_own_names(routing: str) -> None:
+    graph = nx.cycle_graph(["zur", "gen", "mil", "rom"])
+    nx.set_node_attributes(graph, {"zur": 2, "mil": 1}, "hosts")
+    with Net(graph, link=LinkSpec(rate_bps=50 * Mbps, queue_packets=100), routing=routing) as net:
+        assert net.pingAll() == 0.0
+        assert "2 received" in net.get("zur.0").cmd(f"ping -c2 -i0.2 -W1 {net.get('mil.0').IP()}")
+        weft = [sys.executable, "-m", "experiments.commands.cli", "status", "--run", net.run.id, "--json"]
+        told = subprocess.run(weft, capture_output=True, text=True, timeout=60, check=False)
+        assert told.returncode == 0, told.stderr
+        assert json.loads(told.stdout)
+        net.fail("zur-gen")
+        wait_until("every pair pings again", lambda: net.pingAll(timeout=1) == 0.0)

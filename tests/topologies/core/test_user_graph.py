@@ -1,0 +1,187 @@
+import json
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import testbed.interop.graph_file  # noqa: F401, it lets build() read files
+from topologies import build, canonical
+from topologies.core.user_graph import document, parse, topology_of
+
+
+def names(topology):
+    return [topology.naming.name(node) for node in range(topology.nodes)]
+
+
+def edges(topology):
+    own = names(topology)
+    return {frozenset((own[a], own[b])) for a, _, b, _ in topology.links.tolist()}
+
+
+def triangle():
+    graph = nx.Graph()
+    graph.add_node("zur", kind="switch")
+    graph.add_node("gen", kind="switch")
+    graph.add_node("web", kind="host")
+    graph.add_node("mil", kind="switch", hosts=2)
+    graph.add_edge("zur", "gen", rate="10gbit", role="local")
+    graph.add_edge("gen", "mil", rate=1_000_000)
+    graph.add_edge("mil", "zur")
+    graph.add_edge("gen", "web", rate="1gbit")
+    return graph
+
+
+def test_names_links_rates_and_roles_are_the_graphs():
+    topology = topology_of(triangle())
+    topology.check()
+    assert names(topology) == ["web", "mil.0", "mil.1", "zur", "gen", "mil"]
+    assert [topology.naming.node(name) for name in names(topology)] == list(range(6))
+    between = {frozenset(pair) for pair in (("zur", "gen"), ("gen", "mil"), ("mil", "zur"))}
+    assert edges(topology) == between | {
+        frozenset(pair) for pair in (("web", "gen"), ("mil.0", "mil"), ("mil.1", "mil"))
+    }
+    rates = {topology.link_name(link): int(rate) for link, rate in enumerate(topology.rates_bps)}
+    assert {name: rate for name, rate in rates.items() if rate} == {
+        "web-gen": 10**9,
+        "zur-gen": 10**10,
+        "gen-mil": 10**6,
+    }
+    assert [topology.roles[level] for level in topology.level] == ["host"] * 3 + ["local"] + ["global"] * 2
+    assert [port for port, *_ in topology.ports(5)] == [0, 1, 2, 3]
+
+
+def test_addresses_are_those_of_switch_and_host():
+    topology = topology_of(triangle())
+    found = [topology.naming.address(node) for node in range(topology.nodes)]
+    assert found == [10 << 24 | 1 << 8, 10 << 24 | 2 << 8, 10 << 24 | 2 << 8 | 1, *(0xAC110000 + i for i in range(3))]
+    assert len({topology.naming.layout.prefix((switch,)) for switch in range(3)}) == 3
+
+
+@pytest.mark.parametrize(
+    "own",
+    [["New York", "Rome", "Oslo"], ["a-b", "c", "d"], ["toolongname", "b", "c"], ["X", "x", "y"], ["h0", "b", "c"]],
+)
+def test_names_that_no_interface_can_have_are_labels(own):
+    graph = nx.relabel_nodes(nx.path_graph(3), dict(enumerate(own)))
+    topology = topology_of(graph)
+    assert names(topology) == ["h0", "h1", "h2", "r0", "r1", "r2"]
+    assert [topology.naming.label(node) for node in range(6)] == [f"{name}.0" for name in own] + own
+    if "h0" not in own:
+        assert [topology.naming.node(name) for name in own] == [3, 4, 5]
+        assert [topology.naming.node(name) for name in names(topology)] == list(range(6))
+
+
+@pytest.mark.parametrize(("suffix", "write"), [
+    (".graphml", lambda graph: "\n".join(nx.generate_graphml(graph))),
+    (".json", lambda graph: json.dumps(nx.node_link_data(graph, edges="links"))),
+    (".json", lambda graph: json.dumps(nx.node_link_data(graph, edges="edges"))),
+    (".edges", lambda graph: "# a comment\n" + "\n".join(
+        " ".join([a, b, *(f"{key}={value}" for key, value in data.items())]) for a, b, data in graph.edges(data=True))),
+])  # fmt: skip
+def test_every_format_says_the_same(suffix, write):
+    graph = nx.relabel_nodes(nx.petersen_graph(), str)
+    nx.set_edge_attributes(graph, "2gbit", "rate")
+    expected = topology_of(graph, p=2)
+    found = parse(write(graph), suffix=suffix, spec="it", p=2)
+    own = [expected.naming.label(node) for node in range(expected.nodes)]
+    ends = lambda topology: {  # noqa: E731
+        frozenset((topology.naming.label(a), topology.naming.label(b))) for a, _, b, _ in topology.links.tolist()
+    }
+    assert ends(found) == ends(expected)
+    assert sorted(own) == sorted(found.naming.label(node) for node in range(found.nodes))
+    assert sorted(found.rates_bps.tolist()) == sorted(expected.rates_bps.tolist())
+    assert found.rates_bps.max() == 2 * 10**9
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 9), st.integers(0, 1000), st.data())
+def test_a_document_gives_the_same_network_again(size, seed, data):
+    graph = nx.connected_watts_strogatz_graph(size + 2, 2, 0.5, seed=seed)
+    for node in list(graph):
+        graph.nodes[node]["kind"] = "switch"
+        if data.draw(st.booleans()):
+            graph.nodes[node]["hosts"] = data.draw(st.integers(0, 3))
+    for a, b in graph.edges:
+        graph.edges[a, b]["role"] = data.draw(st.sampled_from(["local", "global"]))
+    for extra in range(2):
+        graph.add_node(f"x{extra}", kind="host")
+        graph.add_edge(f"x{extra}", data.draw(st.integers(0, size)), rate=data.draw(st.integers(0, 10**10)))
+    first = topology_of(graph)
+    again = parse(document(first), suffix=".json", spec=first.spec)
+    assert (again.links == first.links).all()
+    assert (again.level == first.level).all()
+    assert again.roles == first.roles
+    assert again.naming.own == first.naming.own
+    assert again.rates_bps.tolist() == first.rates_bps.tolist()
+
+
+def test_a_files_name_holds_a_digest(tmp_path):
+    path = tmp_path / "ring.edges"
+    path.write_text("a b\nb c\nc a\n")
+    spec = canonical(f"file:{path}")
+    assert spec == build(spec).spec == build(f"file:{path}").spec
+    assert build(f"file:{path},p=4").servers == 12
+    path.write_text("a b\nb c\n")
+    with pytest.raises(ValueError, match=r"the file has changed, it is [0-9a-f]{8} now$"):
+        build(spec)
+    with pytest.raises(ValueError, match=r"no\.edges: No such file or directory$"):
+        build(f"file:{tmp_path}/no.edges")
+    with pytest.raises(ValueError, match=r"^'file:': expected file:PATH or file:PATH,p=HOSTS$"):
+        build("file:")
+
+
+def graph_with(**data):
+    graph = nx.path_graph(3)
+    for key, value in data.items():
+        nx.set_node_attributes(graph, {0: value}, key)
+    return graph
+
+
+@pytest.mark.parametrize(("graph", "line"), [
+    (nx.Graph([(0, 1), (1, 1)]), "it: 1 is joined to itself"),
+    (nx.MultiGraph([(0, 1), (0, 1)]), "it: 0 and 1 are joined twice"),
+    (nx.Graph([(0, 1), (2, 3)]), "it: no path leads from 0 to 2"),
+    (nx.Graph(), "it: there must be 1 .. 65536 switches, got 0"),
+    (graph_with(kind="router"), "node 0: kind must be host or switch, got 'router'"),
+    (graph_with(hosts="many"), "node 0: hosts must be an integer, 0 .. 65536, got 'many'"),
+    (graph_with(hosts=1), "it: a network has at least 2 hosts, got 1"),
+    (nx.Graph([("a", "b", {"rate": "fast"})]), "rate: 'fast' is not a rate; write it as in 20mbit"),
+    (nx.Graph([("a", "b", {"role": "far"})]), "it: the role of a-b must be local or global, got 'far'"),
+    (nx.Graph([("a", "b"), ("b", "a.0")]), "it: an attached host would have the name of a node"),
+])  # fmt: skip
+def test_what_is_no_network_is_refused_in_one_line(graph, line):
+    with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared whole
+        topology_of(graph, spec="it")
+    assert str(raised.value) == line
+
+
+def test_a_host_has_one_link_to_a_switch():
+    for more in ([], [("h", "a"), ("h", "b")], [("h", "g")]):
+        graph = nx.Graph([("a", "b"), *more])
+        graph.add_node("h", kind="host")
+        if "g" in graph:
+            graph.nodes["g"]["kind"] = "host"
+        with pytest.raises(ValueError, match=r"^it: host . must have one link, to a switch$"):
+            topology_of(graph, spec="it")
+
+
+@pytest.mark.parametrize(("text", "suffix", "says"), [
+    ("a b c", ".txt", "it: line 1: expected two names and perhaps key=value, got 'a b c'"),
+    ("\n\nlonely", "", "it: line 3: expected two names and perhaps key=value, got 'lonely'"),
+    ("{", ".json", "it: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+    ("[1, 2]", ".json", "it is no json file of a graph: "),
+    ('{"nodes": [1]}', ".json", "it is no json file of a graph: "),
+    ("<graphml", ".graphml", "it is no graphml file of a graph: "),
+    ("", ".graphml", "it is no graphml file of a graph: "),
+])  # fmt: skip
+def test_what_cannot_be_read_is_refused_in_one_line(text, suffix, says):
+    with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared
+        parse(text, suffix=suffix, spec="it")
+    assert str(raised.value).startswith(says)
+    assert "\n" not in str(raised.value)
+
+
+def test_two_edges_of_a_directed_graph_are_one_link():
+    topology = topology_of(nx.DiGraph([(0, 1), (1, 0), (1, 2)]))
+    assert len(topology.links) == 3 + 2

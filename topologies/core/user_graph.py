@@ -1,0 +1,300 @@
+"""A switch fabric from any graph: a networkx graph, or the text of a GraphML, JSON or edge-list file.
+
+What the graph says becomes the network:
+
+| of a node | means |
+|---|---|
+| kind=host, kind=switch | what it is; where a graph says so of no node, all are switches |
+| hosts=N | that N hosts are attached to it, beside those that are nodes; if no node is a host, p each otherwise |
+
+| of an edge | means |
+|---|---|
+| rate | what the link carries: 10gbit, or bits per second |
+| role=local, role=global | what it is; global otherwise |
+
+Names are the graph's own where all of them can name interfaces (a letter, then up to seven letters, digits or dots, and
+no two alike); otherwise hosts and switches are h0, h1, ... and r0, r1, ..., and the graph's names are labels, which
+every command takes, too.  Hosts are numbered switch by switch; host s<switch>.<host> has the address 10.0.<switch>.
+<host>, or fewer bits for each where numbers are large, and switch 1 has 172.17.0.1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from topologies.core.address import FabricNaming, Layout, Tier, spelled
+from topologies.core.link import rate_bps
+
+if TYPE_CHECKING:
+    from topologies.core.topology import Topology
+
+FIT = re.compile(r"[A-Za-z][A-Za-z0-9.]{0,7}")  # with -eth<port> behind it, Linux takes it as an interface's name
+NUMBERED = re.compile(r"[hs][0-9.]+")
+KINDS = ("host", "switch")
+MOST_SWITCHES = 1 << 16
+
+
+class Edge(NamedTuple):
+    """A link between two nodes, by name; rate_bps is 0 where nothing is said."""
+
+    a: str
+    b: str
+    rate_bps: int
+    local: bool
+
+
+@dataclass(frozen=True)
+class UserLayout(Layout):
+    """Labels of two digits, switch and host, where each switch has its own number of hosts."""
+
+    hosts: tuple[int, ...] = ()
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The first host of each switch."""
+        return [0, *accumulate(self.hosts)][:-1]
+
+    def label_of(self, number: int) -> tuple[int, ...]:
+        switch = bisect_right(self.starts, number) - 1
+        return switch, number - self.starts[switch]
+
+    def sizes(self, digits: Sequence[int]) -> list[int]:
+        return [1] * self.hosts[digits[0]] if digits else list(self.hosts)
+
+    def number_of(self, digits: Sequence[int]) -> int:
+        if len(digits) != 2 or digits[0] >= len(self.hosts) or digits[1] >= self.hosts[digits[0]]:
+            raise ValueError(f"no host s{spelled(digits)}: they are s<switch>.<host>")
+        return self.starts[digits[0]] + digits[1]
+
+
+class UserNaming(FabricNaming):
+    """The names of a user's nodes, hosts first."""
+
+    def __init__(self, hosts: Sequence[int], own: Sequence[str]) -> None:
+        """hosts: of each switch.  own: the graph's names of all nodes."""
+        super().__init__([len(hosts), max(max(hosts), 1)], [Tier("r", (len(hosts),))])
+        self.servers = sum(hosts)
+        self.layout = UserLayout((len(hosts), max(max(hosts), 1)), hosts=tuple(hosts))
+        self.own = tuple(own)
+        fit = all(FIT.fullmatch(name) and not NUMBERED.fullmatch(name) for name in own)
+        self.own_names = fit and len({name.lower() for name in own}) == len(own)
+        self._number = {name: node for node, name in enumerate(own)}
+
+    def name(self, node: int) -> str:
+        return self.own[node] if self.own_names else super().name(node)
+
+    def switch_name(self, switch: int) -> str:
+        return self.own[self.servers + switch] if self.own_names else super().switch_name(switch)
+
+    def label(self, node: int) -> str:
+        return self.own[node]
+
+    def node(self, text: str) -> int:
+        if text in self._number:
+            return self._number[text]
+        node = super().node(text)
+        if node < self.servers and text[:1] == "h" and self.own_names:
+            raise ValueError(f"no node {text!r}: the first is {self.own[0]}")
+        return node
+
+
+def topology_of(graph: Any, *, spec: str = "graph", p: int = 1) -> Topology:
+    """The network of the networkx graph `graph`.
+
+    spec: what builds it again.  p: hosts of each switch where the graph has no hosts of its own.
+    Raises ValueError, in one line, for a graph that is no network: see the module.
+    """
+    kinds = {str(name): _kind(str(name), data.get("kind")) for name, data in graph.nodes(data=True)}
+    if len(kinds) != graph.number_of_nodes():
+        raise ValueError(f"{spec}: two nodes have the same name")
+    switches = [name for name, kind in kinds.items() if kind == "switch"]
+    if not 0 < len(switches) <= MOST_SWITCHES:
+        raise ValueError(f"{spec}: there must be 1 .. {MOST_SWITCHES} switches, got {len(switches)}")
+    edges = _edges(graph, spec)
+    hosts: dict[str, list[str]] = {switch: [] for switch in switches}
+    for name, switch in _homes(kinds, edges, spec).items():
+        hosts[switch].append(name)
+    default = 0 if "host" in kinds.values() or _says_hosts(graph) else p
+    for name, data in graph.nodes(data=True):
+        if kinds[str(name)] == "switch":
+            count = _count(str(name), data.get("hosts", default))
+            hosts[str(name)] += [f"{name}.{number}" for number in range(count)]
+    _require_connected(switches, edges, spec)
+    return _built(switches, hosts, edges, spec)
+
+
+def parse(text: str, *, suffix: str, spec: str, p: int = 1) -> Topology:
+    """The network that the text of a file says.
+
+    suffix: .graphml; .json (node-link, edges under "links" or "edges"); anything else is an edge list: two names a
+    line, then perhaps key=value, and # before a comment.
+    Raises ValueError, in one line, for what cannot be read.
+    """
+    import networkx as nx
+
+    try:
+        if suffix == ".graphml":
+            graph = nx.parse_graphml(text)
+        elif suffix == ".json":
+            told = json.loads(text)
+            graph = nx.node_link_graph(told, edges="links" if "links" in told else "edges")
+        else:
+            graph = _edge_list(text)
+    except ValueError as error:
+        raise ValueError(f"{spec}: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # networkx and the XML parser raise whatever they meet
+        raise ValueError(f"{spec} is no {suffix[1:] or 'edge-list'} file of a graph: {_line(error)}") from None
+    return topology_of(graph, spec=spec, p=p)
+
+
+def document(topology: Topology) -> str:
+    """The JSON from which parse() builds this network of a user again, failures aside."""
+    names = [topology.naming.label(node) for node in range(topology.nodes)]
+    nodes = [{"id": name, "kind": "host" if node < topology.servers else "switch"} for node, name in enumerate(names)]
+    rates = topology.rates_bps
+    links = [
+        {"source": names[a], "target": names[b], "role": topology.roles[topology.level[link]]}
+        | ({"rate": int(rates[link])} if len(rates) and rates[link] else {})
+        for link, (a, _, b, _) in enumerate(topology.links.tolist())
+    ]
+    return json.dumps({"directed": False, "multigraph": False, "graph": {}, "nodes": nodes, "links": links})
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+def _edge_list(text: str) -> Any:
+    import networkx as nx
+
+    graph = nx.Graph()
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        pairs = [word.partition("=") for word in words[2:]]
+        if len(words) < 2 or not all(key and equals for key, equals, _ in pairs):
+            raise ValueError(f"line {number}: expected two names and perhaps key=value, got {line.strip()!r}")
+        graph.add_edge(words[0], words[1], **{key: value for key, _, value in pairs})
+    return graph
+
+
+def _kind(name: str, said: object) -> str:
+    if said not in (None, *KINDS):
+        raise ValueError(f"node {name}: kind must be host or switch, got {said!r}")
+    return str(said or "switch")
+
+
+def _says_hosts(graph: Any) -> bool:
+    return any("hosts" in data for _, data in graph.nodes(data=True))
+
+
+def _count(name: str, said: object) -> int:
+    try:
+        count = int(str(said))
+    except ValueError:
+        count = -1
+    if not 0 <= count <= MOST_SWITCHES:
+        raise ValueError(f"node {name}: hosts must be an integer, 0 .. {MOST_SWITCHES}, got {said!r}")
+    return count
+
+
+def _edges(graph: Any, spec: str) -> list[Edge]:
+    """Every link once; a directed graph's two edges between the same nodes are one link."""
+    found: dict[tuple[str, str], Edge] = {}
+    for a, b, data in graph.edges(data=True):
+        a, b = str(a), str(b)
+        if a == b:
+            raise ValueError(f"{spec}: {a} is joined to itself")
+        key = (min(a, b), max(a, b))
+        if key in found and not graph.is_directed():
+            raise ValueError(f"{spec}: {a} and {b} are joined twice")
+        role = data.get("role", "global")
+        if role not in ("local", "global", "host"):
+            raise ValueError(f"{spec}: the role of {a}-{b} must be local or global, got {role!r}")
+        found.setdefault(key, Edge(a, b, _rate(data.get("rate")), role == "local"))
+    return list(found.values())
+
+
+def _rate(said: object) -> int:
+    if said is None:
+        return 0
+    return int(said) if isinstance(said, int | float) else rate_bps(str(said))
+
+
+def _homes(kinds: Mapping[str, str], edges: Sequence[Edge], spec: str) -> dict[str, str]:
+    """The switch of each host that is a node; ValueError unless it has one link, to a switch."""
+    found: dict[str, str] = {}
+    for edge in edges:
+        for host, peer in ((edge.a, edge.b), (edge.b, edge.a)):
+            if kinds[host] == "host":
+                if host in found or kinds[peer] == "host":
+                    raise ValueError(f"{spec}: host {host} must have one link, to a switch")
+                found[host] = peer
+    if missing := [name for name, kind in kinds.items() if kind == "host" and name not in found]:
+        raise ValueError(f"{spec}: host {missing[0]} must have one link, to a switch")
+    return found
+
+
+def _require_connected(switches: Sequence[str], edges: Sequence[Edge], spec: str) -> None:
+    beside: dict[str, list[str]] = {switch: [] for switch in switches}
+    for edge in edges:
+        if edge.a in beside and edge.b in beside:
+            beside[edge.a].append(edge.b)
+            beside[edge.b].append(edge.a)
+    found, left = {switches[0]}, [switches[0]]
+    while left:
+        new = set(beside[left.pop()]) - found
+        found |= new
+        left += new
+    if missing := [switch for switch in switches if switch not in found]:
+        raise ValueError(f"{spec}: no path leads from {switches[0]} to {missing[0]}")
+
+
+def _built(switches: Sequence[str], hosts: Mapping[str, Sequence[str]], edges: Sequence[Edge], spec: str) -> Topology:
+    import numpy as np
+
+    from topologies.core.topology import Topology, places, wire
+
+    names = [host for switch in switches for host in hosts[switch]]
+    if len(names) < 2:
+        raise ValueError(f"{spec}: a network has at least 2 hosts, got {len(names)}")
+    if len({*names, *switches}) < len(names) + len(switches):
+        raise ValueError(f"{spec}: an attached host would have the name of a node")
+    naming = UserNaming([len(hosts[switch]) for switch in switches], [*names, *switches])
+    _ = naming.layout.shifts
+    number = {name: node for node, name in enumerate([*names, *switches])}
+    home = {host: switch for switch in switches for host in hosts[switch]}
+    rate_of = {(host, home[host]): 0 for host in names}
+    local: list[tuple[str, str]] = []
+    between: list[tuple[str, str]] = []
+    for edge in edges:
+        a, b = sorted((edge.a, edge.b), key=lambda name: number[name])
+        rate_of[a, b] = edge.rate_bps
+        if a not in home:
+            (local if edge.local else between).append((a, b))
+    ends = [*((host, home[host]) for host in names), *sorted(local), *sorted(between)]
+    pairs = np.array([[number[a], number[b]] for a, b in ends])
+    ports = places(pairs, len(number))
+    levels = [len(names), len(local), len(between)] if local else [len(names), len(between)]
+    rates = np.array([rate_of[end] for end in ends], dtype=np.int64)
+    return Topology(
+        family="file",
+        parameters={},
+        servers=naming.servers,
+        switches=naming.switches,
+        links=wire(pairs[:, 0], ports[:, 0], pairs[:, 1], ports[:, 1]),
+        level=np.repeat(np.arange(len(levels), dtype=np.int8), levels),
+        server_centric=False,
+        naming=naming,
+        roles=("host", "local", "global")[:: 1 if local else 2],
+        named=spec,
+        rates_bps=rates if rates.any() else np.zeros(0, dtype=np.int64),
+    )
