@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from testbed.linux import netlink
+from testbed.linux import clock, netlink
 from testbed.linux.netlink import Message
 from topologies.core.link import LinkSpec
 
@@ -22,6 +22,7 @@ HTB, DATA, FIFO, NETEM = 0x10000, 0x10010, 0x100000, 0x20000
 CONTROL_PRIORITY = HTB  # SO_PRIORITY that sends a local packet to 1:0
 FRAME_BYTES = 1514
 BURST_US = 1000
+LEAST_BURST_BYTES = 2 * FRAME_BYTES
 TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_DIRECT_QLEN, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 5, 6, 7
 LINKLAYER_ETHERNET = 1
@@ -29,6 +30,8 @@ TICK_NS = 64  # unit of a burst on the wire: PSCHED_SHIFT is 6
 CONTROL_PORT = 6330  # UDP port of the routing daemons
 TC_ACT_SHOT = 2
 BLACKHOLE_PRIORITY, DELAY_PRIORITY = 1, 10
+SEEN_DELAY_PRIORITY = 3  # of a delay after which filters see the packet: ahead of all but what swallows packets
+DELAYED_MARK = 1 << 31  # on a packet that has been delayed at this node
 TCA_BPF_OPS_LEN, TCA_BPF_OPS, TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT = 4, 5, 8, 1
 
 
@@ -36,9 +39,11 @@ def burst_bytes(rate_bps: int) -> int:
     """What may leave at once: two frames, or 1 ms worth of the rate if that is more.
 
     A token bucket must hold a frame; and a timer that fires late, as on a busy machine, costs rate unless the bucket
-    holds what was due meanwhile.
+    holds what was due meanwhile.  Under a virtual clock no timer is late.
     """
-    return max(2 * FRAME_BYTES, rate_bps * BURST_US // 8_000_000)
+    if clock.is_virtual():
+        return LEAST_BURST_BYTES
+    return max(LEAST_BURST_BYTES, rate_bps * BURST_US // 8_000_000)
 
 
 def shape(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -> list[Message]:
@@ -140,17 +145,29 @@ def delay(ifindex: int, dev: str, delay_us: int) -> Message:
     return qdisc(ifindex, ROOT, NETEM, "netem", options, command)
 
 
-def redirect_arrivals(ifindex: int, dev: str, to: int, to_dev: str) -> Message:
-    """The change that sends whatever arrives at `ifindex`, which has clsact, through device `to` (an ifb) first."""
+def redirect_arrivals(ifindex: int, dev: str, to: int, to_dev: str, *, seen: bool = False) -> Message:
+    """The change that sends whatever arrives at `ifindex`, which has clsact, through device `to` (an ifb) first.
+
+    seen: whether filters see the packet again when it comes back, as under the kernel for virtual time; elsewhere it
+        goes on to the stack.  It bears a mark then, so that it goes there once.
+    """
+    priority = SEEN_DELAY_PRIORITY if seen else DELAY_PRIORITY
     mirred = struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, to)  # TC_ACT_STOLEN, TCA_EGRESS_REDIR
     parameters = netlink.nested(2, netlink.attribute(2, mirred))  # TCA_ACT_OPTIONS, TCA_MIRRED_PARMS
-    action = netlink.nested(1, netlink.text(1, "mirred"), parameters)  # TCA_ACT_KIND
+    actions = [(netlink.text(1, "mirred"), parameters)]  # TCA_ACT_KIND
+    if seen:
+        edit = netlink.attribute(2, struct.pack("=IIiii", 0, 0, 3, 0, 0))  # TCA_SKBEDIT_PARMS: TC_ACT_PIPE
+        edit += netlink.u32(5, DELAYED_MARK)  # TCA_SKBEDIT_MARK
+        actions.insert(0, (netlink.text(1, "skbedit"), netlink.nested(2, edit)))
+    action = b"".join(netlink.nested(number, *parts) for number, parts in enumerate(actions, start=1))
     selector = struct.pack("=BBBxHHHhI", 1, 0, 1, 0, 0, 0, 0, 0)  # terminal, one key
     selector += struct.pack("=IIii", 0, 0, 0, 0)  # that every packet has
-    options = netlink.attribute(5, selector) + netlink.nested(7, action)  # TCA_U32_SEL, TCA_U32_ACT
-    command = f"tc filter add dev {dev} ingress prio {DELAY_PRIORITY} protocol all u32 match u32 0 0"
+    options = netlink.attribute(10, struct.pack("=III", 0, DELAYED_MARK, 0)) if seen else b""  # TCA_U32_MARK: unset
+    options += netlink.attribute(5, selector) + netlink.nested(7, action)  # TCA_U32_SEL, TCA_U32_ACT
+    marks = (f" match mark 0 {DELAYED_MARK:#x}", f" action skbedit mark {DELAYED_MARK:#x} pipe") if seen else ("", "")
+    command = f"tc filter add dev {dev} ingress prio {priority} protocol all u32 match u32 0 0{marks[0]}{marks[1]}"
     command += f" action mirred egress redirect dev {to_dev}"
-    return filter_(ifindex, INGRESS_HOOK, DELAY_PRIORITY, "u32", options, command)
+    return filter_(ifindex, INGRESS_HOOK, priority, "u32", options, command)
 
 
 def clsact(ifindex: int, dev: str) -> Message:

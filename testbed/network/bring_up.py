@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from daemons.core import schemes
 from testbed.agent import control
@@ -21,7 +22,7 @@ from testbed.linux.ethtool import Offloads
 from testbed.linux.process import allow_descriptors
 from testbed.network import read_back, status
 from testbed.network.handle import Handle
-from testbed.plan.network_plan import Plan, sites
+from testbed.plan.network_plan import SEED_SYSCTL, Plan, sites
 from testbed.plan.plane_selection import Carriage, carriage, under_delay
 from topologies.core.link import LinkSpec
 from topologies.core.topology import Topology
@@ -43,11 +44,16 @@ class Planes:
 def select_planes(topology: Topology, link: LinkSpec | None, scheme: str, *, host_link: LinkSpec | None) -> Planes:
     """What carries out `scheme` on `topology` with such links; ValueError says in one line why nothing can."""
     delayed = any(spec and spec.delay_us for spec in (link, host_link))
-    how = under_delay(scheme) if delayed else carriage(scheme)
+    how = under_delay(scheme) if delayed and not clock.is_virtual() else carriage(scheme)
     if how.balancing and topology.server_centric:
         raise ValueError(f"scheme {scheme} is for switch fabrics; {topology.spec} is none, take dr")
     link_kbps = link.rate_bps // 1000 if link else schemes.UNSHAPED_KBPS
     return Planes(how, schemes.views(topology, how.daemons, link_kbps=link_kbps) if how.daemons else {})
+
+
+def kernel_properties() -> dict[str, bool]:
+    """What a plan must know of this kernel: `seeded` and `virtual`, as Plan has them."""
+    return {"seeded": Path("/proc/sys/net", SEED_SYSCTL).exists(), "virtual": clock.is_virtual()}
 
 
 def require_processes(packed: int | None) -> None:

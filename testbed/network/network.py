@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from testbed.agent.counters import Row
@@ -20,7 +19,7 @@ from testbed.linux.process import need_root
 from testbed.network import bring_up, clean, faults, read_back, status
 from testbed.network.handle import Handle
 from testbed.plan import run
-from testbed.plan.network_plan import SEED_SYSCTL, Plan
+from testbed.plan.network_plan import Plan
 from testbed.plan.plane_selection import carriage
 from testbed.plan.run import Kept
 from topologies import build
@@ -68,8 +67,8 @@ class Network(Handle):
         need_root()
         bring_up.require_processes(packed)
         planes = bring_up.select_planes(topology, link, scheme, host_link=host_link)
-        static = planes.how.static
-        draft = Plan(run.UNNAMED, topology, link, static=static, seeded=can_seed(), host_link=host_link)
+        held = bring_up.kernel_properties()
+        draft = Plan(run.UNNAMED, topology, link, static=planes.how.static, host_link=host_link, **held)
         bring_up.require_features(draft, scheme, planes.how)
         kept = run.reserve(name)
         network = None
@@ -165,11 +164,6 @@ class Network(Handle):
         if self.kept:
             self.kept.release()
             self.kept = None
-
-
-def can_seed() -> bool:
-    """Whether this kernel lets each namespace seed its multipath hash."""
-    return Path("/proc/sys/net", SEED_SYSCTL).exists()
 
 
 def own_graph(plan: Plan) -> dict[str, object]:

@@ -83,6 +83,7 @@ class Plan:
 
     host_link: what the links between hosts and switches of a fabric are like; None: like all others.
     seeded: whether this kernel can give each switch's multipath hash a seed of its own (Linux 6.11 and later).
+    virtual: whether its clock is virtual: filters see packets that have been delayed.
     Raises ValueError if there are more ports or switches than a run has interface indexes for, or if there are no host
     links to differ.
     """
@@ -94,6 +95,7 @@ class Plan:
     seeded: bool = False
     ipv6: bool = False
     host_link: LinkSpec | None = None
+    virtual: bool = False
 
     def __post_init__(self) -> None:
         if self.host_link and self.topology.server_centric:
@@ -236,7 +238,8 @@ class Plan:
         info = netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "ifb"))
         body = IFINFO.pack(0, 0, index, IFF_UP, IFF_UP) + netlink.text(IFLA_IFNAME, dev) + info
         made = Message(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {dev} up index {index} type ifb")
-        return [made, tc.delay(index, dev, delay_us), tc.redirect_arrivals(end.ifindex, end.dev, index, dev)]
+        redirected = tc.redirect_arrivals(end.ifindex, end.dev, index, dev, seen=self.virtual)
+        return [made, tc.delay(index, dev, delay_us), redirected]
 
     def addresses(self, node: int) -> list[Message]:
         """The node's own address, and who its neighbours are; none for a crossbar."""
