@@ -278,6 +278,8 @@ def tell(given: argparse.Namespace) -> int:
     print(
         f"{state['run']}: {state['topology']}, {state['scheme']}, failed links: {', '.join(state['failed']) or 'none'}"
     )
+    for link, (one, other) in state["mtu_bytes"].items():
+        print(f"{link} has MTU {one} at one end and {other} at the other: larger packets are dropped on arrival")
     if state["nodes"]:
         show(state["nodes"], list(state["nodes"][0]))
     return 0

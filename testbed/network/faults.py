@@ -6,9 +6,11 @@ node fails by losing its power, or silently: it hangs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from testbed.linux import netlink, tc
 from testbed.network.handle import Handle
-from testbed.network.read_back import interfaces
+from testbed.network.read_back import Interface, interfaces
 from testbed.plan.network_plan import set_up
 
 
@@ -61,17 +63,35 @@ def restore_node(network: Handle, name: str) -> None:
         restore(network, network.topology.link_name(link))
 
 
-def failed_links(network: Handle) -> list[int]:
-    """The links that do not carry packets both ways: an end is down, or drops what arrives."""
-    failed = set()
+@dataclass(frozen=True)
+class Links:
+    """What the kernel has of the links of a network.
+
+    failed: those that do not carry packets both ways: an end is down, or drops what arrives.
+    mtu_bytes: the MTU of both ends of those whose ends differ, which somebody has set by hand: the end with the smaller
+        one drops larger packets on arrival, and tells nobody.
+    """
+
+    failed: list[int]
+    mtu_bytes: dict[int, tuple[int, int]]
+
+
+def inspect(network: Handle) -> Links:
+    """Read the state of both ends of every link."""
+    held: dict[int, Interface] = {}
+    dropping: set[int] = set()
     for node in range(network.topology.nodes):
         with network.at(node) as socket:
-            held = interfaces(socket)
-            dropping = tc.blackholes(socket)
-        for end in network.plan.ends[node].values():
-            if not held[end.ifindex].up or end.ifindex in dropping:
-                failed.add(end.link)
-    return sorted(failed)
+            held |= interfaces(socket)
+            dropping |= tc.blackholes(socket)
+    failed, mtu_bytes = [], {}
+    for link in range(len(network.topology.links)):
+        near, far = (end.ifindex for _, _, end in network.both_ends(link))
+        if not (held[near].up and held[far].up) or {near, far} & dropping:
+            failed.append(link)
+        if held[near].mtu != held[far].mtu:
+            mtu_bytes[link] = held[near].mtu, held[far].mtu
+    return Links(failed, mtu_bytes)
 
 
 def is_up(network: Handle, node: int, port: int, socket: netlink.Socket) -> bool:

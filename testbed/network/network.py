@@ -127,7 +127,7 @@ class Network(Handle):
 
     def failed_links(self) -> list[int]:
         """The links that do not carry packets both ways: an end is down, or drops what arrives."""
-        return faults.failed_links(self)
+        return faults.inspect(self).failed
 
     def fail(self, name: str, *, silent: bool = False, only_to: str | None = None) -> None:
         """Fail the link called `name`; see faults.fail."""

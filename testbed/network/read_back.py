@@ -10,7 +10,8 @@ from testbed.network.handle import Handle
 from testbed.plan.network_plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, End
 from topologies.core.link import LinkSpec
 
-IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS = 29, 1 << 3
+IFLA_MTU, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS = 4, 29, 1 << 3
+U32 = struct.Struct("=I")
 RATE_TOLERANCE_BPS = 8  # the kernel counts bytes per second
 
 
@@ -24,6 +25,7 @@ class Interface(NamedTuple):
     name: str
     up: bool
     gso_max_segs: int
+    mtu: int
 
 
 def interfaces(socket: netlink.Socket) -> dict[int, Interface]:
@@ -33,8 +35,13 @@ def interfaces(socket: netlink.Socket) -> dict[int, Interface]:
     for body in socket.dump(netlink.RTM_GETLINK, wanted):
         _, _, index, flags, _ = IFINFO.unpack_from(body)
         has = netlink.attributes(body, IFINFO.size)
-        segments = struct.unpack("=I", has[IFLA_GSO_MAX_SEGS])[0] if IFLA_GSO_MAX_SEGS in has else 0
-        found[index] = Interface(has[IFLA_IFNAME].rstrip(b"\0").decode(), bool(flags & IFF_UP), segments)
+        segments = has.get(IFLA_GSO_MAX_SEGS)
+        found[index] = Interface(
+            name=has[IFLA_IFNAME].rstrip(b"\0").decode(),
+            up=bool(flags & IFF_UP),
+            gso_max_segs=U32.unpack(segments)[0] if segments else 0,
+            mtu=U32.unpack(has[IFLA_MTU])[0],
+        )
     return found
 
 

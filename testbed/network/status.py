@@ -60,18 +60,21 @@ def rows(network: Handle) -> dict[int, Row]:
 
 
 def status(network: Handle) -> dict[str, Any]:
-    """The run, its failed links, and a row for each daemon; JSON-able.
+    """The run, its links, and a row for each daemon; JSON-able.
 
     link: what links carry, None if as much as the machine can.  host_link: what those of hosts carry, None if the same.
+    failed: the links that do not carry packets both ways.  mtu_bytes: the MTU of both ends of each link whose ends
+    differ: the smaller one drops larger packets on arrival.
     """
-    journal = network.run.journal
+    journal, links, link_name = network.run.journal, faults.inspect(network), network.topology.link_name
     return {
         "run": network.run.id,
         "topology": journal["topology"],
         "link": journal["link"],
         "host_link": journal.get("host_link"),
         "scheme": journal["scheme"],
-        "failed": [network.topology.link_name(link) for link in faults.failed_links(network)],
+        "failed": [link_name(link) for link in links.failed],
+        "mtu_bytes": {link_name(link): list(both) for link, both in links.mtu_bytes.items()},
         "nodes": [
             {
                 "node": network.plan.names[node],
