@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from experiments.figures import style
@@ -12,6 +14,7 @@ from experiments.runner.definition import Experiment, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".pdf", ".svg")
@@ -77,3 +80,22 @@ def marks(
             "markerfacecolor": face,
         }
         axes.plot(xs, ys, linestyle="none", markeredgewidth=1.2, zorder=3, label="" if empty else label, **form)
+
+
+def plain_numbers(axis: Axis, fontsize: float = 7.5) -> None:
+    """1, 2, 5, 10, ... at a logarithmic axis."""
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[:1] in "25" else "")
+    axis.set_tick_params(which="both", labelsize=fontsize)
+
+
+# Student's t: 97.5 % of the distribution lie below, for 1, 2, ... degrees of freedom
+T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+
+
+def mean_and_half_width(values: Sequence[float]) -> tuple[float, float]:
+    """The mean of `values`, one of each seed, and half the width of its 95 % confidence interval (Student's t, which
+    for more than 16 values is taken as that of 16); 0 for a single one."""
+    if len(values) < 2:
+        return float(values[0]), 0.0
+    return mean(values), T_975[min(len(values) - 1, len(T_975)) - 1] * stdev(values) / math.sqrt(len(values))

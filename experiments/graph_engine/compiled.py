@@ -17,6 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PURE = ("topologies", "daemons")
 PACKAGES = (*PURE, "experiments")
+MARK = "allocates_nothing"
 
 
 def compiled(function: F, **instead: Callable[..., Any]) -> F:
@@ -26,6 +27,14 @@ def compiled(function: F, **instead: Callable[..., Any]) -> F:
     instead: for some of the names that it calls functions by, other functions, which take the same arguments.
     """
     return cast(F, _outer(function, tuple(sorted(instead.items()))))
+
+
+def allocates_nothing(function: F) -> F:
+    """Marks a function that gets arrays and makes none, as those of PURE all are: compiled() makes it part of whoever
+    calls it.  Counting references to arrays costs more than arithmetic, and a call that passes a dozen words costs more
+    than most of what is called: the packet model of TTC is three to six times as fast for it."""
+    function.__dict__[MARK] = True
+    return function
 
 
 @cache
@@ -44,9 +53,7 @@ def _inner(function: FunctionType) -> Any:
         # A copy that numba keeps on disk has lost the way from such a function to itself, and jumps to address 0.
         raise ValueError(f"{function.__qualname__} calls itself: write it as a loop")
     options: dict[str, Any] = {}
-    if function.__module__.startswith(PURE):
-        # They get arrays and make none.  Counting references to these costs more than all the arithmetic, and a call
-        # that passes a dozen words costs more than most of what is called.
+    if function.__module__.startswith(PURE) or MARK in function.__dict__:
         options = {"_nrt": False, "forceinline": True}
     namespace = {**function.__globals__, **{name: _inner(called) for name, called in calls.items()}}
     return _jit(_copy(function, namespace), **options)

@@ -62,6 +62,23 @@ def stride(hosts: int, step: int) -> list[tuple[int, int]]:
     return [(src, (src + step) % hosts) for src in range(hosts)]
 
 
+def transpose(hosts: int, rows: int) -> list[tuple[int, int]]:
+    """The hosts as a matrix of `rows` rows, row by row: each sends to the one at its place in the transposed matrix.
+
+    Those whose places are the same, the first and the last host among them, send to each other in a circle.  On FT(n,d)
+    with rows = d^l, the 2 d^(n-l) hosts of a row send to destinations with the same last l digits, which D-mod-k leads
+    up by the same ports: a permutation of the kind of TTC, section 2.1.  ValueError unless `hosts` are two or more
+    whole rows of two or more.
+    """
+    if hosts % rows or not 2 <= rows <= hosts // 2:
+        raise ValueError(f"transpose: rows must be 2 to {hosts // 2} and divide {hosts}, the hosts, got {rows}")
+    own = np.arange(hosts)
+    dst = own.reshape(hosts // rows, rows).T.ravel()
+    fixed = own[dst == own]
+    dst[fixed] = np.roll(fixed, 1)
+    return list(zip(own.tolist(), dst.tolist(), strict=True))
+
+
 def random_pairs(rng: Generator, hosts: int, count: int) -> list[tuple[int, int]]:
     """`count` pairs of different hosts, each drawn alone."""
     src = rng.integers(hosts, size=count)
@@ -93,6 +110,11 @@ PATTERNS: Mapping[str, Pattern] = {
     "k-permutation": Pattern("each host to k others", "k", k_permutation),
     "cross": Pattern("each host to one of another group", "group", cross),
     "stride": Pattern("host i to host i + step", "step", lambda _, hosts, step: stride(hosts, step)),
+    "transpose": Pattern(
+        "hosts as a matrix, to their places when it is transposed",
+        "rows",
+        lambda _, hosts, rows: transpose(hosts, rows),
+    ),
     "random": Pattern("count random pairs", "count", random_pairs),
     "incast": Pattern("senders to one host", "senders", incast),
     "all-to-all": Pattern("each host to every other", None, lambda rng, hosts, _: all_to_all(hosts)),

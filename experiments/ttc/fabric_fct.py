@@ -23,7 +23,6 @@ from topologies.core.link import LinkSpec, Mbps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
     from testbed.traffic.flows import Flow, FlowTable
@@ -170,7 +169,7 @@ def draw_marks(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> Non
                 of = [row for row in rows if (row["scheme"], row["damage"]) == (scheme, damage)]
                 mark(axes, y + 0.24 * (at - 1), of, statistic, chosen, look._replace(marker=marker))
         axes.set(xlabel=label, xscale="log")
-        plain_numbers(axes.xaxis)
+        figures.plain_numbers(axes.xaxis)
         axes.set_yticks(range(len(looks)), [look.label if axes is panels[0] else "" for look, _ in looks.values()])
         axes.set_ylim(len(looks) - 0.5, -0.5)
 
@@ -204,14 +203,7 @@ def draw_distributions(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks
     by_size.legend(fontsize=6, ncols=2)
     short.xaxis.set_major_formatter("{x:g}")  # three decades: no room for more
     for axis in (long.xaxis, by_size.yaxis):
-        plain_numbers(axis)
-
-
-def plain_numbers(axis: Axis) -> None:
-    """1, 2, 5, 10, ... at a logarithmic axis."""
-    axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[:1] in "25" else "")
-    axis.set_tick_params(which="both", labelsize=7.5)
+        figures.plain_numbers(axis)
 
 
 def mark(

@@ -3,9 +3,14 @@
 Every host sends k flows and receives k; flow after flow, in random order, every switch on the way up assigns an uplink.
 An optimal assignment has k flows on every link; what counts is the link with the most.
 
+traffic=random: k random permutations.  traffic=adversarial: k times one permutation for which D-mod-k leads many flows
+over the same uplink (section 2.1): workloads.transpose() with rows = d^l, l the layer at which it collides most.
+
 The paper's threshold (4) is lost in the text that we have.  ttc:delta=sqrt stands for our reconstruction,
 max(1, round(sqrt k)), which is the best or next to it for every k that we tried, hardly dependent on the size;
 ttc:delta=loglog for the other reading, ceil(log2 ln N).  The estimate of table 1, (5), is k + ln ln N / ln 2 + delta.
+The names of the two networks of figure 4 are lost as well; it is said that they differ in d, which FT(3,8) and FT(3,16)
+do.
 """
 
 from __future__ import annotations
@@ -15,35 +20,25 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.random import Generator
 
-from daemons.routing import load_balancing
-from experiments.figures import style
+from experiments.figures import figures, style
 from experiments.graph_engine.compiled import compiled
-from experiments.graph_engine.workloads import derangements
+from experiments.graph_engine.workloads import derangements, transpose
 from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.runner.parameters import Integer, Spec
+from experiments.runner.parameters import Integer, Spec, Word
 from experiments.scenarios import common_parameters as common
-from experiments.ttc.ttc_models import DRAWS, Rules, Shape, assign, rules
-from topologies import family
+from experiments.ttc.fat_tree_links import DRAWS, Ints, Rules, Shape, fat_tree, links, no_choices, rules
+from experiments.ttc.flow_model import assign
 from topologies.core.grammar import parse, unparse
-from topologies.tiered.fattree import shape
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
 MOST_FLOWS = 10**7
-
-
-def fat_tree(run: Run) -> Shape:
-    """The FT(n,d) of `run`; ValueError if its network is none."""
-    name, given = parse(run.text("topology"))
-    if name != "fattree":
-        raise ValueError(f"{run.experiment}: topology must be a fattree, got {run.text('topology')}")
-    n, d, pods, hosts = shape(family(name).parameters_from(given))
-    if hosts != d or d < 2 or pods != 2 * d:
-        raise ValueError(f"{run.experiment}: a whole fattree without oversubscription, with k >= 4 or d >= 2")
-    return Shape(n, d)
+MOST_ASSIGNED = 2 * 10**10  # flows of all repetitions: half an hour or more
+KEPT_WITHOUT_THRESHOLD = 0.5  # of the decisions of each layer, as section 3 of the paper estimates
 
 
 def scheme(spec: str, k: int, hosts: int) -> Rules:
@@ -52,20 +47,29 @@ def scheme(spec: str, k: int, hosts: int) -> Rules:
     name, given = parse(spec)
     if given.get("delta") in thresholds:
         spec = unparse(name, {**given, "delta": thresholds[given["delta"]]})
-    return rules(load_balancing.scheme(spec))
+    return rules(spec)
+
+
+def destinations(traffic: str, ft: Shape, k: int, rng: Generator) -> Ints:
+    """A destination for each of the k flows of each host, shape (k, hosts)."""
+    if traffic == "random":
+        return derangements(rng, ft.hosts, k)
+    dst = np.array(transpose(ft.hosts, ft.d ** math.ceil(ft.n / 2)))[:, 1]
+    return np.tile(dst, (k, 1))
 
 
 def measure(run: Run) -> Result:
-    """The maximum link load of each repetition, and on average that of each layer of links."""
-    ft, k, repetitions = fat_tree(run), run.integer("k"), run.integer("repetitions")
-    rule = scheme(run.text("scheme"), k, ft.hosts)
+    """The maximum link load of each repetition, on average that of each layer of links, and what is redirected."""
+    ft, k, repetitions = fat_tree(run.experiment, run.text("topology")), run.integer("k"), run.integer("repetitions")
+    rule, of, choices = scheme(run.text("scheme"), k, ft.hosts), links(ft), no_choices(ft)
     layers = np.empty((repetitions, 2 * ft.n - 1), np.int64)
     for repetition in range(repetitions):
         rng = np.random.default_rng([run.seed, repetition])
         order = rng.permutation(k * ft.hosts)
-        dst = derangements(rng, ft.hosts, k).ravel()[order]
+        dst = destinations(run.text("traffic"), ft, k, rng).ravel()[order]
         draws = rng.integers(1 << 32, size=(len(order), ft.n - 1, DRAWS))
-        load = compiled(assign)(ft, order % ft.hosts, dst, draws, rule)
+        load = np.zeros(ft.links, np.int64)
+        compiled(assign)(of, load, order % ft.hosts, dst, draws, rule, choices)
         layers[repetition] = load.reshape(-1, ft.hosts).max(axis=1)
     most = layers.max(axis=1)
     return Result(
@@ -77,43 +81,78 @@ def measure(run: Run) -> Result:
             **{
                 f"{name}_max_load_flows": float(load) for name, load in zip(ft.layers, layers.mean(axis=0), strict=True)
             },
+            **choices.figures(),
             "max_loads_flows": most.tolist(),
         }
     )
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fat-tree, and no more flows than memory has room for."""
-    flows = fat_tree(run).hosts * run.integer("k")
+    """ValueError unless `run` names a fat-tree, and no more flows than memory and patience have room for."""
+    flows, repetitions = (
+        fat_tree(run.experiment, run.text("topology")).hosts * run.integer("k"),
+        run.integer("repetitions"),
+    )
     if flows > MOST_FLOWS:
         raise ValueError(
             f"ttc_flow: at most {MOST_FLOWS} flows, k={run.integer('k')} in {run.text('topology')}: {flows}"
         )
+    if flows * repetitions > MOST_ASSIGNED:
+        most = MOST_ASSIGNED // flows
+        raise ValueError(f"ttc_flow: {repetitions} repetitions with {flows} flows take too long: take at most {most}")
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Maximum link load above the optimum k, over k, for each scheme: figure 4."""
-    networks = sorted({str(row["topology"]) for row in table})
-    looks = style.lines(str(row["scheme"]) for row in table)
-    for axes, network in zip(np.atleast_1d(figure.subplots(1, len(networks))), networks, strict=True):
-        here = [row for row in table if row["topology"] == network]
-        for spec, (look, dash) in looks.items():
-            x, y = above(here, spec, "max_load_flows")
-            axes.plot(x, y, look.marker + dash, color=look.colour, label=look.label)
-        axes.plot(*above(here, "ttc:delta=sqrt", "estimate_flows"), ":", color=style.INK, label="estimate (5)")
-        axes.set(xlabel="flows of each host, k", ylabel="maximum link load above k (flows)", title=network)
-        axes.set_xscale("log", base=2)
-        axes.set_ylim(0, None)
-    figure.axes[-1].legend()
+    """For each network and traffic over k, for each scheme: maximum link load above the optimum k (figure 4), and what
+    keeps to D-mod-k's path over the top layer."""
+    groups = sorted({(str(row["topology"]), str(row["traffic"])) for row in table}, key=by_size)
+    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
+    figure.set_size_inches(max(6.4, 3.6 * len(groups)), 7.0)
+    upper, lower = figure.subplots(2, len(groups), squeeze=False, sharex="col")
+    for axes, below, group in zip(upper, lower, groups, strict=True):
+        rows = [row for row in table if (row["topology"], row["traffic"]) == group]
+        for spec, (look, _) in looks.items():
+            of = [row for row in rows if row["scheme"] == spec]
+            if of:
+                axes.plot(*over_k(of, "max_load_flows", above_k=True), **style.line(look))
+                below.plot(*over_k(of, "default_path_fraction"), **style.line(look))
+        draw_estimates(axes, below, rows)
+        axes.set_title(", ".join(group), fontsize=9.5)
+        if group[1] == "adversarial":
+            axes.set_yscale("log")
+            figures.plain_numbers(axes.yaxis)
+        else:
+            axes.set_ylim(0, None)
+        below.set(xlabel="flows of each host, k", ylim=(-0.03, 1.03))
+        below.set_xscale("log", base=2)
+        below.xaxis.set_major_formatter("{x:g}")
+    upper[0].set_ylabel("maximum link load above k (flows)")
+    lower[0].set_ylabel("flows over the top that keep\nto D-mod-k's path (fraction)")
+    handles = {label: line for axes in upper for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=4, fontsize=8)
 
 
-def above(rows: Table, spec: str, key: str) -> tuple[list[int], list[float]]:
-    """Each k of the scheme `spec`, and the mean of `key` less k there."""
+def by_size(group: tuple[str, str]) -> tuple[int, str, bool]:
+    """Where a network and a traffic come in a figure: small networks first, random traffic first."""
+    return fat_tree("ttc_flow", group[0]).hosts, group[0], group[1] != "random"
+
+
+def draw_estimates(axes: Axes, below: Axes, rows: Table) -> None:
+    """The paper's: of the load under ttc:delta=sqrt (5), and of what stays without a threshold (section 3)."""
+    known = [row for row in rows if row["scheme"] == "ttc:delta=sqrt"]
+    if known:
+        axes.plot(*over_k(known, "estimate_flows", above_k=True), ":", color=style.INK, label="estimate (5)")
+    n = fat_tree("ttc_flow", str(rows[0]["topology"])).n
+    below.axhline(KEPT_WITHOUT_THRESHOLD ** (n - 1), color=style.INK, linestyle=":", linewidth=1)
+
+
+def over_k(rows: Table, key: str, *, above_k: bool = False) -> tuple[list[int], list[float]]:
+    """Each k, and the mean of `key` there, less k if `above_k`."""
     values: dict[int, list[float]] = {}
     for row in rows:
-        if row["scheme"] == spec:
-            k = int(str(row["k"]))
-            values.setdefault(k, []).append(float(str(row[key])) - k)
+        k, value = int(str(row["k"])), row[key]
+        if value is not None:
+            values.setdefault(k, []).append(float(str(value)) - k * above_k)
     return sorted(values), [mean(values[k]) for k in sorted(values)]
 
 
@@ -123,17 +162,19 @@ EXPERIMENT = Experiment(
     source="TTC, section 4.1, figure 4, table 1",
     engines=("graph",),
     sweep={
-        "topology": ["fattree:n=3,d=8"],
+        "topology": ["fattree:n=3,d=8", "fattree:n=3,d=16"],
+        "traffic": ["random", "adversarial"],
         "scheme": ["dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=0,tie=redirect", "ttc:delta=2", "ttc:delta=sqrt"],
         "k": [1, 2, 4, 8, 16, 32],
         "repetitions": [200],
     },
     parameters={
         "topology": common.TOPOLOGY,
+        "traffic": Word(meaning="random permutations, or one that is bad for D-mod-k", words=("random", "adversarial")),
         "scheme": Spec(
             meaning="scheme by which uplinks are assigned",
             form="SCHEME:key=value,... (`weft list`); ttc also with delta=sqrt or delta=loglog",
-            check=lambda text: scheme(text, 1, 2),
+            check=lambda text: scheme(text, 1, 3),
         ),
         "k": Integer(meaning="flows of each host", unit="flows", least=1, most=4096),
         "repetitions": Integer(meaning="random assignments", unit="assignments", least=1, most=100_000),
@@ -142,4 +183,5 @@ EXPERIMENT = Experiment(
     measure=measure,
     plot=plot,
     check=check,
+    version=2,
 )

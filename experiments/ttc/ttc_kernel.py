@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daemons.routing import load_balancing
 from experiments.figures import figures, style
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
 from experiments.runner.parameters import Spec
 from experiments.scenarios import common_parameters as common
-from experiments.ttc.ttc_flow import fat_tree
-from experiments.ttc.ttc_models import Shape, rules, simulate
+from experiments.ttc.fat_tree_links import Shape, fat_tree, rules
+from experiments.ttc.packet_model import simulate
 from topologies.core.grammar import integer, parse
 from topologies.core.link import LinkSpec, Mbps
 from topologies.core.topology import Topology
@@ -152,9 +151,9 @@ def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> di
 
 def model(run: Run, load: float) -> dict[str, Value]:
     """What the slotted model says; nothing for a scheme that it does not have."""
-    ft = fat_tree(run)
+    ft = fat_tree(run.experiment, run.text("topology"))
     try:
-        of = rules(load_balancing.scheme(run.text("scheme")))
+        of = rules(run.text("scheme"))
     except ValueError:
         return {}
     queues, latencies = simulate(
@@ -183,7 +182,7 @@ def check(run: Run) -> None:
     from experiments.scenarios import fabric_run
 
     fabric_run.check_scheme(run)
-    fat_tree(run)
+    fat_tree(run.experiment, run.text("topology"))
 
 
 PANELS = {

@@ -68,7 +68,7 @@ def test_every_parameter_says_what_it_means(name):
         ("lbsp_queues slots=1000000", "lbsp_queues: slots must be at most 65536 in fattree:k=8, got 1000000"),
         ("ttc_theory load_fraction=0", "ttc_theory: load_fraction must lie in 1e-09 .. 0.9999, got '0'"),
         ("ttc_theory load_fraction=1", "ttc_theory: load_fraction must lie in 1e-09 .. 0.9999, got '1'"),
-        ("ttc_packet scheme=ttc:ecn=3", "the models of TTC mark no packets: leave ecn=3 out"),
+        ("ttc_packet scheme=ttc:ecn=3", "the models of TTC have no ecn=3: of ttc they know delta and tie"),
         ("ttc_packet slots=10", "ttc_packet: watched_slots must be at most slots, 10, got 500"),
         ("ttc_packet topology=fattree:n=8,d=64", "ttc_packet: at most 65536 hosts, fattree:n=8,d=64 has 5"),
         ("ttc_flow topology=fattree:n=8,d=64", "ttc_flow: at most 10000000 flows, k=1 in fattree:n=8,d=64: 5"),

@@ -12,7 +12,7 @@ from experiments.runner.definition import Experiment, Run, Value
 from experiments.runner.results import row_of
 from experiments.scenarios import fabric_run
 from experiments.ttc import fabric_fct, fabric_gain, ttc_kernel
-from experiments.ttc.ttc_models import Shape
+from experiments.ttc.fat_tree_links import Shape
 from testbed.measure.ping import ping
 from testbed.plan.network_handle import all_pairs
 from testbed.traffic.flows import Flow, FlowResult, FlowTable
