@@ -373,6 +373,13 @@ TAR_PARAMETERS = {
         most=10**9,
         default=0,
     ),
+    "relay": Parameter(
+        meaning="a bypassed flow goes 0: to any server of the switch; 1: over another's link of the level; 2: to any "
+        "third sub-network",
+        least=0,
+        most=2,
+        default=2,
+    ),
     "step_percent": Parameter(
         meaning="available bandwidth that a bypass must gain, in % of that", least=1, most=100, default=5
     ),

@@ -1,4 +1,4 @@
-"""The flows that pass one TAR server: where each goes, how long still, and what is left of the server's two links."""
+"""The flows that pass one TAR server: where each goes, for how long still, and what they leave of its two links."""
 
 from __future__ import annotations
 
@@ -12,29 +12,33 @@ from daemons.core.contract import Flow, Hop
 
 class State(NamedTuple):
     """A flow at one server: its path, this server's place on it, the token of the probe that found it, the next hop,
-    and whether it is booked on the level-0 link too."""
+    and when it expires."""
 
     path: tuple[int, ...]
     at: int
     token: int
     hop: Hop
-    virtual: bool
     expires_s: float
 
 
 class States:
-    """The state of each flow, and the books.
+    """The state of each flow on whose path this server is, and the virtual flows: those that it bypassed, and whose
+    path it therefore left (daemons/tar/routing.py).
 
     capacity_kbps: of each link.
-    gain_kbps: what a bypass must gain.
+    gain_kbps: bandwidth that a bypass must gain, so that hellos and one packet more or less do not decide.
+
+    Ours: a flow is taken to have an equal share of what its link carries, a virtual one the mean of those that pass; a
+    flow's own share is left out when it is set up again.
     """
 
     def __init__(self, *, capacity_kbps: int, gain_kbps: int) -> None:
         self._capacity_kbps, self._gain_kbps = capacity_kbps, gain_kbps
         self._states: dict[Flow, State] = {}
-        self._expiring: list[tuple[float, Flow]] = []  # old thoughts among them
+        self._virtual: dict[Flow, float] = {}  # when each expires
+        self._expiring: list[tuple[float, Flow]] = []  # states; may hold superseded entries
+        self._fading: list[tuple[float, Flow]] = []  # virtual flows; likewise
         self._leaving = [0, 0]  # flows by port
-        self._virtual = 0
         self.loads: Mapping[int, int] = {}
 
     def __len__(self) -> int:
@@ -42,8 +46,16 @@ class States:
 
     @property
     def deadline(self) -> float:
-        """When the next one may have expired."""
+        """When the next state may have expired."""
         return self._expiring[0][0] if self._expiring else inf
+
+    def virtual(self, now: float) -> int:
+        """How many virtual flows there are."""
+        while self._fading and self._fading[0][0] <= now:
+            _, flow = heappop(self._fading)
+            if self._virtual.get(flow, inf) <= now:
+                del self._virtual[flow]
+        return len(self._virtual)
 
     def get(self, flow: Flow) -> State | None:
         return self._states.get(flow)
@@ -52,17 +64,26 @@ class States:
         """Remember it; whether the flow's next hop has changed."""
         before = self._states.get(flow)
         if before:
-            self._count(before, -1)
+            self._leaving[before.hop.port] -= 1
         self._states[flow] = state
-        self._count(state, 1)
+        self._leaving[state.hop.port] += 1
         heappush(self._expiring, (state.expires_s, flow))
         return before is None or before.hop != state.hop
 
     def forget(self, flow: Flow) -> None:
-        self._count(self._states.pop(flow), -1)
+        self._leaving[self._states.pop(flow).hop.port] -= 1
+
+    def bypassed(self, flow: Flow, expires_s: float) -> None:
+        """A probe of `flow` came by level 0, and this server bypassed its link and left the path."""
+        self._virtual[flow] = expires_s
+        heappush(self._fading, (expires_s, flow))
+
+    def passed(self, flow: Flow) -> None:
+        """A probe of `flow` was passed on, and this server stays on the path."""
+        self._virtual.pop(flow, None)
 
     def expired(self, now: float) -> Iterator[Flow]:
-        """Flows whose time has come."""
+        """Flows whose state has expired."""
         while self._expiring and self._expiring[0][0] <= now:
             _, flow = heappop(self._expiring)
             if (state := self._states.get(flow)) and state.expires_s <= now:
@@ -72,21 +93,14 @@ class States:
         """Those that go by any of `hops`."""
         return [(flow, state) for flow, state in self._states.items() if state.hop in hops]
 
-    def available(self, flow: Flow, alive: Collection[int]) -> tuple[int, int]:
-        """What is left for `flow` of the level-0 link, less what a bypass must gain, and of the other one, in kbit/s; 0
-        of one whose port is not in `alive`."""
-        load, load_link = (self.loads.get(port, 0) for port in (0, 1))
-        share, share_link = load // max(1, self._leaving[0]), load_link // max(1, self._leaving[1])
-        load += share_link * self._virtual
+    def available(self, flow: Flow, alive: Collection[int], now: float) -> tuple[int, int]:
+        """What real and virtual flows other than `flow` leave of the level-0 link, less what a bypass must gain, and of
+        the other one, in kbit/s; 0 of one whose port is not in `alive`."""
+        loads = [self.loads.get(port, 0) for port in (0, 1)]
+        mean = sum(loads) // max(1, sum(self._leaving))
+        virtual = self.virtual(now) - (flow in self._virtual)
         if own := self._states.get(flow):
-            if own.hop.port == 0:
-                load -= share
-            else:
-                load_link -= share_link
-                load -= share_link * own.virtual
-        left = [max(1, self._capacity_kbps - each) for each in (load + self._gain_kbps, load_link)]
-        return (left[0] if 0 in alive else 0, left[1] if 1 in alive else 0)
-
-    def _count(self, state: State, change: int) -> None:
-        self._leaving[state.hop.port] += change
-        self._virtual += change * state.virtual
+            loads[own.hop.port] -= loads[own.hop.port] // max(1, self._leaving[own.hop.port])
+        loads[0] += virtual * mean + self._gain_kbps
+        left = [max(1, self._capacity_kbps - load) for load in loads]
+        return left[0] if 0 in alive else 0, left[1] if 1 in alive else 0

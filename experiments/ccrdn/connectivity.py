@@ -156,7 +156,7 @@ EXPERIMENT = Experiment(
         "apply": common.APPLY,
     },
     seeds=5,
-    version=2,
+    version=3,
     measure=measure,
     plot=plot,
     check=check,

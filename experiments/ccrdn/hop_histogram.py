@@ -92,7 +92,7 @@ EXPERIMENT = Experiment(
         "apply": common.APPLY,
     },
     seeds=1,
-    version=2,
+    version=3,
     measure=measure,
     plot=plot,
     check=check_run,

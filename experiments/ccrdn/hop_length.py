@@ -172,7 +172,7 @@ EXPERIMENT = Experiment(
         "condition1": Integer(meaning="1: no proxies where condition 1 says that none is shorter", least=0, most=1),
     },
     seeds=1,
-    version=2,
+    version=3,
     measure=measure,
     plot=plot,
     goes_together=goes_together,

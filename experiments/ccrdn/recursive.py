@@ -1,7 +1,8 @@
 """What the experiments on DCell, beta-DCell and FiConn share: how a run names network, scheme and faults.
 
 On the graph engine `routing` is dr, pr-gp0, pr-gpi, pr-gpe, dfr with its parameters as in
-dfr:b=1,retry=3,ttl=64,nearest=1, tar (on ficonn) or bfs, shortest paths.
+dfr:b=1,retry=3,ttl=64,nearest=1, tar (on ficonn) as in tar:relay=2,virtual=1,shuffled=1
+(experiments/graph_engine/flow_placement.py), or bfs, shortest paths.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from daemons.dfr.routing import Dfr
 from experiments.figures import style
+from experiments.graph_engine.flow_placement import Placement
 from experiments.graph_engine.graph import METHODS, Graph, graph, policy
 from experiments.graph_engine.pairs import Pairs, pairs
 from experiments.graph_engine.tally import Tally
@@ -55,6 +57,18 @@ def dfr_of(routing: str) -> Dfr:
     return Dfr(**{**defaults, **read, "nearest": bool(read.get("nearest", 1))})
 
 
+def placement_of(routing: str) -> Placement:
+    """What `routing`, tar:relay=1 say, chooses of what CCRDN leaves open; ValueError for others."""
+    name, given = parse(routing)
+    usual = Placement()
+    for key in given:
+        if key not in usual._fields:
+            raise ValueError(f"{name}: " + unknown("parameter", key, usual._fields))
+    read = {key: integer(name, key, text, least=0, most=2 if key == "relay" else 1) for key, text in given.items()}
+    virtual, shuffled = (bool(read.get(key, 1)) for key in ("virtual", "shuffled"))
+    return Placement(read.get("relay", usual.relay), virtual, shuffled)
+
+
 def routing_of(text: str) -> None:
     """ValueError unless the graph engine has the scheme `text`."""
     name, given = parse(text)
@@ -62,6 +76,8 @@ def routing_of(text: str) -> None:
         raise ValueError(unknown("routing", name, ROUTINGS))
     if name == "dfr":
         dfr_of(text)
+    elif name == "tar":
+        placement_of(text)
     elif given:
         raise ValueError(f"{name} has no parameters here, got {text}")
 
@@ -115,7 +131,8 @@ TOPOLOGY = Spec(
 )
 ROUTING = Spec(
     meaning="routing scheme",
-    form="dr, pr-gp0, pr-gpi, pr-gpe, dfr:b=B,retry=R,ttl=T,nearest=0|1, tar (ficonn) or bfs (shortest paths)",
+    form="dr, pr-gp0, pr-gpi, pr-gpe, dfr:b=B,retry=R,ttl=T,nearest=0|1, "
+    "tar:relay=0|1|2,virtual=0|1,shuffled=0|1 (ficonn) or bfs (shortest paths)",
     check=routing_of,
 )
 ROUTES = Spec(meaning="routing scheme", form="dr, pr-gp0, pr-gpi or pr-gpe", check=route_of)
@@ -146,7 +163,7 @@ def routed(
     if name == "dfr":
         return net.reroute(dfr_of(run.text("routing")), chosen, dead, loads=loads)
     if name == "tar":
-        return net.probe(chosen, dead)
+        return net.probe(chosen, dead, placement_of(run.text("routing")))
     if name == "bfs":
         raise ValueError(f"{run.experiment}: bfs finds lengths only")
     chosen_policy = policy(name, least_level=least, condition1=condition1)

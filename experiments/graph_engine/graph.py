@@ -22,8 +22,11 @@ from numpy.typing import NDArray
 from daemons.dfr.routing import FIELDS, Dfr
 from daemons.proxy.routing import GP_0, GP_E, GP_I, NEVER, Policy, most_routes, shortest_first
 from daemons.routing.path_tables import Tables
+from daemons.tar.routing import most_hops
+from experiments.graph_engine import flow_placement
 from experiments.graph_engine import loops as loops
 from experiments.graph_engine.compiled import compiled
+from experiments.graph_engine.flow_placement import Placement
 from experiments.graph_engine.pairs import Pairs
 from experiments.graph_engine.tables import require_crossbar, with_channels, with_lengths, with_stretches
 from experiments.graph_engine.tally import LONGEST, Book, Tally, batches, chunks, post, tally
@@ -37,6 +40,8 @@ Cost = Callable[[int, int], int]
 METHODS = {"pr-gpe": GP_E, "pr-gpi": GP_I, "pr-gp0": GP_0}
 NOWHERE = 1 << 10  # a level that no network has
 MOST_CROSSINGS = 1 << 32  # of a channel that a thread can count before they are posted
+FLOWS_IN_A_CALL = 1 << 16  # of compiled code, which hears no interrupt
+DEFAULT_PLACEMENT = Placement()
 
 
 def policy(routing: str, *, least_level: int = 2, condition1: bool = False) -> Policy:
@@ -168,25 +173,16 @@ class Graph(Wiring):
             post(books, load)
         return self._tally(books, load if loads else None)
 
-    def probe(self, pairs: Pairs, faults: Faults = NO_FAULTS) -> Tally:
-        """TAR for all of `pairs`; a probe sees the flows that there were before its batch (see batches())."""
+    def probe(self, pairs: Pairs, faults: Faults = NO_FAULTS, placement: Placement = DEFAULT_PLACEMENT) -> Tally:
+        """TAR for all of `pairs`: each flow sees those that began before it (flow_placement.py)."""
         if self.rule != FICONN:
             raise ValueError("tar: its servers have two ports, those of a ficonn")
-        load, virtual = np.zeros(self.channels, np.int64), np.zeros(self.servers, np.int64)
-        books = [Book(self.channels) for _ in range(self.threads)]
-        virtual_books = [Book(self.servers) for _ in range(self.threads)]
-        marks = np.zeros((self.threads, self.k + 1), np.int64)
-
-        def task(first: int, last: int, thread: int) -> None:
-            book, virtual_book = books[thread], virtual_books[thread]
-            state = (load, virtual, faults.down, faults.servers, book.flows, virtual_book.flows, book.hops)
-            compiled(loops.probe)(self.rule, self.t, pairs, first, last, *state, marks[thread])
-
-        for first, last in batches(pairs.total):
-            self._share(first, last, task)
-            post(books, load)
-            post(virtual_books, virtual)
-        return self._tally(books, load)
+        load, virtual, book = np.zeros(self.channels, np.int64), np.zeros(self.servers, np.int64), Book(0)
+        path = np.zeros(len(self.t) + most_hops(self.k) + 1, np.int64)
+        state = (load, virtual, faults.down, faults.servers, book.hops, path)
+        for first, last in chunks(pairs.total, FLOWS_IN_A_CALL):
+            compiled(flow_placement.place)(self.rule, self.t, placement, pairs, first, last, *state)
+        return self._tally([book], load)
 
     def shortest(self, sources: Sequence[int], faults: Faults = NO_FAULTS) -> list[Tally]:
         """Breadth-first search from each of `sources` to every other server."""

@@ -20,9 +20,6 @@ from daemons.proxy.routing import Policy, candidate, candidates, channels, hops,
 from daemons.proxy.routing import shortest_first as cost
 from daemons.routing.path_tables import Tables, add, path, tabulate_from
 from daemons.routing.scope import UNREACHED, distances
-from daemons.tar.routing import is_virtual
-from daemons.tar.routing import next_hop as tar_next_hop
-from daemons.tar.routing import start as tar_start
 from experiments.graph_engine.pairs import Pairs, pair, word
 from topologies.recursive.ccrdn import common_level, peer
 
@@ -165,54 +162,6 @@ def reroute(
                 length = LOST
                 break
             cur = to
-            length += 1
-        histogram[length] += 1
-
-
-def probe(
-    rule: int,
-    t: Array,
-    pairs: Pairs,
-    first: int,
-    last: int,
-    load: Array,
-    virtual: Array,
-    down: Array,
-    dead_server: Array,
-    added: Array,
-    added_virtual: Array,
-    histogram: Array,
-    marks: Array,
-) -> None:
-    """TAR for the pairs first .. last-1, whose flows all have the same rate.
-
-    load, virtual: real flows on each channel, and virtual ones on each server's level-0 link, that a probe sees.
-    marks: room for k + 1 numbers.
-    """
-    ports = len(t) + 1
-    for index in range(first, last):
-        cur, dst = pair(pairs, index)
-        if len(dead_server) and (dead_server[cur] or dead_server[dst]):
-            histogram[LEFT_OUT] += 1
-            continue
-        tar_start(marks)
-        length, came_in = 0, -1
-        while cur != dst:
-            free, free_link = DEAD - load[cur * ports] - virtual[cur], 0
-            for level in range(1, len(t)):
-                if peer(rule, t, cur, level) >= 0 and not (len(down) and down[cur * ports + level]):
-                    free_link = DEAD - load[cur * ports + level]
-            if len(down) and down[cur * ports]:
-                free = 0
-            draw = int(word(pairs.key, ALONG + index * MOST_DRAWS + length) >> 1)
-            to = tar_next_hop(rule, t, cur, dst, marks, free, free_link, draw)
-            if to == DROP or not take_hop(t, cur, to, down, added):
-                length = LOST
-                break
-            goes_out = common_level(t, cur, to)
-            if len(added_virtual) and is_virtual(came_in, goes_out):
-                added_virtual[cur] += 1
-            cur, came_in = to, goes_out
             length += 1
         histogram[length] += 1
 

@@ -151,7 +151,7 @@ EXPERIMENT = Experiment(
         "questions_per_s": [50],
         "processes": [0],
     },
-    version=2,
+    version=3,
     parameters={
         "topology": common.TOPOLOGY,
         "routing": common.ROUTING,

@@ -344,7 +344,7 @@ EXPERIMENT = Experiment(
         "processes": common.PROCESSES,
     },
     seeds=1,
-    version=3,
+    version=4,
     measure=measure,
     plot=plot,
     check=check,

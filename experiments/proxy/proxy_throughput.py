@@ -269,6 +269,7 @@ EXPERIMENT = Experiment(
         "processes": common.PROCESSES,
     },
     seeds=1,
+    version=2,
     measure=measure,
     plot=plot,
     check=check,

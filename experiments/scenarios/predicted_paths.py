@@ -20,7 +20,7 @@ from daemons.routing import shortest
 from daemons.routing.path_tables import tabulate
 from daemons.routing.scope import dead_channels
 from daemons.tar import routing as tar
-from daemons.tar.daemon import ATTEMPTS
+from daemons.tar.own_flows import ATTEMPTS
 from experiments.graph_engine import loops as loops
 from experiments.graph_engine.graph import METHODS, Graph, graph, policy
 from experiments.graph_engine.pairs import ONE_TO_ALL, Pairs
@@ -80,20 +80,22 @@ def connects(topology: Topology, routing: str, pairs: Iterable[Pair]) -> set[Pai
 
     Of tar: those whose pings some attempt finds a path for where no link is busy.
     """
-    if schemes.scheme(routing)[0].name == "tar" and isinstance(topology.naming, CcrdnNaming):
-        probe = partial(probed, topology.naming, dead_channels(topology, topology.naming.network))
+    scheme, options = schemes.scheme(routing)
+    if scheme.name == "tar" and isinstance(topology.naming, CcrdnNaming):
+        probe = partial(probed, topology.naming, dead_channels(topology, topology.naming.network), options["relay"])
         return {pair for pair in pairs if probe(*pair)}
     found = lengths(topology, routing, pairs)
     return None if found is None else set(found)
 
 
-def probed(naming: CcrdnNaming, down: Sequence[int], src: int, dst: int) -> bool:
-    """Whether one of the probes that TAR sends for pings of `src` to `dst` arrives, where the channels `down` are
-    dead."""
+def probed(naming: CcrdnNaming, down: Sequence[int], relay: int, src: int, dst: int) -> bool:
+    """Whether one of the probes that TAR sends for pings of `src` to `dst` arrives, where the channels `down` are dead
+    and flows that are bypassed go where `relay` says (daemons/tar/routing.py)."""
     network, address = naming.network, naming.address
     flow = tar.number(*Flow(address(src), address(dst), socket.IPPROTO_ICMP, 0))
     return any(
-        tar.route(network.rule, network.t, down, src, dst, flow=flow, attempt=attempt)[1] for attempt in range(ATTEMPTS)
+        tar.route(network.rule, network.t, down, src, dst, relay=relay, flow=flow, attempt=attempt)[1]
+        for attempt in range(ATTEMPTS)
     )
 
 

@@ -13,7 +13,7 @@ from daemons.proxy.daemon import tables
 from daemons.routing import dr, shortest, updown
 from daemons.routing.scope import dead_channels
 from daemons.tar import routing as tar
-from daemons.tar.daemon import ATTEMPTS
+from daemons.tar.own_flows import ATTEMPTS
 from topologies.core.failures import fail_links
 from topologies.core.grammar import parse, unknown
 from topologies.core.topology import Topology
@@ -77,9 +77,9 @@ def by_tar(topology: Topology, options: Options, src: int, dst: int) -> Found | 
         raise ValueError(f"tar is for ficonn, whose servers have two ports, and {topology.spec} is none")
     down = dead_channels(topology, network)
     for attempt in range(ATTEMPTS):
-        path, arrives = tar.route(network.rule, network.t, down, src, dst, attempt=attempt)
+        path, arrives = tar.route(network.rule, network.t, down, src, dst, relay=options["relay"], attempt=attempt)
         if arrives:
-            return Found(tar.shortcut(path))
+            return Found(path)
     return None
 
 

@@ -15,7 +15,7 @@ from daemons.routing.scope import dead_channels
 from daemons.simulator.simulator import ICMP, Fabric, Wire
 from daemons.tar import messages
 from daemons.tar import routing as tar
-from daemons.tar.daemon import ATTEMPTS, LEAST_PATIENCE_S
+from daemons.tar.own_flows import ATTEMPTS, LEAST_PATIENCE_S
 from tests.daemons.simulator.trouble import befall
 from topologies import build
 from topologies.core.failures import fail_links
@@ -52,7 +52,7 @@ def found(links, src, dst):
     tried = [
         tar.route(NETWORK.rule, NETWORK.t, down, src, dst, flow=flow, attempt=attempt) for attempt in range(ATTEMPTS)
     ]
-    return [tuple(tar.shortcut(path)) for path, arrives in tried if arrives]
+    return [tuple(path) for path, arrives in tried if arrives]
 
 
 def wrong(fabric, links, pairs):
@@ -137,12 +137,13 @@ def test_flows_leave_a_link_until_it_is_as_busy_as_the_other_and_none_goes_in_ci
     server, most = fabric.protocol(leaving), 0
 
     def at(port):
-        return sum(state.hop.port == port for flow in server._own if (state := server._states.get(flow)))
+        states = [server._states.get(flow) for flow, _ in server._own.items()]
+        return sum(state is not None and state.hop.port == port for state in states)
 
     for _ in range(4000):
         server.measured({port: 45_000 * at(port) for port in (0, 1)})
         fabric.run_for(0.0005)
-        for flow in list(server._own):
+        for flow, _ in list(server._own.items()):
             taken = follow(fabric, flow, *ITS_OWN)
             assert taken[-1] == ITS_OWN[1]
             most = max(most, len(taken))
@@ -161,13 +162,49 @@ def test_its_own_traffic_does_not_drive_a_flow_away():
     assert fabric.walk(*ITS_OWN).path == path
 
 
-def test_flows_that_would_load_the_other_link_if_bypassed_count_there_too():
-    """Virtual flows: those of one source that come to this server from its switch would have to go back there."""
+def test_a_server_bypasses_flows_from_its_switch_until_real_and_virtual_ones_are_as_many():
+    """Its level-0 link stays idle all the while: flows that it bypassed do not come to it any more."""
     fabric, path, leaving = loaded((1, 40), filling=20)
     assert leaving == path[1]
+    server, flows = fabric.protocol(leaving), 21
+    for _ in range(4000):
+        real = len(server._states)
+        server.measured({0: 0, 1: 45_000 * real})
+        fabric.run_for(0.0005)
+    assert real + server._states.virtual(fabric.now) == flows
+    assert abs(2 * real - flows) <= 3
+    assert fabric.status(leaving)["bypasses"] > 0
+
+
+def test_a_bypassed_flow_goes_on_from_the_server_before_and_no_server_has_a_state_that_is_not_on_its_path():
+    fabric, path, leaving = loaded((1, 40))
     fabric.protocol(leaving).measured({0: 0, 1: 900_000})
-    use(fabric, [(1, 40)], 0.6)
-    assert fabric.walk(1, 40).path == path
+    flow = Flow(ADDRESS(1), ADDRESS(40), 17, 7)
+    fabric._act(1, fabric._machines[1], fabric.protocol(1).in_use(flow, fabric.now))
+    fabric.run_for(0.1)
+    taken = follow(fabric, flow, 1, 40)
+    assert taken[0] == 1
+    assert leaving not in taken
+    assert taken[-1] == 40
+    assert [server for server in range(48) if fabric.protocol(server)._states.get(flow)] == sorted(taken[:-1])
+    assert fabric.walk(1, 40).path == path  # a flow that was there before has no reason to leave: it is alone
+
+
+@pytest.mark.parametrize("dead", [0, 1, 3])
+def test_a_server_without_power_is_avoided_in_both_directions(dead):
+    """Also where it was entered through its switch: the server before it takes its place."""
+    fabric = running("idle_s=100,refresh_ms=300")
+    through = [
+        (src, dst)
+        for src in range(FICONN.servers)
+        for dst in range(FICONN.servers)
+        if src != dst and dead in dr.route(NETWORK.rule, NETWORK.t, src, dst)[1:-1]
+    ]
+    through = random.Random(1).sample(through, min(len(through), 40))
+    use(fabric, through, 0.2)
+    fabric.kill(dead)
+    use(fabric, through, 3.0)
+    assert not [(pair, walk) for pair in through if (walk := fabric.walk(*pair)).lost]
 
 
 def test_small_differences_do_not_count():
@@ -197,7 +234,7 @@ def test_a_flow_that_comes_back_before_its_states_are_forgotten_is_answered_at_o
 
 def probed(fabric, server, for_s, every_s=0.001):
     """The ports of the flows that `server` asks about meanwhile, in order."""
-    asked, own = [], fabric.protocol(server)._own
+    asked, own = [], fabric.protocol(server)._own._own
     tokens = {flow: one.token for flow, one in own.items()}
     for _ in range(round(for_s / every_s)):
         fabric.run_for(every_s)
@@ -291,6 +328,10 @@ def test_what_is_no_answer_or_no_question_is_counted_and_dropped():
     for verdict, marks, visited in [
         (wire.ASKING, (0, 0, 0), (1, 2)),
         (wire.ASKING, (0,), (1,)),
+        (wire.ASKING, (0, 48, 0), (1,)),
+        (wire.ASKING, (0, -3, 0), (1,)),
+        (wire.ASKING, (0, 0, 0), (48, 1)),
+        (wire.ASKING, (0, 0, 0), (*range(2, 20), 1)),
         (wire.CONNECTED, (), (1, 2)),
         (wire.CONNECTED, (), (1, 0, 47)),
         (wire.CONNECTED, (), (1, 0, 1)),
@@ -300,7 +341,7 @@ def test_what_is_no_answer_or_no_question_is_counted_and_dropped():
     nowhere = Flow(ADDRESS(1), 10 << 24 | 0xFFFFFF, 17, 0)
     probe = messages.FlowProbe(1, 0, nowhere, 1, 0, 1000, wire.ASKING, (0, 0, 0), (1,))
     assert machine.receive(messages.encode(probe), 0, 0.1) == NOTHING
-    assert machine.status()["garbage"] == 6
+    assert machine.status()["garbage"] == 10
     assert machine.in_use(nowhere, 0.1) == NOTHING
 
 

@@ -11,29 +11,33 @@ def flow(number):
     return Flow(1, 2, 17, number)
 
 
-def recounted(known, loads, asked, gain):
-    """What States.available() says, worked out anew from all of `known`."""
+def recounted(known, virtual, loads, asked, gain, now):
+    """What States.available() says, worked out anew from all of `known` and `virtual`."""
     out = [[each for each in known.values() if each.hop.port == port] for port in (0, 1)]
-    share = [loads[port] // max(1, len(out[port])) for port in (0, 1)]
-    load = loads[0] + share[1] * sum(each.virtual for each in known.values())
-    load_link = loads[1]
+    mean = (loads[0] + loads[1]) // max(1, len(known))
+    left = [loads[0] + mean * sum(t > now and its != asked for its, t in virtual.items()), loads[1]]
     if own := known.get(asked):
-        load -= share[0] if own.hop.port == 0 else share[1] * own.virtual
-        load_link -= share[1] if own.hop.port == 1 else 0
-    return max(1, CAPACITY - load - gain), max(1, CAPACITY - load_link)
+        left[own.hop.port] -= loads[own.hop.port] // len(out[own.hop.port])
+    return max(1, CAPACITY - left[0] - gain), max(1, CAPACITY - left[1])
 
 
-def test_the_books_are_those_of_the_flows_that_are_there():
-    draw, states, known = random.Random(1), States(capacity_kbps=CAPACITY, gain_kbps=50), {}
-    for _ in range(2000):
+def test_what_is_available_is_what_real_and_virtual_flows_leave():
+    draw, states, known, virtual = random.Random(1), States(capacity_kbps=CAPACITY, gain_kbps=50), {}, {}
+    for now in range(3000):
         one = flow(draw.randrange(30))
-        if one in known and draw.random() < 0.4:
+        act = draw.random()
+        if act < 0.2:
+            virtual[one] = now + draw.randrange(1, 60)
+            states.bypassed(one, virtual[one])
+        elif act < 0.3:
+            virtual.pop(one, None)
+            states.passed(one)
+        elif one in known and act < 0.6:
             states.forget(one)
             del known[one]
         else:
-            port = draw.randrange(2)
-            hop = Hop(port, draw.randrange(3))
-            new = State((0, 1), 0, 1, hop, port == 1 and draw.random() < 0.5, draw.random())
+            hop = Hop(draw.randrange(2), draw.randrange(3))
+            new = State((0, 1), 0, 1, hop, draw.random())
             changed = one not in known or known[one].hop != hop
             assert states.put(one, new) == changed
             known[one] = new
@@ -41,22 +45,23 @@ def test_the_books_are_those_of_the_flows_that_are_there():
         asked = flow(draw.randrange(40))
         assert len(states) == len(known)
         assert states.get(asked) == known.get(asked)
-        assert states.available(asked, {0, 1}) == recounted(known, states.loads, asked, 50)
+        assert states.virtual(now) == sum(expires_s > now for expires_s in virtual.values())
+        assert states.available(asked, {0, 1}, now) == recounted(known, virtual, states.loads, asked, 50, now)
         assert dict(states.by([Hop(0, 1)])) == {its: each for its, each in known.items() if each.hop == Hop(0, 1)}
 
 
 def test_a_dead_link_has_nothing_left():
     states = States(capacity_kbps=CAPACITY, gain_kbps=50)
-    assert states.available(flow(0), {0, 1}) == (950, 1000)
-    assert states.available(flow(0), {1}) == (0, 1000)
-    assert states.available(flow(0), {0}) == (950, 0)
+    assert states.available(flow(0), {0, 1}, 0.0) == (950, 1000)
+    assert states.available(flow(0), {1}, 0.0) == (0, 1000)
+    assert states.available(flow(0), {0}, 0.0) == (950, 0)
 
 
 def test_a_flow_expires_when_its_newest_state_does():
     states = States(capacity_kbps=CAPACITY, gain_kbps=0)
     assert states.deadline == inf
     for expires_s in (1.0, 3.0):
-        states.put(flow(0), State((0, 1), 0, 1, Hop(0, 1), False, expires_s))
+        states.put(flow(0), State((0, 1), 0, 1, Hop(0, 1), expires_s))
     assert list(states.expired(2.0)) == []
     assert states.deadline == 3.0
     assert list(states.expired(3.0)) == [flow(0)]

@@ -7,6 +7,7 @@ import pytest
 from daemons.dfr.routing import Dfr
 from experiments.ccrdn import recursive
 from experiments.figures import figures
+from experiments.graph_engine.flow_placement import Placement
 from experiments.graph_engine.graph import graph
 from experiments.runner.definition import find
 
@@ -65,6 +66,9 @@ def test_a_sample_is_within_its_error_of_all_pairs():
     exact = by(rows_of("hop_length", pairs="all"), "topology", "routing")
     sampled = by(rows_of("hop_length", pairs="20000"), "topology", "routing")
     for cell, row in sampled.items():
+        if cell[1] == "tar":  # whose paths depend on how many flows there are
+            assert row["mean_hops"] > exact[cell[0], "dr"]["mean_hops"]
+            continue
         assert abs(row["mean_hops"] - exact[cell]["mean_hops"]) <= 5 * row["se_hops"] + 1e-9
 
 
@@ -228,6 +232,12 @@ def test_lines_are_told_apart_by_what_differs():
     assert [line.look.label for line in recursive.series(rows[:1], "apply")] == ["DR"]
 
 
+def test_tar_takes_what_the_paper_leaves_open_from_the_grammar():
+    assert recursive.placement_of("tar") == Placement()
+    assert recursive.placement_of("tar:relay=1,virtual=0,shuffled=0") == Placement(1, False, False)
+    assert recursive.placement_of("tar:relay=0") == Placement(0)
+
+
 def test_dfr_takes_its_constants_from_the_grammar():
     assert recursive.dfr_of("dfr") == Dfr()
     assert recursive.dfr_of("dfr:b=2,retry=5,ttl=32,nearest=0") == Dfr(2, 5, 32, False)
@@ -239,6 +249,8 @@ def test_dfr_takes_its_constants_from_the_grammar():
         ("hop_length", {"routing": "drr"}, "no routing 'drr', did you mean"),
         ("hop_length", {"topology": "fattree:k=4"}, "no recursively-defined network 'fattree'"),
         ("hop_length", {"routing": "tar", "topology": "dcell:n=3,k=2"}, "tar is for ficonn"),
+        ("throughput", {"routing": "tar:relay=3", "topology": "ficonn:n=4,k=2"}, "relay must be at most 2, got 3"),
+        ("throughput", {"routing": "tar:virtuel=0", "topology": "ficonn:n=4,k=2"}, "no parameter 'virtuel'"),
         ("hop_length", {"routing": "pr-gpi:b=2"}, "pr-gpi has no parameters here"),
         ("hop_length", {"routing": "dfr:c=2"}, "no parameter 'c'"),
         ("hop_length", {"routing": "dfr:b=3"}, "b must be at most 2"),

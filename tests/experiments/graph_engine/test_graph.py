@@ -180,8 +180,8 @@ def test_the_loops_give_as_plain_python_what_they_give_as_machine_code(network):
         "route": net.route(policy("pr-gpi"), chosen, faults, loads=True),
         "reroute": net.reroute(Dfr(), chosen, faults, loads=True),
     }
-    books = {name: Book(net.channels) for name in [*compiled, "probe"]}
-    lengths, marks = np.zeros(most_routes(network.t), np.int64), np.zeros(net.k + 1, np.int64)
+    books = {name: Book(net.channels) for name in compiled}
+    lengths = np.zeros(most_routes(network.t), np.int64)
     with np.errstate(over="ignore"):
         load = faults.down.astype(np.int64) * loops.DEAD
         book, table = books["route"], tabulate(net.rule, network.t, 1, with_channels=True)
@@ -190,12 +190,6 @@ def test_the_loops_give_as_plain_python_what_they_give_as_machine_code(network):
         book = books["reroute"]
         state = (faults.down, faults.servers, book.flows, book.hops)
         loops.reroute(net.rule, t, Dfr(), chosen, 0, 150, *state, room)
-        if network.rule == FICONN:
-            compiled["probe"] = net.probe(chosen, faults)
-            book, none = books["probe"], np.zeros(net.servers, np.uint32)
-            idle = np.zeros(net.channels, np.int64)
-            state = (idle, none.astype(np.int64), faults.down, faults.servers, book.flows, none, book.hops)
-            loops.probe(net.rule, t, chosen, 0, 150, *state, marks)
     for name, found in compiled.items():
         assert found.hops.tolist() == books[name].hops[: len(found.hops)].tolist()
         assert found.lost == books[name].hops[loops.LOST]
@@ -251,7 +245,7 @@ def test_dr_of_all_pairs_has_the_mean_of_its_routes():
     assert found.sd_hops == pytest.approx(np.std(lengths))
 
 
-@pytest.mark.parametrize("how", ["stretches", "channels", "balanced", "dfr", "tar"])
+@pytest.mark.parametrize("how", ["stretches", "channels", "balanced", "dfr"])
 def test_a_channel_carries_any_number_of_flows(how, monkeypatch):
     """Each thread begins with nearly as many flows on each channel as it can count."""
     net, before = Graph(Ccrdn(FICONN, 4, 2), threads=3), (1 << 32) - 2001
@@ -261,7 +255,6 @@ def test_a_channel_carries_any_number_of_flows(how, monkeypatch):
     route = {
         "balanced": lambda: net.route(policy("pr-gpi"), chosen, faults, balanced=True),
         "dfr": lambda: net.reroute(Dfr(), chosen, loads=True),
-        "tar": lambda: net.probe(chosen),
     }.get(how, lambda: net.route(policy("dr"), chosen, loads=True))
     usual = route().loads
 
