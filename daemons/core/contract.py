@@ -1,5 +1,5 @@
 """The contract between a routing protocol and whatever carries it: Linux (testbed/agent/daemon.py) or wires in memory
-(fabric.py).
+(daemons/simulator).
 
 A protocol is a state machine of one node.  Four things can happen to it; what to do about them comes back as data, to
 be done in order.  It never reads a clock, never draws a random number, never touches a socket, so that a test can be
@@ -96,7 +96,7 @@ class SetFlow:
 
 @dataclass(frozen=True, slots=True)
 class SetState:
-    """Let a switch move packets between its link groups as this state of LBSP says (routing/lbsp.py)."""
+    """Let a switch move packets between its link groups as this state of LBSP says (daemons/lbsp/routing.py)."""
 
     state: int
 

@@ -74,7 +74,7 @@ class Scheme:
     steers: whether that is a SteeringProtocol.
     readdresses: whether its packets bear what daemons/dfr/dfr_addresses.py says.
     flows: whether that is a FlowProtocol.
-    balancing: how the data plane of a switch fabric chooses among the hops of a route, as routing/balancing.py has it;
+    balancing: how the data plane of a switch fabric chooses among the hops of a route, as load_balancing.py has it;
         none: routes are the kernel's alone.
     check: (topology, options) -> None; ValueError if the scheme cannot route it.
     """

@@ -1,6 +1,6 @@
 """DFR, fault-tolerant routing (daemons/dfr/routing.py), as a daemon.
 
-DCellBroadcast: every server floods the state of its links within its X(b) (linkstate.py), those that lead out of it
+DCellBroadcast: every server floods the state of its links within its X(b) (link_state.py), those that lead out of it
 among them, and knows of no others.
 
 Forwarding is by installed state, and is what deciding for each packet would be: the next hop depends on nothing but the

@@ -2,7 +2,7 @@
 
 Every switch says hello at each port to another switch.  A link that is lost, or degraded, goes into the switch's
 failure message: its type and the destinations affected (LBSP, section 3.3.1), flooded over three hops.  From what it
-hears and what it sees itself a switch works out its table (routing/lbsp.py), and sets the routes that change.
+hears and what it sees itself a switch works out its table (routing.py), and sets the routes that change.
 
 Three hops are enough.  What an edge switch must know of a link is needed only if the way to it works, and the message
 of the link's upper end comes by that way: from the far aggregation switch, over core and aggregation switch.  So

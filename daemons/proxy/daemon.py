@@ -19,8 +19,8 @@ address alone, and a server whose hop died has no other for it.  The bound on lo
 anybody telling the source is left after two questions that are not answered.
 
 What it costs is bounded, whatever happens: in the long run a server asks `probes_per_s` + `urgent_per_s` questions a
-second, and wakes others `wakes_per_s` times for all questions and bad news that it passes on (asking.py, probe.py).
-After a rest it may do at once what it may do in a second, what is urgent in BURST_S.
+second, and wakes others `wakes_per_s` times for all questions and bad news that it passes on (probe_queue.py,
+probe.py).  After a rest it may do at once what it may do in a second, what is urgent in BURST_S.
 
 The server's own routes to 10.x.y.z, which its packets follow until they are given the address on the wire, must let
 them leave even where DR has no way: what DR's hop cannot take, any other that lives does.

@@ -6,7 +6,7 @@
  * time / ideal time.  What was sent is what the queue itself counted: a program does not see quite every dequeue (it does
  * not run where it interrupted itself, for example), and where it missed one a new stretch begins.
  *
- * fidelity.py, by gaps.py, says which devices belong to the run and reads what was counted.
+ * fidelity.py, by dequeue_gaps.py, says which devices belong to the run and reads what was counted.
  */
 #include "kernel.h"
 #include <bpf/bpf_core_read.h>
@@ -21,7 +21,7 @@
 enum { IDLE, BURST, BUSY };
 
 struct port {
-	/* set by gaps.py */
+	/* set by dequeue_gaps.py */
 	__u64 bytes_per_s;
 	__u32 window_bytes;
 	__u32 burst_bytes; /* what may leave ahead of the rate after an idle time */

@@ -4,7 +4,7 @@
  * such a flow bears 64 from there on; or for prefixes of destinations, and other packets go on as they are.  Then the
  * packet takes the kernel's own route for it, if that leads to a neighbour whom the kernel knows; whatever is not as
  * simple as that is left to the kernel, which has got the packet's new destination then: packets for the server itself,
- * refusals, the last hop that a packet may make, packets with options or too long.  relay.py writes the maps.
+ * refusals, the last hop that a packet may make, packets with options or too long.  transit_rewrite.py writes the maps.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -61,7 +61,7 @@ struct prefix {
 		__type(value, value_type);                    \
 	} name SEC(".maps")
 
-/* relay.py sets the number of entries. */
+/* transit_rewrite.py sets the number of entries. */
 MAP(ports, ARRAY, 1, 0, __u32, struct port); /* by the lower half of an interface's index */
 MAP(servers, ARRAY, 1, 0, __u32, struct server);
 MAP(flows, HASH, 1, BPF_F_NO_PREALLOC, struct flow, __u32);

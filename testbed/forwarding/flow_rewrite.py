@@ -5,7 +5,7 @@ the packet is for; what is not, 64.  Before a route is looked up,
 
     packets of its own   10.x.y.z becomes 64.x.y.z; then the first octet is what the map `flows` has for the flow, if
                          anything; by rules of nf_tables at output
-    of others            the first octet becomes what the relay has for the flow, else 64, whatever it was (relay.py)
+    of others            the first octet becomes what transit_rewrite.py has for the flow, else 64, whatever it was
     for itself           64.x.y.z becomes 10.x.y.z, and errors are about packets for 10.x.y.z; by rules at input
 
 A flow is the addresses, the protocol and, of TCP and UDP, the ports; a fragment that has no ports mostly goes as though
@@ -13,8 +13,8 @@ nothing were known of it.  One of its own that was not seen for AGAIN_MS is show
 is in use.
 
 Why so: a mark from the map, and policy rules that choose a table by it, would do the same for two route look-ups a
-packet; addresses are measured in steer.py.  The daemon takes states out when their time has come, and with a new daemon
-nothing is known.
+packet; addresses are measured in source_rewrite.py.  The daemon takes states out when their time has come, and with
+a new daemon nothing is known.
 """
 
 from __future__ import annotations

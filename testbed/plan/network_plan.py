@@ -25,7 +25,7 @@ from topologies.core.topology import Topology
 
 IFINFO = struct.Struct("=BxHiII")
 IFF_UP = 1
-IFLA_ADDRESS, IFLA_IFNAME, IFLA_MASTER, IFLA_TXQLEN, IFLA_LINKINFO, IFLA_NET_NS_FD = 1, 3, 10, 13, 18, 28
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MASTER, IFLA_LINKINFO, IFLA_NET_NS_FD = 1, 3, 10, 18, 28
 IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES, IFLA_GSO_MAX_SEGS = 31, 32, 40
 IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER, IFLA_BR_MCAST_SNOOPING = 1, 2, 1, 23
 IFA_ADDRESS, IFA_LOCAL = 1, 2
@@ -39,7 +39,7 @@ ROUTER_SYSCTLS = {
     "ipv4/conf/default/rp_filter": "0",
     "ipv4/conf/all/send_redirects": "0",  # a detour through a neighbour behind the same crossbar is meant
     "ipv4/conf/default/send_redirects": "0",
-    "ipv4/icmp_ratemask": "0",  # every probe of every path is answered: see paths.py
+    "ipv4/icmp_ratemask": "0",  # every probe of every path is answered: see traceroute.py
 }
 SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"
 FABRIC_SYSCTLS = {"ipv4/fib_multipath_hash_policy": "1"}  # by ports too

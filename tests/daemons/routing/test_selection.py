@@ -1,4 +1,4 @@
-"""Each choice against something slower and obvious, and select.h against select.py over random inputs."""
+"""Each choice against something slower and obvious, and select.h against selection.py over random inputs."""
 
 from __future__ import annotations
 
