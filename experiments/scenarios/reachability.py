@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from testbed.linux.wait import wait_until
 from testbed.measure.ping import PingTable, ping
 from testbed.measure.traceroute import Fib, fib_paths, trace
-from testbed.plan.network_handle import Measured, all_pairs
+from testbed.plan.network_handle import NetworkHandle, all_pairs
 from topologies.core.topology import Topology
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ RETRIES = 2  # of a ping without an answer: a packet lost to load is no broken p
 TIMEOUT_S = 0.4
 
 
-def without_route(net: Measured) -> Pairs:
+def without_route(net: NetworkHandle) -> Pairs:
     """The ordered pairs of servers between which a forwarding table on the way has no route, or routes that loop."""
     lost = set()
     with Fib(net) as fib:
@@ -33,14 +33,16 @@ def without_route(net: Measured) -> Pairs:
     return lost
 
 
-def wait_for_routes(net: Measured, expected: Pairs) -> bool:
+def wait_for_routes(net: NetworkHandle, expected: Pairs) -> bool:
     """Return when exactly the pairs `expected` are without a route; False if that does not come about."""
     with suppress(TimeoutError):
         return wait_until("routes", lambda: without_route(net) == expected, timeout_s=NOTICE_S)
     return False
 
 
-def wait_for_paths(net: Measured, pairs: Sequence[tuple[int, int]], hops: Mapping[tuple[int, int], int] | None) -> bool:
+def wait_for_paths(
+    net: NetworkHandle, pairs: Sequence[tuple[int, int]], hops: Mapping[tuple[int, int], int] | None
+) -> bool:
     """Let every one of `pairs` send, and return when their packets take as many `hops` as they are to take.
 
     False if that does not come about; at once, when each has pinged, if nobody knows.
@@ -56,7 +58,7 @@ def wait_for_paths(net: Measured, pairs: Sequence[tuple[int, int]], hops: Mappin
 
 
 def wait_for_pings(
-    net: Measured, pairs: Sequence[tuple[int, int]], expected: Pairs, *, timeout_s: float = NOTICE_S
+    net: NetworkHandle, pairs: Sequence[tuple[int, int]], expected: Pairs, *, timeout_s: float = NOTICE_S
 ) -> Pairs:
     """Ping `pairs` again and again until exactly the `expected` ones answer, or the time is over: who answered last."""
     seen: list[Pairs] = []
@@ -71,7 +73,7 @@ def wait_for_pings(
     return seen[-1]
 
 
-def pinged(net: Measured) -> PingTable:
+def pinged(net: NetworkHandle) -> PingTable:
     """A ping of every ordered pair of servers."""
     return ping(net, all_pairs(net), timeout_s=TIMEOUT_S, retries=RETRIES)
 

@@ -31,7 +31,7 @@ from testbed.forwarding.plane_program import PRIORITY, PROGRAM
 from testbed.forwarding.plane_records import COUNTERS, PORT
 from testbed.forwarding.plane_tables import Tables
 from testbed.linux import fib, libbpf, netlink, netns, tc
-from testbed.plan.network_handle import Measured, device, has_rate, netlink_of
+from testbed.plan.network_handle import NetworkHandle, device, has_rate, netlink_of
 from testbed.plan.network_plan import mac
 from topologies.core.address import FabricNaming, Prefix
 from topologies.core.topology import Topology
@@ -65,7 +65,7 @@ class DataPlane:
     queue_reader: how it reads queue lengths: kfunc (Linux 6.2 and later, 20 ns a queue), probe (180 ns) or none.
     """
 
-    def __init__(self, net: Measured, maps: Maps, queue_reader: str | None, attachable: int | None) -> None:
+    def __init__(self, net: NetworkHandle, maps: Maps, queue_reader: str | None, attachable: int | None) -> None:
         self.net = net
         self._source, self._program = maps, attachable
         self.switches = switches(net.topology)
@@ -91,7 +91,7 @@ class DataPlane:
         return {node: found[self._number(node)] for node in self.switches}
 
     @classmethod
-    def load(cls, net: Measured, spec: str, *, seed: int = 0, routes: bool = True) -> DataPlane:
+    def load(cls, net: NetworkHandle, spec: str, *, seed: int = 0, routes: bool = True) -> DataPlane:
         """The program with the scheme `spec`, not yet attached.
 
         seed: from which each switch's seed follows.
@@ -118,7 +118,7 @@ class DataPlane:
         return plane
 
     @classmethod
-    def open(cls, net: Measured) -> DataPlane:
+    def open(cls, net: NetworkHandle) -> DataPlane:
         """The program that is attached already, by whichever process; ValueError if there is none."""
         program = program_of(net)
         if program is None:
@@ -304,7 +304,7 @@ def switches(topology: Topology) -> range:
     return range(topology.servers, topology.nodes)
 
 
-def program_of(net: Measured) -> int | None:
+def program_of(net: NetworkHandle) -> int | None:
     """The id of the program that is attached at the switches of `net`, None if there is none."""
     for node, port in switch_ports(net.topology):
         socket = netlink_of(net, node)

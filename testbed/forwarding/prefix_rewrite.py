@@ -4,8 +4,8 @@ Servers forward such addresses by their routes like any others.  Before a route 
 
     packets of its own   10.x.y.z becomes 64.x.y.z; then what the map `octets` has for its prefix, if anything; by rules
                          of nf_tables at output
-    of others            the first octet becomes what transit_rewrite.py has for the prefix, where two changes, one after
-                         the other, are one
+    of others            the first octet becomes what transit_rewrite.py has for the prefix, where two changes, one
+                         after the other, are one
     for itself           whatever bears an address of this server was for 10.x.y.z, and errors are about packets for
                          10.x.y.z; by rules at input
 

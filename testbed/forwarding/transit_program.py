@@ -7,7 +7,7 @@ from contextlib import closing
 from daemons.core.schemes import routers
 from testbed.forwarding.transit_rewrite import Relays
 from testbed.linux import libbpf, tc
-from testbed.plan.network_handle import Measured, device, netlink_of
+from testbed.plan.network_handle import NetworkHandle, device, netlink_of
 
 PROGRAM = "relay.bpf.o"
 PRIORITY = 5  # of the filter: behind what swallows packets in a silent failure, ahead of what delays them
@@ -16,7 +16,7 @@ FLOWS_PER_SERVER, MOST_FLOWS = 1 << 12, 1 << 20
 MOST_PREFIXES = 1 << 20  # one takes memory only when it is set
 
 
-def attach(net: Measured) -> int:
+def attach(net: NetworkHandle) -> int:
     """Load the program, which does nothing yet, attach it at every port of every router, and return its id."""
     link = net.run.journal_or_empty().get("link")
     nodes = routers(net.topology)
@@ -47,7 +47,7 @@ def attach(net: Measured) -> int:
     return found
 
 
-def program_of(net: Measured) -> int | None:
+def program_of(net: NetworkHandle) -> int | None:
     """The id of the program that is attached at the routers of `net`, None if there is none."""
     node = routers(net.topology).start
     port, *_ = net.topology.ports(node)[0]
@@ -55,7 +55,7 @@ def program_of(net: Measured) -> int | None:
         return libbpf.program_at(socket, net.ifindex(node, port), PRIORITY)
 
 
-def of(net: Measured) -> Relays:
+def of(net: NetworkHandle) -> Relays:
     """The maps of the program that is attached at the routers of `net`, which is done now unless it is."""
     program = program_of(net)
     return Relays(attach(net) if program is None else program)

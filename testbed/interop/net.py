@@ -14,7 +14,7 @@ from mininet.net import Mininet
 
 from daemons.core.schemes import usual
 from testbed.agent import control
-from testbed.interop.node import Host, LateShell, Link, Port, Switch
+from testbed.interop.node import Host, LazyShellNode, Link, Port, Switch
 from testbed.network.network import Network
 from testbed.plan.run import Run
 from topologies import build
@@ -90,7 +90,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
             node = kind(name, network, number)
             (self.hosts if kind is Host else self.switches).append(node)
             self.nameToNode[name] = node
-        nodes: list[LateShell] = [*self.hosts, *self.switches]
+        nodes: list[LazyShellNode] = [*self.hosts, *self.switches]
         for a, pa, b, pb in topology.links.tolist():
             self.links.append(Link(Port(nodes[a], pa), Port(nodes[b], pb)))
         self.built = True

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OF_THE_SHELL = {"shell", "stdin", "stdout", "pid", "pollOut", "master", "slave", "lastCmd", "lastPid", "execed"}
 
 
-class LateShell(node.Node):  # type: ignore[misc]  # mininet has no types
+class LazyShellNode(node.Node):  # type: ignore[misc]  # mininet has no types
     """A mininet Node in a namespace that exists, without a shell until it is needed."""
 
     def __init__(self, name: str, network: Network, number: int) -> None:
@@ -74,11 +74,11 @@ class LateShell(node.Node):  # type: ignore[misc]  # mininet has no types
         return f"<{type(self).__name__} {self.name}: {self.IP() or 'crossbar'} in {self.namespace}>"
 
 
-class Host(LateShell, node.Host):  # type: ignore[misc]
+class Host(LazyShellNode, node.Host):  # type: ignore[misc]
     """A server."""
 
 
-class Switch(LateShell, node.Switch):  # type: ignore[misc]
+class Switch(LazyShellNode, node.Switch):  # type: ignore[misc]
     """A crossbar, which is a Linux bridge, or a router."""
 
     def defaultDpid(self, dpid: object = None) -> str:
@@ -95,7 +95,7 @@ class Switch(LateShell, node.Switch):  # type: ignore[misc]
 class Port(link.Intf):  # type: ignore[misc]
     """One end of a link."""
 
-    def __init__(self, owner: LateShell, port: int) -> None:
+    def __init__(self, owner: LazyShellNode, port: int) -> None:
         # Not Intf.__init__, which asks a shell for its address and sets the interface up.
         plan = owner.network.plan
         self.node = owner

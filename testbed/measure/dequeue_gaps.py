@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from testbed.linux import libbpf, tc
-from testbed.plan.network_handle import Measured, netlink_of, ports
+from testbed.plan.network_handle import NetworkHandle, netlink_of, ports
 
 OBJECT = libbpf.DIRECTORY / "fidelity.bpf.o"
 BUCKETS = 512
@@ -88,7 +88,7 @@ class GapMonitor:
     The rates are what the kernel holds.  BpfError if this kernel cannot do it; the text says why.
     """
 
-    def __init__(self, net: Measured) -> None:
+    def __init__(self, net: NetworkHandle) -> None:
         shaped, own = _rates(net), ports(net)
         self._object = libbpf.Object(
             OBJECT, constants=CONSTANTS.pack(net.run.slot, tc.CONTROL_PORT), entries={"ports": max(1, len(shaped))}
@@ -136,7 +136,7 @@ def _entry(rate_bps: int, inode: int) -> tuple[int, ...]:
     return (*settings, *[0] * (HISTOGRAM - len(settings) + BUCKETS))
 
 
-def _rates(net: Measured) -> dict[int, int]:
+def _rates(net: NetworkHandle) -> dict[int, int]:
     """Bits per second of every port that has a rate, by interface index."""
     own = ports(net)
     found = {}

@@ -22,7 +22,7 @@ from testbed.linux.libbpf import BpfError
 from testbed.measure import host_load
 from testbed.measure.dequeue_gaps import GapMonitor, Gaps, together
 from testbed.measure.port_counters import Counters, Snapshot
-from testbed.plan.network_handle import Measured, device, ports
+from testbed.plan.network_handle import NetworkHandle, device, ports
 
 PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
 ORDER = (PASS, WARN, FAIL)
@@ -106,7 +106,7 @@ class Report:
 class Fidelity:
     """Watches a network during its `with`; afterwards `report` has the verdict."""
 
-    def __init__(self, net: Measured) -> None:
+    def __init__(self, net: NetworkHandle) -> None:
         self.net = net
         self._report: Report | None = None
         self._added: list[Component] = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from testbed.linux import clock, libbpf
-from testbed.plan.network_handle import Measured, ports
+from testbed.plan.network_handle import NetworkHandle, ports
 
 OBJECT = libbpf.DIRECTORY / "occupancy.bpf.o"
 LENGTHS = 256
@@ -54,7 +54,7 @@ def together(many: Iterable[Occupancy]) -> Occupancy:
 class Occupancies:
     """Watches every queue of a network during its `with`; then `table` has them, by (node, port)."""
 
-    def __init__(self, net: Measured) -> None:
+    def __init__(self, net: NetworkHandle) -> None:
         self.net = net
         self._stack = ExitStack()
         self.table: Mapping[tuple[int, int], Occupancy] = {}

@@ -18,7 +18,7 @@ from pathlib import Path
 from testbed.linux import icmp, netns
 from testbed.measure.fidelity import Component, at_most
 from testbed.measure.prober import PAIR, READY, REPORT, START
-from testbed.plan.network_handle import Measured
+from testbed.plan.network_handle import NetworkHandle
 from testbed.plan.run import ENVIRONMENT
 
 MOST_PER_SECOND = 20_000  # requests that one process sends and hears in time, with half of a core
@@ -101,7 +101,7 @@ def gaps(answers: Sequence[float], begin_s: float) -> tuple[Gap, ...]:
 class OutageProbe:
     """Pings `pairs` between start() and stop(), or within a `with`; then `table` has what came of it."""
 
-    def __init__(self, net: Measured, pairs: Sequence[tuple[int, int]], *, interval_ms: float = 10.0) -> None:
+    def __init__(self, net: NetworkHandle, pairs: Sequence[tuple[int, int]], *, interval_ms: float = 10.0) -> None:
         """Raises ValueError if that is more than one process can send in time."""
         if not pairs or interval_ms <= 0:
             raise ValueError("outage: at least one pair, and an interval over 0 ms")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from statistics import quantiles
 
 from testbed.linux import clock, icmp
-from testbed.measure.probe_batch import Volley
-from testbed.plan.network_handle import Measured, routers
+from testbed.measure.probe_batch import ProbeBatch
+from testbed.plan.network_handle import NetworkHandle, routers
 from topologies.core.address import dotted
 
 
@@ -57,7 +57,7 @@ class PingTable:
 
 
 def ping(
-    net: Measured,
+    net: NetworkHandle,
     pairs: Iterable[tuple[int, int]],
     *,
     count: int = 1,
@@ -82,14 +82,20 @@ def ping(
 
 
 def ping_itself(
-    net: Measured, node: int, *, count: int = 1, interval_ms: float = 10.0, timeout_s: float = 1.0, size_bytes: int = 56
+    net: NetworkHandle,
+    node: int,
+    *,
+    count: int = 1,
+    interval_ms: float = 10.0,
+    timeout_s: float = 1.0,
+    size_bytes: int = 56,
 ) -> PingTable:
     """Let `node` ping its own address: what the protocol stack takes, and no link."""
     return _ping(net, [(node, node)], count, interval_ms, timeout_s, size_bytes, 0)
 
 
 def _ping(
-    net: Measured,
+    net: NetworkHandle,
     pairs: Iterable[tuple[int, int]],
     count: int,
     interval_ms: float,
@@ -100,14 +106,14 @@ def _ping(
     if count < 1 or timeout_s <= 0 or not 4 <= size_bytes <= 1472 or size_bytes % 2:
         raise ValueError("ping: count from 1, timeout over 0 s, size an even number of bytes from 4 to 1472")
     began = clock.monotonic()
-    volley = Pinging(net, pairs, timeout_s, size_bytes, retries)
+    batch = Pinging(net, pairs, timeout_s, size_bytes, retries)
     for turn in range(count):
-        for one in volley.tallies:
-            volley.fire(one.src, one, began + turn * interval_ms / 1000)
-    volley.run()
+        for one in batch.tallies:
+            batch.fire(one.src, one, began + turn * interval_ms / 1000)
+    batch.run()
     pings = tuple(
         Ping(one.src, one.dst, one.sent, len(one.rtts_us), tuple(one.rtts_us), tuple(one.reasons))
-        for one in volley.tallies
+        for one in batch.tallies
     )
     return PingTable(pings, retries, clock.monotonic() - began)
 
@@ -126,11 +132,11 @@ class Tally:
         self.reasons: dict[str, None] = {}
 
 
-class Pinging(Volley[Tally]):
+class Pinging(ProbeBatch[Tally]):
     """Echo requests, and what comes back."""
 
     def __init__(
-        self, net: Measured, pairs: Iterable[tuple[int, int]], timeout_s: float, size_bytes: int, retries: int
+        self, net: NetworkHandle, pairs: Iterable[tuple[int, int]], timeout_s: float, size_bytes: int, retries: int
     ) -> None:
         self.tallies = [Tally(src, dst, dotted(net.topology.naming.address(dst)), retries) for src, dst in pairs]
         for one in self.tallies:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from testbed.linux import clock, netlink, tc
-from testbed.plan.network_handle import Measured, netlink_of, ports
+from testbed.plan.network_handle import NetworkHandle, netlink_of, ports
 from testbed.plan.network_plan import IFINFO
 
 TCA_STATS = 3
@@ -71,7 +71,7 @@ class Snapshot:
 class Counters:
     """Takes snapshots of a network's counters, until closed or until its `with` ends."""
 
-    def __init__(self, net: Measured) -> None:
+    def __init__(self, net: NetworkHandle) -> None:
         self._sockets = [netlink_of(net, node) for node in range(net.topology.nodes)]
         self._ports = frozenset(ports(net))
 

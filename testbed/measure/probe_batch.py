@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import Generic, NamedTuple, TypeVar
 
 from testbed.linux import clock, icmp, netns
-from testbed.plan.network_handle import Measured, smallest_queue
+from testbed.plan.network_handle import NetworkHandle, smallest_queue
 
 Probe = TypeVar("Probe")
 
@@ -33,14 +33,14 @@ class Sent(NamedTuple):
     sequence: int
 
 
-class Volley(ABC, Generic[Probe]):
+class ProbeBatch(ABC, Generic[Probe]):
     """Sends probes and matches the answers to them; run() returns when each was answered, lost or refused.
 
     A kind of probe says how to send one, which answers are its own, and what follows from them: each of answered(),
     lost() and refused() may fire() again.
     """
 
-    def __init__(self, net: Measured, sources: Collection[int], kinds: Collection[int], timeout_s: float) -> None:
+    def __init__(self, net: NetworkHandle, sources: Collection[int], kinds: Collection[int], timeout_s: float) -> None:
         """`sources`: the nodes that send; `kinds`: the types of ICMP that answer."""
         self.timeout_s = timeout_s
         self._most = smallest_queue(net) or MOST_ON_THEIR_WAY
@@ -73,7 +73,7 @@ class Volley(ABC, Generic[Probe]):
 
     @abstractmethod
     def is_mine(self, answer: icmp.Answer) -> bool:
-        """Whether `answer` is about a probe of this volley; the lower half of its key is then the sequence."""
+        """Whether `answer` is about a probe of this batch; the lower half of its key is then the sequence."""
 
     @abstractmethod
     def answered(self, probe: Probe, answer: icmp.Answer, rtt_us: float) -> None:

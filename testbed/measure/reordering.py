@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from testbed.linux import libbpf, netlink, tc
-from testbed.plan.network_handle import Measured, device, netlink_of
+from testbed.plan.network_handle import NetworkHandle, device, netlink_of
 
 OBJECT = libbpf.DIRECTORY / "reorder.bpf.o"
 PRIORITY = 5  # of the filters: before the data plane's
@@ -107,7 +107,7 @@ def quantile(histogram: Sequence[int], percent: float) -> int:
 class Reordering:
     """Watches all packets with payload between the hosts of a fabric during its `with`; then `table` has them."""
 
-    def __init__(self, net: Measured) -> None:
+    def __init__(self, net: NetworkHandle) -> None:
         self.net = net
         self._stack = ExitStack()
         self._table: OrderTable | None = None

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from testbed.linux import icmp, netlink
 from testbed.linux.fib import RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTMSG
-from testbed.measure.probe_batch import Volley
-from testbed.plan.network_handle import Measured, netlink_of, routers
+from testbed.measure.probe_batch import ProbeBatch
+from testbed.plan.network_handle import NetworkHandle, netlink_of, routers
 from topologies.core.address import dotted
 
 # Without a limit every router answers every probe.  (icmp_ratelimit=0 would not do: it lifts the limit for each
@@ -42,7 +42,7 @@ class Trace:
 
 
 def trace(
-    net: Measured,
+    net: NetworkHandle,
     pairs: Iterable[tuple[int, int]],
     *,
     ports: tuple[int, int] = PORTS,
@@ -92,12 +92,12 @@ class Walk:
         self.reason: str | None = None
 
 
-class Tracing(Volley[Walk]):
+class Tracing(ProbeBatch[Walk]):
     """Packets that die on their way, and who tells."""
 
     def __init__(
         self,
-        net: Measured,
+        net: NetworkHandle,
         pairs: Iterable[tuple[int, int]],
         ports: tuple[int, int],
         timeout_s: float,
@@ -162,7 +162,7 @@ class Tracing(Volley[Walk]):
 class Fib:
     """The forwarding tables of a network as they stand: each entry is asked for once and remembered."""
 
-    def __init__(self, net: Measured) -> None:
+    def __init__(self, net: NetworkHandle) -> None:
         self.net = net
         self.routers = routers(net)
         self._sockets: dict[int, netlink.Socket] = {}

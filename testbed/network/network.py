@@ -21,7 +21,7 @@ from testbed.network.handle import Handle
 from testbed.plan import run
 from testbed.plan.network_plan import Plan
 from testbed.plan.plane_selection import carriage
-from testbed.plan.run import Kept
+from testbed.plan.run import RunLock
 from topologies import build
 from topologies.core.link import LinkSpec
 from topologies.core.topology import Topology
@@ -35,7 +35,7 @@ class Network(Handle):
     stages: how many seconds each part of making it took, in order.
     """
 
-    def __init__(self, plan: Plan, kept: Kept | None) -> None:
+    def __init__(self, plan: Plan, kept: RunLock | None) -> None:
         super().__init__(plan)
         self.kept = kept
         self.stages: dict[str, float] = {}

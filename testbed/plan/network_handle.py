@@ -9,7 +9,7 @@ from testbed.plan.run import Run
 from topologies.core.topology import Topology
 
 
-class Measured(Protocol):
+class NetworkHandle(Protocol):
     """A network that is up."""
 
     @property
@@ -27,37 +27,37 @@ class Measured(Protocol):
         """The index of the interface that is `port` of `node`."""
 
 
-def device(net: Measured, node: int, port: int) -> str:
+def device(net: NetworkHandle, node: int, port: int) -> str:
     """The name of the interface that is `port` of `node`."""
     return f"{net.topology.naming.name(node)}-eth{port}"
 
 
-def ports(net: Measured) -> dict[int, tuple[int, int]]:
+def ports(net: NetworkHandle) -> dict[int, tuple[int, int]]:
     """(node, port) of every interface of the network, by interface index."""
     nodes = range(net.topology.nodes)
     return {net.ifindex(node, port): (node, port) for node in nodes for port, *_ in net.topology.ports(node)}
 
 
-def routers(net: Measured) -> dict[int, int]:
+def routers(net: NetworkHandle) -> dict[int, int]:
     """The nodes that have an address, by address."""
     topology = net.topology
     return {topology.naming.address(node): node for node in range(topology.nodes) if not topology.is_crossbar(node)}
 
 
-def all_pairs(net: Measured) -> list[tuple[int, int]]:
+def all_pairs(net: NetworkHandle) -> list[tuple[int, int]]:
     """Every ordered pair of different servers, so ordered that neighbours in the list begin and end at different ones:
     probes sent in this order meet at no port."""
     count = net.topology.servers
     return [(src, (src + step) % count) for step in range(1, count) for src in range(count)]
 
 
-def netlink_of(net: Measured, node: int) -> netlink.Socket:
+def netlink_of(net: NetworkHandle, node: int) -> netlink.Socket:
     """A netlink socket in the namespace of `node`, the caller's to close."""
     with netns.inside(net.netns(node)):
         return netlink.Socket()
 
 
-def smallest_queue(net: Measured) -> int | None:
+def smallest_queue(net: NetworkHandle) -> int | None:
     """Packets that the shortest queue of a run's ports holds, None if none is limited.
 
     Host links are all alike, and so are all others: the ports of the first server and of its switches show both.
@@ -72,7 +72,7 @@ def smallest_queue(net: Measured) -> int | None:
     return min(found, default=None)
 
 
-def has_rate(net: Measured) -> bool:
+def has_rate(net: NetworkHandle) -> bool:
     """Whether the links of the network have a rate, and so queues in which packets wait; a run's are alike."""
     socket = netlink_of(net, net.topology.nodes - 1)
     try:

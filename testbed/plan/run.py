@@ -66,7 +66,7 @@ UNNAMED = Run("RUN", 1, DIRECTORY / "RUN")  # in whose name a plan is made that 
 
 
 @dataclass
-class Kept:
+class RunLock:
     """A run and the lock that keeps it alive; give the descriptor to a child to let it keep the run too."""
 
     run: Run
@@ -91,7 +91,7 @@ def require_name(name: str) -> None:
         raise ValueError(f"run name {name!r}: up to 16 of a-z, 0-9 and -, such as demo")
 
 
-def reserve(name: str | None) -> Kept:
+def reserve(name: str | None) -> RunLock:
     """A new run called `name`, or by four hexadecimal digits, kept alive by the caller.
 
     Raises ValueError for a name that is not one, or that a run has already.
@@ -113,7 +113,7 @@ def reserve(name: str | None) -> Kept:
         fcntl.flock(lock, fcntl.LOCK_EX)
         run = Run(name, slot, directory)
         write_journal(run, {"id": name, "slot": slot, "namespaces": []})
-        return Kept(run, lock)
+        return RunLock(run, lock)
 
 
 def write_journal(run: Run, journal: dict[str, Any]) -> None:

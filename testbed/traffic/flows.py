@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from testbed.linux import clock, netns
 from testbed.linux.process import allow_descriptors
-from testbed.plan.network_handle import Measured
+from testbed.plan.network_handle import NetworkHandle
 from testbed.traffic import mptcp
 from topologies.core.address import dotted
 
@@ -115,7 +115,7 @@ class FlowTable:
 
 
 def run(
-    net: Measured,
+    net: NetworkHandle,
     flows: Iterable[Flow],
     *,
     deadline_s: float,
@@ -146,7 +146,9 @@ def run(
         mptcp.forget(net)
 
 
-def check(net: Measured, flows: Sequence[Flow], congestion_control: str, warm_up_s: float, deadline_s: float) -> None:
+def check(
+    net: NetworkHandle, flows: Sequence[Flow], congestion_control: str, warm_up_s: float, deadline_s: float
+) -> None:
     """Raise ValueError for what run() cannot do."""
     available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
     if congestion_control not in available:
@@ -161,7 +163,7 @@ def check(net: Measured, flows: Sequence[Flow], congestion_control: str, warm_up
             raise ValueError(f"flows: {flow} is empty")
 
 
-def tune(net: Measured, sysctls: Mapping[str, str]) -> None:
+def tune(net: NetworkHandle, sysctls: Mapping[str, str]) -> None:
     """Set sysctls, paths under /proc/sys/net, at every host; OSError with its name for one that the kernel refuses."""
 
     def work() -> None:
@@ -173,7 +175,7 @@ def tune(net: Measured, sysctls: Mapping[str, str]) -> None:
     netns.in_thread(work)
 
 
-def tcp_sysctls(net: Measured, host: int = 0) -> dict[str, str]:
+def tcp_sysctls(net: NetworkHandle, host: int = 0) -> dict[str, str]:
     """Every TCP setting of a host, read back."""
 
     def work() -> dict[str, str]:
@@ -209,7 +211,7 @@ class _Connection:
 
 @dataclass
 class _Loop:
-    net: Measured
+    net: NetworkHandle
     flows: Sequence[Flow]
     congestion_control: str
     transport: str

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.linux import clock, netns
-from testbed.plan.network_handle import Measured
+from testbed.plan.network_handle import NetworkHandle
 from testbed.plan.run import ENVIRONMENT
 from topologies.core.address import dotted
 
@@ -82,7 +82,7 @@ class Iperf:
     report: dict[str, Any] = field(repr=False, compare=False)
 
 
-def iperf(net: Measured, src: int, dst: int, spec: IperfSpec) -> Iperf:
+def iperf(net: NetworkHandle, src: int, dst: int, spec: IperfSpec) -> Iperf:
     """One iperf3 test from server `src` to server `dst`.
 
     Raises IperfError with its words if it fails or takes GRACE_S longer than the test; no process is left behind.
@@ -102,14 +102,14 @@ def iperf(net: Measured, src: int, dst: int, spec: IperfSpec) -> Iperf:
     return _read(src, dst, spec, text, what)
 
 
-def iperfs(net: Measured, pairs: Iterable[tuple[int, int]], spec: IperfSpec) -> list[Iperf]:
+def iperfs(net: NetworkHandle, pairs: Iterable[tuple[int, int]], spec: IperfSpec) -> list[Iperf]:
     """iperf() for all of `pairs` at the same time, in their order; the first failure is raised when all have ended."""
     todo = list(pairs)
     with ThreadPoolExecutor(max_workers=max(1, len(todo))) as pool:
         return list(pool.map(lambda pair: iperf(net, pair[0], pair[1], spec), todo))
 
 
-def _free_port(net: Measured, node: int) -> int:
+def _free_port(net: NetworkHandle, node: int) -> int:
     with netns.inside(net.netns(node)), socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]
@@ -119,7 +119,7 @@ def _free_port(net: Measured, node: int) -> int:
 class _Process:
     """A process in the namespace of a node, ended at the latest when the `with` ends."""
 
-    def __init__(self, net: Measured, node: int, command: list[str]) -> None:
+    def __init__(self, net: NetworkHandle, node: int, command: list[str]) -> None:
         with netns.inside(net.netns(node)):
             self.popen = subprocess.Popen(
                 command,

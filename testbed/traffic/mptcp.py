@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Collection
 
 from testbed.linux.netns import libc
-from testbed.plan.network_handle import Measured
+from testbed.plan.network_handle import NetworkHandle
 from topologies.core.address import dotted
 from topologies.core.grammar import integer, parse
 
@@ -48,7 +48,7 @@ def check() -> None:
         raise ValueError("this kernel has no multipath TCP (CONFIG_MPTCP); take transport=tcp") from None
 
 
-def prepare(net: Measured, receivers: Collection[int], count: int, port: int) -> None:
+def prepare(net: NetworkHandle, receivers: Collection[int], count: int, port: int) -> None:
     """Let connections to port `port` of the hosts `receivers` have `count` subflows; the others go to the ports behind.
 
     OSError, in the words of `ip mptcp`, if that cannot be.
@@ -66,7 +66,7 @@ def prepare(net: Measured, receivers: Collection[int], count: int, port: int) ->
             raise OSError(f"multipath TCP at {net.topology.naming.name(host)}: {done.stderr.strip()}")
 
 
-def forget(net: Measured) -> None:
+def forget(net: NetworkHandle) -> None:
     """Undo prepare(): nothing is announced any more."""
     for host in range(net.topology.servers):
         name = net.run.namespace(net.topology.naming.name(host))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from testbed.linux import clock, netns
-from testbed.plan.network_handle import Measured
+from testbed.plan.network_handle import NetworkHandle
 from topologies.core.address import dotted
 
 PORT = 7001
@@ -33,7 +33,7 @@ def slot_s(rate_bps: int) -> float:
 
 
 def run(
-    net: Measured,
+    net: NetworkHandle,
     destinations: Sequence[Sequence[int]],
     *,
     rate_bps: int,

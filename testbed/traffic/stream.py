@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from testbed.linux import clock, netns
-from testbed.plan.network_handle import Measured
+from testbed.plan.network_handle import NetworkHandle
 from topologies.core.address import dotted
 
 CONNECT_S = 10.0
@@ -54,7 +54,7 @@ class Arrivals:
 class Stream:
     """TCP from server `src` to server `dst`, as fast as it goes, between start() and stop() or within a `with`."""
 
-    def __init__(self, net: Measured, src: int, dst: int, *, congestion_control: str = "cubic") -> None:
+    def __init__(self, net: NetworkHandle, src: int, dst: int, *, congestion_control: str = "cubic") -> None:
         self.net = net
         self.src, self.dst = src, dst
         self.congestion_control = congestion_control
