@@ -25,6 +25,7 @@ import numpy as np
 from daemons.core import schemes
 from experiments.ccrdn.recursive import title, traffic
 from experiments.figures import figures, style
+from experiments.graph_engine.flow_placement import Placement
 from experiments.graph_engine.fluid import fair_rates
 from experiments.graph_engine.graph import METHODS, graph, policy
 from experiments.graph_engine.pairs import Pairs, pair
@@ -161,7 +162,7 @@ def on_graph(run: Run, chosen: Pairs, payload_bps: float) -> dict[str, Value]:
     elif scheme.name == "dfr":
         found = net.reroute(dfr_of(options), chosen, loads=True)
     elif scheme.name == "tar":
-        found = net.probe(chosen)
+        found = net.probe(chosen, placement=Placement(options["relay"]))
     else:
         return {"graph_rat_bps": None, "graph_uat_bps": None, "graph_bottleneck_flows": None, "graph_mean_hops": None}
     assert found.loads is not None
