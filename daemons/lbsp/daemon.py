@@ -170,11 +170,13 @@ class Lbsp:
 
     def status(self) -> dict[str, Any]:
         name = self._neighbourhood.name
-        lost = [prefix for prefix, hops in self._routes.items() if not hops]
+        refused = self._shape.own_range(self._place) if self._place.tier != CORE else None
+        forwarded = [prefix for prefix in self._routes if prefix != refused]
+        lost = [prefix for prefix in forwarded if not self._routes[prefix]]
         return {
             **self._neighbourhood.status(),
             **self._counters,
-            "routes": len(self._routes) - len(lost),
+            "routes": len(forwarded) - len(lost),
             "routes_lost": sorted(map(str, lost)),
             "state": self._state,
             "asymmetric": sorted(map(str, self._asymmetric)),

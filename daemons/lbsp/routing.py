@@ -163,6 +163,10 @@ class Shape:
         """The link group of its own that host number `destination` has at switches of `tier` (section 3.2)."""
         return (destination if tier == EDGE else destination // self.groups) % self.groups
 
+    def own_range(self, at: Place) -> Prefix:
+        """The addresses below an edge or aggregation switch, those that no host has included."""
+        return self.layout.prefix((at.pod, at.number) if at.tier == EDGE else (at.pod,))
+
     def kind(self, link: Link) -> int:
         """The failure type of `link` (Table 2): 0 .. groups-1 below, groups .. 2 groups - 1 above aggregation."""
         return (link.lower.tier - 1) * self.groups + link.up % self.groups
@@ -172,8 +176,7 @@ class Shape:
         (3.3.1): from above, those that the port leads down to; from below, all."""
         if reporter == link.lower:
             return EVERYTHING
-        pod, number = link.lower.pod, link.lower.number
-        return self.layout.prefix((pod, number) if link.lower.tier == EDGE else (pod,))
+        return self.own_range(link.lower)
 
 
 def shape_of(topology: Topology, groups: int = 2) -> Shape:
@@ -231,7 +234,8 @@ def table(shape: Shape, at: Place, dead: Collection[Link], degraded: Collection[
     alternative group serves, and the ways down.
 
     dead: failed.  degraded: they work, but slower.
-    Its own hosts an edge switch routes by itself.
+    Its own hosts an edge switch routes by itself.  What else lies in a switch's own range has no ports: packets for
+    addresses that no host has would come down and go up again.
     """
     if at.tier == CORE:
         return {
@@ -240,6 +244,9 @@ def table(shape: Shape, at: Place, dead: Collection[Link], degraded: Collection[
         }
     view = _View(shape, at, frozenset(dead), frozenset(degraded) | frozenset(dead))
     return view.edge() if at.tier == EDGE else view.aggregation()
+
+
+NOWHERE = Route(((),))
 
 
 def way_down(port: int, works: bool) -> Route:
@@ -269,7 +276,7 @@ class _View:
                     found[pod, number] = sound
                 else:
                     found[pod, number] = self.to_edge(pod, number)
-        return self.compressed(found)
+        return {**self.compressed(found), self.shape.own_range(self.at): NOWHERE}
 
     def up_works(self, up: int) -> bool:
         return Link(self.at, up) not in self.dead
@@ -313,7 +320,7 @@ class _View:
             shape.layout.prefix((own, number)): way_down(number, Link(Place(EDGE, own, number), j) not in self.dead)
             for number in range(shape.d)
         }
-        return {**self.compressed(found), **down}
+        return {**self.compressed(found), **down, shape.own_range(self.at): NOWHERE}
 
     def to_pod(self, pod: int) -> Route:
         """The columns for the hosts of another pod."""

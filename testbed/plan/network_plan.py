@@ -290,7 +290,7 @@ class Plan:
                 for hop in hops
                 if hop.port not in down
             ]
-            if via:
+            if via or not hops:
                 found.append(fib.route_message(prefix, via, source))
         return found
 
