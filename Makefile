@@ -35,7 +35,7 @@ $(BENCHES): setup
 	$(SUDO) $(PYTHON) -m $@
 
 figures: $(READY) ## draw every figure again from the stored results
-	set -e; for experiment in $(notdir $(wildcard results/*)); do .venv/bin/weft plot $$experiment; done
+	.venv/bin/weft plot --output figures
 
 bpf: $(BPF_OBJECTS) ## compile the eBPF programs
 

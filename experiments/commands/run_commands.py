@@ -1,26 +1,34 @@
-"""The commands about experiments: run, plot."""
+"""The commands about experiments: run, plot, export."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from experiments.commands.experiment_help import Help
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from experiments.runner.definition import Experiment, Row, Run
-    from experiments.runner.ledger import Failure
+    from experiments.runner.failures import Failure
+    from experiments.runner.results import Store
+    from experiments.runner.sweep import Swept
+
+    Entries = list[tuple[Row, dict[str, Any]]]
 
 RESULTS = "WEFT_RESULTS"  # the environment variable that says where results are kept
 WIDEST = 28  # characters of a column
+MOST_NAMED = 6  # commits, or cells, that a line names
 
 
 def add_commands(commands: Any) -> None:
-    """Add run and plot."""
-    add = commands.add_parser("run", help="measure what an experiment asks for and is not stored yet")
+    """Add run, plot and export."""
+    add = commands.add_parser("run", help="measure what an experiment asks for and is not stored yet", add_help=False)
     shared(add, "values of a parameter")
     add.add_argument("--seeds", metavar="N", type=int, help="runs of each cell, seeded 0 .. N-1")
     add.add_argument("--engine", metavar="NAME[,NAME...]", default="", help="graph, fabric or kernel")
@@ -31,18 +39,32 @@ def add_commands(commands: Any) -> None:
     again = add.add_mutually_exclusive_group()
     again.add_argument("--resume", action="store_true", help="measure only what is not stored yet (the default)")
     again.add_argument("--fresh", "--no-resume", action="store_true", help="measure again what is stored")
+    add.add_argument("--dry-run", action="store_true", help="print which runs would be measured, and measure nothing")
     add.add_argument("--json", action="store_true", help="print the rows as JSON")
     add.set_defaults(action=run)
 
-    add = commands.add_parser("plot", help="draw what is stored of an experiment")
-    shared(add, "draw only these")
-    add.add_argument("-o", "--output", metavar="FILE", help=".png, .pdf or .svg (figures/EXPERIMENT.png)")
+    add = commands.add_parser("plot", help="draw what is stored of an experiment, or of each", add_help=False)
+    shared(add, "draw only these", optional=True)
+    add.add_argument(
+        "-o", "--output", metavar="FILE", help=".png, .pdf or .svg; of each, a directory (that of the results)"
+    )
     add.set_defaults(action=plot)
 
+    add = commands.add_parser("export", help="write what is stored of an experiment for other tools", add_help=False)
+    shared(add, "write only these")
+    add.add_argument("--format", choices=("csv", "json", "parquet"), default="csv", help="csv, json or parquet (csv)")
+    add.add_argument("-o", "--output", metavar="FILE", help="a file (standard output)")
+    with_it = "with each row what it was measured with: the code, the machine, what was read back; JSON only"
+    add.add_argument("--provenance", action="store_true", help=with_it)
+    add.set_defaults(action=export)
 
-def shared(add: argparse.ArgumentParser, values: str) -> None:
-    """What run and plot have in common; `values`: what --set is for."""
-    add.add_argument("experiment", metavar="EXPERIMENT", help="`weft list` has them")
+
+def shared(add: argparse.ArgumentParser, values: str, *, optional: bool = False) -> None:
+    """What run, plot and export have in common; `values`: what --set is for; `optional`: whether EXPERIMENT is."""
+    add.add_argument("-h", "--help", action=Help)
+    named = add.add_argument("experiment", metavar="EXPERIMENT", help="`weft list` has them")
+    if optional:
+        named.nargs, named.required = "?", False
     form = "KEY=VALUE[,VALUE...]"
     add.add_argument("--set", metavar=form, nargs="+", action="extend", default=[], help=values)
     results = os.environ.get(RESULTS) or "results"
@@ -55,48 +77,110 @@ def run(given: argparse.Namespace) -> int:
     from pathlib import Path
 
     from experiments.runner import definition
-    from experiments.runner.console import Bar, say, show, show_one
-    from experiments.runner.ledger import Ledger
-    from experiments.runner.provenance import circumstances
+    from experiments.runner.console import say
     from experiments.runner.results import Store
-    from experiments.runner.sweep import remaining, sweep
+    from experiments.runner.sweep import remaining
 
     experiment = definition.find(given.experiment)
     if given.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {given.jobs}")
     engines = list(dict.fromkeys(given.engine.split(","))) if given.engine else []
-    runs = experiment.runs(definition.assignments(given.set), seeds=given.seeds, engines=engines)
+    runs, refused = experiment.plan(definition.assignments(given.set), seeds=given.seeds, engines=engines)
+    if refused:
+        say(skipped(experiment, refused))
+    store = Store(Path(given.results))
+    again = given.fresh or (experiment.always_measures and not given.resume)
+    todo = runs if again else remaining(runs, store)
+    if given.dry_run:
+        return foretell(runs, set(todo), given.json)
     if os.geteuid() and any(run.engine == "kernel" for run in runs):
         raise ValueError(no_root(experiment))
-    store = Store(Path(given.results))
-    ledger = Ledger(store.root / "ledger.sqlite")
-    todo = runs if given.fresh else remaining(runs, store, ledger)
-    engines_used = {run.engine for run in todo}
-    about = circumstances(kernel="kernel" in engines_used) if todo else {}
-    try:
-        with Bar(experiment.name, len(todo), ticking=engines_used == {"kernel"}) as bar:
-            where = {"jobs": given.jobs, "scheduler": given.scheduler}
-            failures = sweep(experiment, todo, store, ledger, **where, circumstances=about, watcher=bar)
-    finally:
-        give_back(store.root)
-    rows = store.rows(run for run in runs if run not in failures)
-    if given.json:
+    swept = measure(experiment, todo, store, given, again)
+    entries = store.entries(run for run in runs if run not in swept.failures)
+    print_rows([row for row, _ in entries], {run.id for run in swept.measured}, given.json)
+    say(summary(experiment, entries, swept, store))
+    return verdict(experiment, [row for row, _ in entries], swept.failures)
+
+
+def measure(experiment: Experiment, todo: Sequence[Run], store: Store, given: argparse.Namespace, again: bool) -> Swept:
+    """Carry `todo` out, with a bar."""
+    from experiments.runner.console import Bar
+    from experiments.runner.provenance import code_and_machine
+    from experiments.runner.sweep import sweep
+
+    engines = {run.engine for run in todo}
+    about = code_and_machine(kernel="kernel" in engines) if todo else {}
+    with Bar(experiment.name, len(todo), ticking=engines == {"kernel"}) as bar:
+        where = {"jobs": given.jobs, "scheduler": given.scheduler}
+        return sweep(experiment, todo, store, **where, about=about, watcher=bar, again=again)
+
+
+def skipped(experiment: Experiment, refused: Mapping[str, str]) -> str:
+    """The line that names the cells whose values do not go together."""
+    cells: dict[str, list[str]] = {}
+    for cell, why in refused.items():
+        cells.setdefault(why, []).append(cell)
+    each = [f"{several(of, '; ')} ({why.removeprefix(experiment.name + ': ')})" for why, of in cells.items()]
+    count = f"{len(refused)} cell{'s' if len(refused) > 1 else ''}"
+    return f"{experiment.name}: {count} left out, whose values do not go together: {'; '.join(each)}"
+
+
+def several(names: Collection[str], between: str = ", ") -> str:
+    """The first of `names`, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return between.join(list(names)[:MOST_NAMED]) + more
+
+
+def foretell(runs: Sequence[Run], todo: Collection[Run], as_json: bool) -> int:
+    """Print every run of the sweep and whether it would be measured."""
+    from experiments.runner.console import say, show
+
+    rows: list[Row] = [
+        {**run.parameters, "seed": run.seed, "engine": run.engine, "run": run.id, "stored": run not in todo}
+        for run in runs
+    ]
+    if as_json:
         print(json.dumps(rows, indent=1))
     else:
-        if len(rows) == 1:
-            show_one(rows[0])
-        elif rows:
-            show(rows, columns(rows))
-        measured = f"{len(todo) - len(failures)} of {len(runs)} runs measured"
-        say(f"{experiment.name}: {measured}, rows in {given.results}/{experiment.name}")
-    return verdict(experiment, rows, failures)
+        show(rows, list(rows[0]) if rows else [])
+        say(f"{len(todo)} of {len(runs)} runs would be measured")
+    return 0
 
 
-def give_back(root: Path) -> None:
-    """Let what root measured under sudo belong to whoever called it, who will want to plot and to delete it."""
-    if os.geteuid() == 0 and (user := os.environ.get("SUDO_UID")):
-        for path in (root, *root.rglob("*")):
-            os.chown(path, int(user), int(os.environ.get("SUDO_GID", user)), follow_symlinks=False)
+def print_rows(rows: list[Row], measured: Collection[str], as_json: bool) -> None:
+    """The rows on standard output; a table says which were `measured` now, by their ids, if others were not."""
+    from experiments.runner.console import show, show_one
+
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    elif len(rows) == 1:
+        show_one(rows[0])
+    elif rows:
+        shown, names = rows, columns(rows)
+        if 0 < len(measured) < len(rows):
+            shown = [{**row, "measured": "now" if row["run"] in measured else "before"} for row in rows]
+            names = [*names, "measured"]
+        show(shown, names)
+
+
+def summary(
+    experiment: Experiment, entries: Sequence[tuple[Row, Mapping[str, Any]]], swept: Swept, store: Store
+) -> str:
+    """How many rows were measured now, and how many were stored before, by which commits."""
+    now = {run.id for run in swept.measured}
+    commits = [commit(about) for row, about in entries if row["run"] not in now]
+    parts = [f"{len(now)} measured now"]
+    if commits:
+        parts.append(f"{len(commits)} stored before, by {several(dict.fromkeys(commits))}")
+    if swept.failures:
+        parts.append(f"{len(swept.failures)} failed")
+    return f"{experiment.name}: {', '.join(parts)}; rows in {store.path}"
+
+
+def commit(about: Mapping[str, Any]) -> str:
+    """The commit that a row was measured by, with a + if files differed from it."""
+    found = about.get("commit")
+    return f"commit {found}{'+' if about.get('dirty') else ''}" if found else "an installed weft"
 
 
 def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, Failure]) -> int:
@@ -128,26 +212,88 @@ def no_root(experiment: Experiment) -> str:
     return f"{experiment.name}: the kernel engine needs root; {instead}{uml}"
 
 
-def plot(given: argparse.Namespace) -> int:
-    """Draw what is stored of an experiment."""
+def stored(given: argparse.Namespace) -> tuple[Experiment, Entries]:
+    """The experiment that is asked for, and its rows with their provenance; ValueError if it has none."""
     from pathlib import Path
 
-    from experiments.figures import figures
     from experiments.runner import definition
     from experiments.runner.results import Store
 
     experiment = definition.find(given.experiment)
     chosen = experiment.values(definition.assignments(given.set))
-    entries = [
-        (row, about)
-        for row, about in Store(Path(given.results)).table(experiment)
-        if all(row[key] in values for key, values in chosen.items())
-    ]
+    table = Store(Path(given.results)).table(experiment)
+    entries = [(row, about) for row, about in table if all(row[key] in values for key, values in chosen.items())]
     if not entries:
         raise ValueError(
             f"nothing of {experiment.name} is stored in {given.results}; weft run {experiment.name} measures it"
         )
-    output = given.output or f"figures/{experiment.name}.png"
-    figures.plot(experiment, entries, output)
+    return experiment, entries
+
+
+def plot(given: argparse.Namespace) -> int:
+    """Draw what is stored of an experiment, or of each that has something."""
+    from pathlib import Path
+
+    if given.experiment:
+        _, entries = stored(given)
+        draw(given.experiment, entries, Path(given.output or f"{given.results}/{given.experiment}.png"))
+        return 0
+    return plot_each(given)
+
+
+def plot_each(given: argparse.Namespace) -> int:
+    """Draw every experiment that is stored, into the directory `output`."""
+    from pathlib import Path
+
+    from experiments.figures.figures import FORMATS
+    from experiments.runner.console import say
+    from experiments.runner.results import Store
+
+    folder = Path(given.output or given.results)
+    if given.set or folder.suffix in FORMATS:
+        raise ValueError("without EXPERIMENT every one is drawn: -o DIR says where, and --set has no meaning")
+    names = Store(Path(given.results)).experiments()
+    if not names:
+        raise ValueError(f"nothing is stored in {given.results}; weft run measures")
+    for name in names:
+        given.experiment = name
+        try:
+            _, entries = stored(given)
+        except ValueError as error:  # of an experiment, or a version of it, that there was once
+            say(f"weft: {name} is not drawn: {error}")
+        else:
+            draw(name, entries, folder / f"{name}.png")
+    return 0
+
+
+def draw(name: str, entries: Entries, output: Path) -> None:
+    """A figure of the rows of the experiment called `name`."""
+    from experiments.figures import figures
+    from experiments.runner import definition
+    from experiments.runner.ownership import given_back
+
+    with given_back(output):
+        figures.plot(definition.find(name), entries, output)
     print(output)
+
+
+def export(given: argparse.Namespace) -> int:
+    """Write what is stored of an experiment."""
+    from pathlib import Path
+
+    from experiments.runner.export import written
+    from experiments.runner.ownership import given_back
+
+    if given.provenance and given.format != "json":
+        raise ValueError(f"--provenance goes with --format json, not {given.format}")
+    if given.format == "parquet" and not given.output:
+        raise ValueError("Parquet is binary: -o FILE says where it goes")
+    _, entries = stored(given)
+    rows = [{**row, "provenance": about} if given.provenance else row for row, about in entries]
+    content = written(rows, given.format)
+    if not given.output:
+        sys.stdout.write(content.decode())
+        return 0
+    with given_back(Path(given.output)):
+        Path(given.output).write_bytes(content)
     return 0

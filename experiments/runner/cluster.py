@@ -7,7 +7,6 @@ carries one run out at a time however many threads it has: the graph engine uses
 from __future__ import annotations
 
 import re
-import time
 import traceback
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -15,7 +14,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.runner.definition import Result, Run, find
-from experiments.runner.ledger import Failure, reason
+from experiments.runner.failures import Failure, reason
+from testbed.linux import clock
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -26,11 +26,12 @@ one_at_a_time = Lock()  # of this process
 
 
 class Answer(NamedTuple):
-    """What became of a run on a worker: its result or why there is none, the worker's machine, and the wall time."""
+    """What became of a run on a worker: its result or why there is none, about the worker's code and machine, and the
+    wall time."""
 
     run: Run
     given: Result | Failure
-    circumstances: dict[str, Any]
+    about: dict[str, Any]
     wall_s: float
 
 
@@ -66,7 +67,7 @@ def answers(client: Client, runs: Sequence[Run]) -> Iterator[Answer]:
     """Each of `runs` as it ends; what has not when nobody asks any more is cancelled."""
     from distributed import as_completed
 
-    asked = {client.submit(answer, run, pure=False, key=f"{run.id}-{time.time_ns()}"): run for run in runs}
+    asked = {client.submit(answer, run, pure=False, key=f"{run.id}-{clock.wall_ns()}"): run for run in runs}
     try:
         for future in as_completed(list(asked), loop=client.loop):
             if future.status == "finished":
@@ -87,18 +88,18 @@ def answer(run: Run) -> Answer:
     if experiment.version != run.version:
         raise ValueError(f"{run.experiment} is version {experiment.version} on the worker, {run.version} here")
     with one_at_a_time:
-        begin = time.monotonic()
+        begin = clock.monotonic()
         given: Result | Failure
         try:
             given = experiment.measure(run)
         except Exception as error:
             given = Failure(reason(error), traceback.format_exc())
-        return Answer(run, given, about_here(), time.monotonic() - begin)
+        return Answer(run, given, about_here(), clock.monotonic() - begin)
 
 
 @cache
 def about_here() -> dict[str, Any]:
-    """The circumstances of this process."""
-    from experiments.runner.provenance import circumstances
+    """The code and the machine of this process."""
+    from experiments.runner.provenance import code_and_machine
 
-    return circumstances(kernel=False)
+    return code_and_machine(kernel=False)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from experiments.runner.definition import Row, Run
-from experiments.runner.ledger import Failure
+from experiments.runner.failures import Failure
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ from testbed.host.doctor import probe
 from testbed.host.machine import machine
 
 
-def circumstances(*, kernel: bool) -> dict[str, Any]:
+def code_and_machine(*, kernel: bool) -> dict[str, Any]:
     """Commit, time and machine, JSON-able; with `kernel`, for runs on it, which of its features there are too."""
     commit, dirty = code()
     features = {"features": {feature.name: feature.present for feature in probe()}} if kernel else {}

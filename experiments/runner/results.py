@@ -1,131 +1,274 @@
-"""Results on disk: one row in Parquet for each run, and its circumstances in JSON beside it.
+"""Results on disk: one SQLite file for a folder of results, results/results.sqlite.
 
-    results/ledger.sqlite
-    results/<experiment>/<run id>.parquet
-    results/<experiment>/<run id>.json
+It holds what became of each run: its row, its provenance, and if it could not be measured, why.  A run is entered in
+one transaction, so that it is stored whole or not at all at whatever moment the sweep was killed.  Several processes
+may work on one file: a process claims a run before it measures it, and a claim ends with the process.
 
-A file appears whole or not at all, the JSON before the Parquet: where there is a row there are its circumstances, at
-whatever moment the sweep was killed.
+The file is made under another name, together with the results of the old form that lie there, and then put in place.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Iterable, Mapping
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from experiments.runner.definition import CIRCUMSTANCES, Experiment, Result, Row, Run
+from experiments.runner import old_results
+from experiments.runner.definition import Experiment, Result, Row, Run
+from experiments.runner.failures import Failure
+from experiments.runner.ownership import given_back
+from experiments.runner.processes import lives, myself
+from experiments.runner.rows import checksum, order, provenance_of, row_of, text_of
+
+NAME = "results.sqlite"
+APPLICATION = int.from_bytes(b"weft")  # what `file` reads in the header
+VERSION = 1  # of the schema
+BUSY_S = 60.0  # while another process writes
+SCHEMA = f"""
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION};
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY,
+    experiment TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('done', 'failed')),
+    content TEXT NOT NULL,
+    row TEXT NOT NULL DEFAULT '',
+    provenance TEXT NOT NULL DEFAULT '',
+    reason TEXT NOT NULL DEFAULT '',
+    traceback TEXT NOT NULL DEFAULT '',
+    wall_s REAL,
+    ended_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    checksum TEXT NOT NULL
+);
+CREATE INDEX runs_of_experiment ON runs (experiment, state);
+CREATE TABLE claims (id TEXT PRIMARY KEY, process TEXT NOT NULL);
+"""
+ENTER = """
+INSERT OR REPLACE INTO runs (id, experiment, state, content, row, provenance, reason, traceback, wall_s, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+class Claim(Enum):
+    """OURS: this process is to measure the run.  TAKEN: another one is measuring it.  STORED: it has its row."""
+
+    OURS = "ours"
+    TAKEN = "taken"
+    STORED = "stored"
 
 
 class Store:
-    """The results under one directory, which is made when the first comes."""
+    """The results under the directory `root`, which is made when the first comes.
+
+    OSError, in a line that names the file, if it is damaged, cannot be written, is full or of a later weft.
+    """
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root, self.path = root, root / NAME
 
-    def path(self, run: Run) -> Path:
-        """Where the row of `run` is, or would be."""
-        return self.root / run.experiment / f"{run.id}.parquet"
+    def put(self, run: Run, result: Result, about: Mapping[str, Any], wall_s: float) -> None:
+        """Store what `run` gave, `about` the code and the machine; ValueError or TypeError for what no row can hold."""
+        row, provenance = text_of(row_of(run, result)), text_of(provenance_of(run, result, about, wall_s))
+        with self._writing() as db:
+            enter(db, run, row, provenance, wall_s)
+            db.execute("DELETE FROM claims WHERE id = ?", (run.id,))
 
-    def put(self, run: Run, result: Result, circumstances: Mapping[str, Any], wall_s: float) -> None:
-        """Store what `run` gave."""
-        import pyarrow
-        import pyarrow.parquet
+    def fail(self, run: Run, failure: Failure, wall_s: float) -> None:
+        """`run` could not be measured; a row that it has from before stays."""
+        content = text_of(run.content)
+        values = (run.id, run.experiment, "failed", content, "", "", *failure, wall_s, checksum(content, "", ""))
+        with self._writing() as db:
+            if not done(db, run):
+                db.execute(ENTER, values)
+            db.execute("DELETE FROM claims WHERE id = ?", (run.id,))
 
-        row, path = row_of(run, result), self.path(run)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        manifest = {
-            "run": {**run.content, "id": run.id},
-            **circumstances,
-            **result.circumstances,
-            "fidelity": result.fidelity,
-            "wall_s": wall_s,
-        }
-        path.unlink(missing_ok=True)  # a row that is measured again never stands beside the new circumstances
-        write(path.with_suffix(".json"), json.dumps(manifest, indent=1).encode() + b"\n")
-        sink = pyarrow.BufferOutputStream()
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), sink)
-        write(path, sink.getvalue().to_pybytes())
+    def claim(self, run: Run, *, again: bool = False) -> Claim:
+        """Reserve `run` for this process until it is stored or given up; `again`: though it has a row."""
+        with self._writing() as db:
+            if not again and done(db, run):
+                return Claim.STORED
+            taken = db.execute("SELECT process FROM claims WHERE id = ?", (run.id,)).fetchone()
+            if taken and taken[0] != myself() and lives(taken[0]):
+                return Claim.TAKEN
+            db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", (run.id, myself()))
+            return Claim.OURS
+
+    def give_up(self) -> None:
+        """End every claim of this process."""
+        if self.path.exists():
+            with self._writing() as db:
+                db.execute("DELETE FROM claims WHERE process = ?", (myself(),))
 
     def __contains__(self, run: Run) -> bool:
-        return self.path(run).exists()
+        return self.states(run.experiment).get(run.id) == "done"
+
+    def states(self, experiment: str) -> dict[str, str]:
+        """done or failed, for every run of `experiment` that ended, by its id."""
+        return dict(self._select("SELECT id, state FROM runs WHERE experiment = ?", experiment))
+
+    def failures(self, experiment: str) -> dict[str, Failure]:
+        """The failed runs of `experiment` by their ids."""
+        query = "SELECT id, reason, traceback FROM runs WHERE experiment = ? AND state = 'failed'"
+        return {run: Failure(why, where) for run, why, where in self._select(query, experiment)}
+
+    def experiments(self) -> list[str]:
+        """The experiments that have rows."""
+        query = "SELECT DISTINCT experiment FROM runs WHERE state = 'done' ORDER BY experiment"
+        return [name for (name,) in self._select(query)]
+
+    def entries(self, runs: Iterable[Run]) -> list[tuple[Row, dict[str, Any]]]:
+        """Row and provenance of each of `runs` that has one, in their order."""
+        wanted = list(runs)
+        names = {run.experiment for run in wanted}
+        found = {about["run"]["id"]: (row, about) for name in names for row, about in self._of(name)}
+        return [found[run.id] for run in wanted if run.id in found]
 
     def rows(self, runs: Iterable[Run]) -> list[Row]:
         """The rows of those of `runs` that have one."""
-        return [read(self.path(run)) for run in runs if run in self]
+        return [row for row, _ in self.entries(runs)]
 
-    def circumstances(self, run: Run) -> dict[str, Any]:
-        """The circumstances that are stored for `run`."""
-        found: dict[str, Any] = json.loads(self.path(run).with_suffix(".json").read_text(encoding="utf-8"))
-        return found
+    def provenance(self, run: Run) -> dict[str, Any]:
+        """What is stored of how `run` was measured; KeyError if it has no row."""
+        for _, about in self.entries([run]):
+            return about
+        raise KeyError(run.id)
 
     def table(self, experiment: Experiment) -> list[tuple[Row, dict[str, Any]]]:
-        """Every row of `experiment` in its present version, with its circumstances, in order of parameters and seed."""
-        found = []
-        for path in (self.root / experiment.name).glob("*.json"):
-            row = path.with_suffix(".parquet")
-            circumstances = json.loads(path.read_text(encoding="utf-8"))
-            run = circumstances["run"]
-            current = run["version"] == experiment.version and run["parameters"].keys() == experiment.sweep.keys()
-            if current and row.exists():
-                found.append((read(row), circumstances))
+        """Every row of `experiment` in its present version, with its provenance, in order of parameters and seed."""
+        found = [
+            (row, about)
+            for row, about in self._of(experiment.name)
+            if about["run"]["version"] == experiment.version
+            and about["run"]["parameters"].keys() == experiment.sweep.keys()
+        ]
         return sorted(found, key=lambda entry: order(experiment, entry[0]))
 
-    def sweep_up(self) -> None:
-        """Remove the unfinished files of processes that are no more."""
-        for path in self.root.glob("*/.*.tmp"):
-            if not runs(pid=int(path.suffixes[-2][1:])):
-                path.unlink(missing_ok=True)
+    def _of(self, experiment: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+        """Row and provenance of every run of `experiment`."""
+        query = "SELECT id, content, row, provenance, checksum FROM runs WHERE experiment = ? AND state = 'done'"
+        for run, *texts, stored in self._select(query, experiment):
+            if checksum(*texts) != stored:
+                raise OSError(f"{self.path}: run {run} is damaged; weft run {experiment} --fresh measures it again")
+            yield json.loads(texts[1]), json.loads(texts[2])
+
+    def _select(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+        """What `query` gives; nothing if there are no results."""
+        if not self.path.exists():
+            if not old_results.there_are(self.root):
+                return []
+            self._make()
+        with self._connected() as db:
+            return db.execute(query, values).fetchall()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction, which is kept unless the block raises."""
+        if not self.path.exists():
+            self._make()
+        if not writable(self.path):
+            raise OSError(f"{self.path}: may not be written")
+        with self._connected(write=True) as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+    @contextmanager
+    def _connected(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+        """A connection for a moment, so that no process that this one forks has it."""
+        with explained(self.path), closing(connect(self.path, write=write)) as db:
+            ((application,), (version,)) = (
+                db.execute(f"PRAGMA {what}").fetchone() for what in ("application_id", "user_version")
+            )
+            if application != APPLICATION:
+                raise OSError(f"{self.path}: is no file of weft's results")
+            if version != VERSION:
+                raise OSError(f"{self.path}: is of version {version}; this weft reads version {VERSION}")
+            yield db
+
+    def _make(self) -> None:
+        """Put the file in place, with the results of the old form, unless another process has just done so."""
+        unfinished = self.root / f".{NAME}.{myself().replace(':', '-')}.tmp"
+        with given_back(self.path, unfinished), explained(self.path):
+            self.root.mkdir(parents=True, exist_ok=True)
+            remove_unfinished(self.root)
+            try:
+                fill(unfinished, old_results.read(self.root) if old_results.there_are(self.root) else ())
+                put_in_place(unfinished, self.path)
+            finally:
+                for end in ("", "-wal", "-shm"):
+                    unfinished.with_name(unfinished.name + end).unlink(missing_ok=True)
 
 
-def runs(pid: int) -> bool:
-    """Whether the process exists and is not merely waiting to be buried."""
+def put_in_place(unfinished: Path, path: Path) -> None:
+    """Let `path` be `unfinished`, unless another process was first."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
+        os.link(unfinished, path)
+    except FileExistsError:
+        return
+    except OSError:  # no links in this file system
+        if not path.exists():
+            unfinished.rename(path)
 
 
-def row_of(run: Run, result: Result) -> Row:
-    """Parameters, figures and circumstances of `run` side by side.
-
-    ValueError if one name would say two things, or a figure is not finite: what could not be measured is None.
-    """
-    for key, value in result.figures.items():
-        if key in run.parameters or key in CIRCUMSTANCES:
-            raise ValueError(f"figure {key} has the name of a parameter or circumstance")
-        for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, float) and not math.isfinite(number):
-                raise ValueError(f"figure {key} is {number}; what could not be measured is None")
-    fidelity: Row = {} if result.fidelity is None else {"fidelity": result.fidelity}
-    return {**run.parameters, **result.figures, "seed": run.seed, "engine": run.engine, **fidelity, "run": run.id}
+def connect(path: Path, *, write: bool) -> sqlite3.Connection:
+    """A connection to the file that is there; one that cannot be written may be read."""
+    mode = "mode=rw"
+    if not write and not writable(path):
+        mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", timeout=BUSY_S, isolation_level=None, uri=True)
 
 
-def order(experiment: Experiment, row: Row) -> tuple[Any, ...]:
-    """Sorts rows by engine, parameters and seed, numbers before texts."""
-    keys = ["engine", *experiment.sweep, "seed"]
-    return tuple((isinstance(row[key], str), row[key]) for key in keys)
+def fill(path: Path, old: Iterable[old_results.Old]) -> None:
+    """Make a file of results that holds those of `old`."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.executescript(f"BEGIN; {SCHEMA}")
+        for run, row, provenance in old:
+            enter(db, run, text_of(row), text_of(provenance), provenance["wall_s"])
+        db.execute("COMMIT")
 
 
-def read(path: Path) -> Row:
-    """The one row of a Parquet file."""
-    import pyarrow.parquet
-
-    with pyarrow.parquet.ParquetFile(path) as file:
-        (row,) = file.read(use_threads=False).to_pylist()
-    found: Row = row
-    return found
+def enter(db: sqlite3.Connection, run: Run, row: str, provenance: str, wall_s: float | None) -> None:
+    """Enter what `run` gave."""
+    content = text_of(run.content)
+    texts = (content, row, provenance)
+    db.execute(ENTER, (run.id, run.experiment, "done", *texts, "", "", wall_s, checksum(*texts)))
 
 
-def write(path: Path, content: bytes) -> None:
-    """Put a file in place, whole."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with unfinished.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+def done(db: sqlite3.Connection, run: Run) -> bool:
+    """Whether `run` has a row."""
+    return db.execute("SELECT 1 FROM runs WHERE id = ? AND state = 'done'", (run.id,)).fetchone() is not None
+
+
+def writable(path: Path) -> bool:
+    """Whether this process may write to the file and make others beside it."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """What SQLite refuses is an OSError that names the file."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        damaged = not isinstance(error, sqlite3.OperationalError)
+        advice = "; move it away, and runs are measured anew" if damaged else ""
+        raise OSError(f"{path}: {error}{advice}") from error
+
+
+def remove_unfinished(root: Path) -> None:
+    """Remove what processes left that died while they made the file."""
+    for path in root.glob(f".{NAME}.*.tmp*"):
+        process = path.name.removeprefix(f".{NAME}.").partition(".tmp")[0].replace("-", ":", 2)
+        if not lives(process):
+            path.unlink(missing_ok=True)

@@ -5,21 +5,39 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import signal
-import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
-from experiments.runner.definition import Experiment, Run
-from experiments.runner.ledger import Failure, Ledger, reason
-from experiments.runner.results import Store
+from experiments.runner.definition import Experiment, Result, Run
+from experiments.runner.failures import Failure, reason
+from experiments.runner.results import Claim, Store
+from testbed.linux import clock
 
 PR_SET_PDEATHSIG = 1
+LOOK_EVERY_S = 0.1  # whether another process has ended a run
 
-Ended = tuple[Run, Failure | None, float]
+
+class Ended(NamedTuple):
+    """A run that ended, what it gave or why there is none, how long it took, and with what it was measured."""
+
+    run: Run
+    given: Result | Failure
+    wall_s: float
+    about: Mapping[str, Any]
+
+
+class Swept(NamedTuple):
+    """measured: the runs that are stored now by this sweep.  failures: those that could not be measured."""
+
+    measured: list[Run]
+    failures: dict[Run, Failure]
+
+
 Attempt = Callable[[Run], Ended]
 
 
@@ -29,83 +47,116 @@ class Watcher(Protocol):
     def ended(self, run: Run, failure: Failure | None) -> None: ...
 
 
-def remaining(runs: Iterable[Run], store: Store, ledger: Ledger) -> list[Run]:
-    """Those of `runs` that have no result; what a killed sweep stored but did not enter in the ledger is entered."""
-    left: list[Run] = []
+def remaining(runs: Iterable[Run], store: Store) -> list[Run]:
+    """Those of `runs` that have no result."""
     states: dict[str, dict[str, str]] = {}
-    for run in runs:
-        known = states.setdefault(run.experiment, ledger.states(run.experiment))
-        if run not in store:
-            left.append(run)
-        elif known.get(run.id) != "done":
-            ledger.done(run, store.circumstances(run)["wall_s"])
-    return left
+    for run in (runs := list(runs)):
+        states.setdefault(run.experiment, store.states(run.experiment))
+    return [run for run in runs if states[run.experiment].get(run.id) != "done"]
 
 
 def sweep(
     experiment: Experiment,
     runs: Sequence[Run],
     store: Store,
-    ledger: Ledger,
     *,
     jobs: int,
-    circumstances: Mapping[str, Any],
+    about: Mapping[str, Any],
     watcher: Watcher,
     scheduler: str = "",
-) -> dict[Run, Failure]:
-    """Carry `runs` out and store what they give; returns those that could not be measured.
+    again: bool = False,
+) -> Swept:
+    """Carry `runs` out and store what they give, with what is to be said `about` code and machine.
 
     Runs on the kernel come one at a time, for they would slow each other; others `jobs` at a time, or on the workers of
-    the dask.distributed `scheduler`.  KeyboardInterrupt ends the sweep with what was finished stored.
+    the dask.distributed `scheduler`.  What another process is measuring is waited for; `again`: what is stored is
+    measured, too.  KeyboardInterrupt ends the sweep with what was finished stored, and so does an OSError of `store`.
     """
-    failures: dict[Run, Failure] = {}
-    one = partial(attempt, experiment, store, circumstances)
-    store.sweep_up()
+    swept = Swept([], {})
+    together, alone = (
+        Queue([run for run in runs if (run.engine == "kernel") is kernel], store, watcher, again=again)
+        for kernel in (False, True)
+    )
+    one = partial(attempt, experiment, about)
     try:
-        away = [run for run in runs if scheduler and run.engine != "kernel"]
-        here = [run for run in runs if not scheduler or run.engine == "kernel"]
-        for run, failure, wall_s in chain(elsewhere(store, scheduler, away), carry_out(one, here, jobs)):
+        several = on_workers(scheduler, together) if scheduler else carry_out(one, together, jobs)
+        for ended in chain(several, carry_out(one, alone, 1)):
+            failure = keep(store, ended)
             if failure:
-                failures[run] = failure
-                ledger.failed(run, failure, wall_s)
+                swept.failures[ended.run] = failure
             else:
-                ledger.done(run, wall_s)
-            watcher.ended(run, failure)
+                swept.measured.append(ended.run)
+            watcher.ended(ended.run, failure)
     finally:
-        store.sweep_up()
-    return failures
+        store.give_up()
+    return swept
 
 
-def carry_out(one: Attempt, runs: Sequence[Run], jobs: int) -> Iterator[Ended]:
-    """Each of `runs` as it ends."""
-    together = [run for run in runs if run.engine != "kernel" and jobs > 1]
-    if together:
-        yield from in_processes(one, together, min(jobs, len(together)))
-    for run in runs:
-        if run.engine == "kernel" or jobs == 1:
-            yield one(run)
+def keep(store: Store, ended: Ended) -> Failure | None:
+    """Store what became of a run; why it failed, if it did."""
+    failure = ended.given if isinstance(ended.given, Failure) else None
+    if not isinstance(ended.given, Failure):
+        try:
+            store.put(ended.run, ended.given, ended.about, ended.wall_s)
+        except (ValueError, TypeError) as error:  # what it gave is no row
+            failure = Failure(reason(error), traceback.format_exc())
+    if failure:
+        store.fail(ended.run, failure, ended.wall_s)
+    return failure
 
 
-def in_processes(one: Attempt, runs: Sequence[Run], jobs: int) -> Iterator[Ended]:
+class Queue:
+    """Runs that are to be measured, each handed out once this process has claimed it."""
+
+    def __init__(self, runs: Iterable[Run], store: Store, watcher: Watcher, *, again: bool) -> None:
+        self.left, self.store, self.watcher, self.again = deque(runs), store, watcher, again
+
+    def take(self) -> Run | None:
+        """A run that nobody else measures; None if there is none at present."""
+        for _ in range(len(self.left)):
+            run = self.left.popleft()
+            claim = self.store.claim(run, again=self.again)
+            if claim is Claim.OURS:
+                return run
+            if claim is Claim.STORED:
+                self.watcher.ended(run, None)
+            else:
+                self.left.append(run)
+        return None
+
+    def wait(self) -> Run | None:
+        """A run that nobody else measures, once there is one; None if others have ended all that were left."""
+        while not (run := self.take()) and self.left:
+            clock.sleep(LOOK_EVERY_S)
+        return run
+
+
+def carry_out(one: Attempt, queue: Queue, jobs: int) -> Iterator[Ended]:
+    """Each run of `queue` as it ends, `jobs` at a time."""
+    if jobs > 1 and queue.left:
+        yield from in_processes(one, queue, min(jobs, len(queue.left)))
+        return
+    while run := queue.wait():
+        yield one(run)
+
+
+def in_processes(one: Attempt, queue: Queue, jobs: int) -> Iterator[Ended]:
     """carry_out() in `jobs` processes, which end with this one whatever becomes of it.
 
     A process that dies, for want of memory perhaps, costs the run that it was at and no other.
     """
-    import pyarrow.parquet  # noqa: F401  once, before the processes part
-
-    left = list(reversed(runs))
     workers: dict[Connection, Worker] = {}
     try:
-        while left or workers:
-            while left and len(workers) < jobs:
+        while queue.left or workers:
+            while len(workers) < jobs and (run := queue.take() if workers else queue.wait()):
                 worker = Worker(one)
                 workers[worker.pipe] = worker
-                worker.give(left.pop())
-            for pipe in wait(list(workers)):
+                worker.give(run)
+            for pipe in wait(list(workers)) if workers else ():  # without one it would wait for ever
                 worker = workers[cast(Connection, pipe)]
                 yield worker.take()
-                if left and worker.process.is_alive():
-                    worker.give(left.pop())
+                if worker.process.is_alive() and (run := queue.take()):
+                    worker.give(run)
                 else:
                     workers.pop(worker.pipe).end()
     finally:
@@ -124,7 +175,7 @@ class Worker:
         theirs.close()  # so that its death is the end of the pipe
 
     def give(self, run: Run) -> None:
-        self.run, self.begin = run, time.monotonic()
+        self.run, self.begin = run, clock.monotonic()
         self.pipe.send(run)
 
     def take(self) -> Ended:
@@ -134,7 +185,7 @@ class Worker:
         except (EOFError, ConnectionError):
             self.process.join()
             why = f"the process that measured it died (exit status {self.process.exitcode})"
-            return self.run, Failure(why, ""), time.monotonic() - self.begin
+            return Ended(self.run, Failure(why, ""), clock.monotonic() - self.begin, {})
         return ended
 
     def end(self) -> None:
@@ -152,36 +203,28 @@ def work(one: Attempt, pipe: Connection) -> None:
         pipe.send(one(pipe.recv()))
 
 
-def elsewhere(store: Store, scheduler: str, runs: Sequence[Run]) -> Iterator[Ended]:
-    """Each of `runs` as it ends on a worker of `scheduler` and is stored here."""
-    if not runs:
-        return
+def on_workers(scheduler: str, queue: Queue) -> Iterator[Ended]:
+    """Each run of `queue` as it ends on a worker of `scheduler`."""
     from experiments.runner.cluster import on_cluster
 
-    for run, given, circumstances, wall_s in on_cluster(scheduler, runs):
-        if isinstance(given, Failure):
-            yield run, given, wall_s
-            continue
-        try:
-            store.put(run, given, circumstances, wall_s)
-        except Exception as error:
-            yield run, Failure(reason(error), traceback.format_exc()), wall_s
-        else:
-            yield run, None, wall_s
+    while first := queue.wait():
+        runs = [first]
+        while run := queue.take():
+            runs.append(run)
+        for answer in on_cluster(scheduler, runs):
+            yield Ended(answer.run, answer.given, answer.wall_s, answer.about)
 
 
-def attempt(experiment: Experiment, store: Store, circumstances: Mapping[str, Any], run: Run) -> Ended:
-    """Measure and store `run`, and the wall time in seconds that it took; an error is its outcome, not the sweep's."""
-    begin = time.monotonic()
+def attempt(experiment: Experiment, about: Mapping[str, Any], run: Run) -> Ended:
+    """Measure `run`; an error is its outcome, not the sweep's."""
+    begin = clock.monotonic()
     try:
         result = experiment.measure(run)
-        wall_s = time.monotonic() - begin
-        store.put(run, result, circumstances, wall_s)
     except Exception as error:
         if stop := interrupt_behind(error):
             raise stop from error
-        return run, Failure(reason(error), traceback.format_exc()), time.monotonic() - begin
-    return run, None, wall_s
+        return Ended(run, Failure(reason(error), traceback.format_exc()), clock.monotonic() - begin, {})
+    return Ended(run, result, clock.monotonic() - begin, about)
 
 
 def interrupt_behind(error: BaseException) -> BaseException | None:

@@ -16,7 +16,7 @@ MOST_DELAY_US = 3_600_000_000  # an hour
 class LinkSpec:
     """One direction of a link.
 
-    Every field is an integer that ends in its unit and keeps that name in JSON, in Parquet and on the axis of a plot.
+    Every field is an integer that ends in its unit and keeps that name in results, in JSON and on the axis of a plot.
     """
 
     rate_bps: int  # what tc counts: Ethernet header included, preamble, check sequence and gap not

@@ -1,3 +1,4 @@
+import csv
 import io
 import json
 import os
@@ -5,16 +6,17 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import quick
 
-from experiments.commands import cli, graph_commands, run_commands
+from experiments.commands import cli, graph_commands
 from experiments.commands.cli import main
 from experiments.demo import link_loss
-from experiments.runner import definition
+from experiments.runner import definition, provenance
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -233,9 +235,93 @@ def test_a_second_run_measures_nothing_and_gives_the_same(weft, with_quick, tmp_
 
 def test_run_for_people(weft, with_quick, results):
     status, out, err = weft("run", "quick", "--set", "size=1", "scheme=dr")
-    assert (status, err) == (0, [f"quick: 2 of 2 runs measured, rows in {results}/quick"])
+    assert (status, err) == (0, [f"quick: 2 measured now; rows in {results}/results.sqlite"])
     assert out.splitlines()[0].split() == ["scheme", "size", "load_fraction", "area_bytes", "right", "seed", "engine"]
     assert out.splitlines()[2].split() == ["dr", "1", "0.5", "1", "yes", "0", "graph"]
+
+
+def test_run_says_what_was_measured_now_and_what_before(weft, with_quick, results, monkeypatch):
+    monkeypatch.setattr(provenance, "code", lambda: ("abc", True))
+    assert weft("run", "quick", "--set", "size=1", "scheme=dr", "--seeds", "1")[0] == 0
+    monkeypatch.setattr(provenance, "code", lambda: ("def", False))
+    status, out, err = weft("run", "quick", "--set", "size=1,2", "scheme=dr", "--seeds", "1")
+    says = f"quick: 1 measured now, 1 stored before, by commit abc+; rows in {results}/results.sqlite"
+    assert (status, err) == (0, [says])
+    assert [line.split()[-1] for line in out.splitlines()] == ["measured", "--------", "before", "now"]
+    _, out, err = weft("run", "quick", "--set", "size=1,2", "scheme=dr", "--seeds", "1", "--json")
+    says = f"quick: 0 measured now, 2 stored before, by commit abc+, commit def; rows in {results}/results.sqlite"
+    assert err == [says]
+    assert all("measured" not in row for row in json.loads(out))
+
+
+def test_a_demonstration_is_measured_every_time(weft, monkeypatch, tmp_path):
+    monkeypatch.setenv("WEFT_TEST_LOG", str(tmp_path / "log"))
+    always = replace(quick.EXPERIMENT, always_measures=True)
+    monkeypatch.setattr(definition, "find", lambda name: always)
+    for _ in "12":
+        _, _, err = weft("run", "quick", "--set", "size=1", "scheme=dr")
+        assert err[-1].startswith("quick: 2 measured now; rows in ")
+    assert weft("run", "quick", "--set", "size=1", "scheme=dr", "--resume")[2][-1].startswith(
+        "quick: 0 measured now, 2 "
+    )
+    assert len((tmp_path / "log").read_text().split()) == 4
+    monkeypatch.undo()
+    assert definition.find("first_light").always_measures
+
+
+def test_cells_that_do_not_go_together_are_left_out_and_named(weft):
+    networks = "topology=dcell:n=3,k=1,ficonn:n=4,k=2"
+    status, out, err = weft("run", "hop_length", "--set", networks, "routing=dr,tar", "pairs=100", "--json")
+    assert status == 0
+    assert [(row["topology"], row["routing"]) for row in json.loads(out)] == [
+        ("dcell:n=3,k=1", "dr"),
+        ("ficonn:n=4,k=2", "dr"),
+        ("ficonn:n=4,k=2", "tar"),
+    ]
+    assert err[0] == (
+        "hop_length: 1 cell left out, whose values do not go together: topology=dcell:n=3,k=1 routing=tar "
+        "(tar is for ficonn, whose servers have two ports; got dcell:n=3,k=1)"
+    )
+    assert len(err) == 2
+
+
+def test_a_dry_run_says_what_would_be_measured_and_measures_nothing(weft, with_quick, results, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)  # it needs no root, either
+    argv = ["run", "quick", "--set", "size=1,2", "scheme=dr", "--seeds", "1", "--dry-run"]
+    assert [row["stored"] for row in of(weft(*argv, "--json", "--engine", "kernel"))] == [False, False]
+    assert not results.exists()
+    assert weft("run", "quick", "--set", "size=1", "scheme=dr", "--seeds", "1")[0] == 0
+    status, out, err = weft(*argv)
+    assert (status, err) == (0, ["1 of 2 runs would be measured"])
+    assert [line.split()[-1] for line in out.splitlines()] == ["stored", "------", "yes", "no"]
+
+
+@pytest.mark.parametrize("command", ["run", "plot", "export"])
+def test_help_of_an_experiment_has_its_parameters(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([command, "ttc_theory", "--help"])
+    out = capsys.readouterr().out
+    assert end.value.code == 0
+    assert out.startswith(f"usage: weft {command} ttc_theory [--set ")
+    assert "Does TTC's threshold cost the doubly exponential tail of two choices?" in out
+    assert re.search(r"default:  60 runs \(12 cells, 5 seeds each\) on the graph engine; ", out)
+    assert re.search(r"delta \(packets\): .+\n +default: 0, 1, 2, 3\n +values:  0 \.\. 100\n", out)
+
+
+def test_every_experiment_has_a_help(capsys):
+    for name, experiment in definition.discover().items():
+        with pytest.raises(SystemExit):
+            main(["run", name, "-h"])
+        out = capsys.readouterr().out
+        assert all(f"  {key}" in out and parameter.meaning in out for key, parameter in experiment.parameters.items())
+
+
+def test_help_without_an_experiment_is_that_of_the_command(capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    assert "--dry-run" in capsys.readouterr().out
+    assert main(["run", "ttc_theori", "--help"]) == 2
+    assert capsys.readouterr().err.startswith("weft: no experiment 'ttc_theori', did you mean ttc_theory? ")
 
 
 def test_a_run_that_fails_is_told_and_the_others_are_kept(weft, with_quick):
@@ -266,11 +352,91 @@ def test_the_kernel_engine_has_fidelity_and_needs_root(weft, with_quick, monkeyp
 def test_plot_draws_what_is_stored(weft, with_quick, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert weft("run", "quick", "--engine", "kernel,graph")[0] == 0
-    assert weft("plot", "quick") == (0, "figures/quick.png\n", [])
-    assert (tmp_path / "figures" / "quick.png").read_bytes()[:4] == b"\x89PNG"
+    assert weft("plot", "quick") == (0, f"{tmp_path}/results/quick.png\n", [])
+    assert (tmp_path / "results" / "quick.png").read_bytes()[:4] == b"\x89PNG"
     assert weft("plot", "quick", "-o", "some.svg", "--set", "size=3")[0] == 0
     foot = "quick   graph, kernel   8 runs   4 failed fidelity (hollow)   commit "
     assert foot in Path("some.svg").read_text()
+
+
+def test_plot_without_a_name_draws_whatever_is_stored(weft, with_quick, results):
+    assert weft("run", "quick", "--set", "size=1")[0] == 0
+    assert weft(*SMALL, "--engine", "fabric")[0] == 0
+    status, out, err = weft("plot", "-o", "figs")
+    assert (status, out.split(), err) == (0, ["figs/link_loss.png", "figs/quick.png"], [])
+    assert all(Path(path).read_bytes()[:4] == b"\x89PNG" for path in out.split())
+    assert weft("plot", "-o", "a.png")[0] == 2
+    assert weft("plot", "--results", "none")[2] == ["weft: nothing is stored in none; weft run measures"]
+
+
+def test_export_writes_what_is_stored(weft, with_quick, tmp_path):
+    rows = of(weft("run", "quick", "--set", "size=1,2", "scheme=dr", "--seeds", "1", "--engine", "graph", "--json"))
+    status, out, err = weft("export", "quick", "--format", "json")
+    assert (status, json.loads(out), err) == (0, rows, [])
+    with_it = json.loads(weft("export", "quick", "--format", "json", "--provenance")[1])
+    assert [row.pop("provenance")["seen"] for row in with_it] == ["here", "here"]
+    assert with_it == rows
+    _, out, _ = weft("export", "quick", "--set", "size=2")
+    read = list(csv.DictReader(io.StringIO(out)))
+    assert [(row["size"], row["area_bytes"], row["delays_us"], row["right"]) for row in read] == [
+        ("2", "4", "[1.5, 0]", "true")
+    ]
+    assert weft("export", "quick", "-o", "a.csv")[:2] == (0, "")
+    assert len(Path("a.csv").read_text().splitlines()) == 3
+
+
+def test_export_to_parquet(weft, with_quick, tmp_path, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    engines = ["--engine", "graph,kernel"]  # of which only one has fidelity
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    rows = of(weft("run", "quick", "--set", "size=1", "scheme=dr", "--seeds", "1", *engines, "--json"))
+    assert weft("export", "quick", "--format", "parquet", "-o", "a.parquet") == (0, "", [])
+    read = parquet.read_table("a.parquet").to_pylist()
+    assert [{key: value for key, value in row.items() if value is not None} for row in read] == rows
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["export", "quick"], "nothing of quick is stored in "),
+        (["export", "quick", "--set", "size=-1"], "quick: size must be at least 0, got -1"),
+        (["export", "quick", "--format", "parquet"], "Parquet is binary: -o FILE says where it goes"),
+        (["export", "quick", "--format", "xml"], "argument --format: invalid choice: 'xml'"),
+        (["export", "quick", "--provenance"], "--provenance goes with --format json, not csv"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line(weft, with_quick, argv, says, results):
+    status, out, err = weft(*argv)
+    assert (status, out, len(err)) == (2, "", 1)
+    assert err[0].startswith(f"weft: {says}")
+    assert not results.exists()
+
+
+def test_nothing_but_parquet_needs_pyarrow(weft, with_quick, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert weft("run", "quick", "--set", "size=1", "--jobs", "2")[0] == 0
+    assert [weft(command, "quick")[0] for command in ("plot", "export")] == [0, 0]
+    assert weft("list")[0] == 0
+
+
+def test_parquet_without_pyarrow_says_what_to_install(weft, with_quick, monkeypatch):
+    assert weft("run", "quick", "--set", "size=1")[0] == 0
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    says = "weft: --format parquet needs pyarrow: pip install 'weft[parquet]'"
+    assert weft("export", "quick", "--format", "parquet", "-o", "a") == (2, "", [says])
+    assert not Path("a").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_figures_and_exports_made_under_sudo_belong_to_who_called_it(weft, with_quick, monkeypatch):
+    Path("old.csv").write_text("")
+    monkeypatch.setenv("SUDO_UID", "1234")
+    assert weft("run", "quick", "--set", "size=1")[0] == 0
+    assert weft("plot", "quick", "-o", "new/a.png")[0] == 0
+    for name in ("a.csv", "old.csv"):
+        assert weft("export", "quick", "-o", name)[0] == 0
+    owners = {name: Path(name).stat().st_uid for name in ("new", "new/a.png", "a.csv", "old.csv", "results")}
+    assert owners == {"new": 1234, "new/a.png": 1234, "a.csv": 1234, "old.csv": 0, "results": 1234}
 
 
 def test_link_loss_is_drawn(weft, tmp_path):
@@ -406,20 +572,3 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(monkeypatch):
         for run in runs:
             bar.ended(run, None)
     assert re.fullmatch(r"(quick: \d of 6 runs, \d+(\.\d)? ms left\n){5}", told.getvalue())
-
-
-def test_what_root_measured_under_sudo_belongs_to_who_called_it(tmp_path, monkeypatch):
-    (tmp_path / "E").mkdir()
-    (tmp_path / "E" / "row").write_text("")
-    given = []
-    monkeypatch.setattr(run_commands.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(
-        run_commands.os, "chown", lambda path, user, group, follow_symlinks: given.append((path, user, group))
-    )
-    monkeypatch.delenv("SUDO_UID", raising=False)
-    run_commands.give_back(tmp_path)
-    assert not given
-    monkeypatch.setenv("SUDO_UID", "1000")
-    monkeypatch.setenv("SUDO_GID", "100")
-    run_commands.give_back(tmp_path)
-    assert sorted(given) == [(path, 1000, 100) for path in (tmp_path, tmp_path / "E", tmp_path / "E" / "row")]

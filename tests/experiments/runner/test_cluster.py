@@ -9,7 +9,7 @@ from quick import EXPERIMENT
 
 from experiments.runner import definition
 from experiments.runner.cluster import on_cluster
-from experiments.runner.ledger import Failure, Ledger
+from experiments.runner.failures import Failure
 from experiments.runner.results import Store
 from experiments.runner.sweep import sweep
 
@@ -54,23 +54,23 @@ def address():
 
 
 def carry_out(runs, store, **where):
-    ledger, watcher = Ledger(store.root / "ledger.sqlite"), Watcher()
-    about = {"commit": None, "dirty": False}
-    failures = sweep(EXPERIMENT, runs, store, ledger, jobs=1, circumstances=about, watcher=watcher, **where)
+    watcher, about = Watcher(), {"commit": None, "dirty": False}
+    swept = sweep(EXPERIMENT, runs, store, jobs=1, about=about, watcher=watcher, **where)
     assert sorted(watcher.seen, key=str) == sorted(runs, key=str)  # each once
-    return failures, ledger
+    assert set(swept.measured) | set(swept.failures) == set(runs)
+    return swept.failures
 
 
 def test_a_cluster_gives_the_rows_that_one_process_gives(tmp_path, address):
     runs = EXPERIMENT.runs({"size": "1,2,3"}, seeds=3)
     here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
-    assert carry_out(runs, here)[0] == {}
-    failures, ledger = carry_out(runs, there, scheduler=address)
+    assert carry_out(runs, here) == {}
+    failures = carry_out(runs, there, scheduler=address)
     assert failures == {}
     assert there.rows(runs) == here.rows(runs)
-    assert ledger.states("quick") == {run.id: "done" for run in runs}
-    assert there.circumstances(runs[0])["machine"]
-    assert there.circumstances(runs[0])["seen"] == "here"
+    assert there.states("quick") == {run.id: "done" for run in runs}
+    assert there.provenance(runs[0])["machine"]
+    assert there.provenance(runs[0])["seen"] == "here"
 
 
 def test_the_graph_engine_gives_the_same_on_a_cluster(tmp_path, address):
@@ -79,7 +79,7 @@ def test_the_graph_engine_gives_the_same_on_a_cluster(tmp_path, address):
         {"topology": "dcell:n=3,k=2,ficonn:n=4,k=2", "routing": "dr,pr-gpi", "pairs": "1000"}, seeds=1
     )
     store = Store(tmp_path)
-    failures, _ = carry_out(runs, store, scheduler=address)
+    failures = carry_out(runs, store, scheduler=address)
     assert failures == {}
     for run, row in zip(runs, store.rows(runs), strict=True):
         assert row["mean_hops"] == experiment.measure(run).figures["mean_hops"]
@@ -87,9 +87,10 @@ def test_the_graph_engine_gives_the_same_on_a_cluster(tmp_path, address):
 
 def test_a_run_that_fails_there_does_not_end_the_sweep(tmp_path, address):
     runs = EXPERIMENT.runs({"scheme": "dr,broken,bfs", "size": "1"}, seeds=1)
-    failures, ledger = carry_out(runs, Store(tmp_path), scheduler=address)
+    store = Store(tmp_path)
+    failures = carry_out(runs, store, scheduler=address)
     assert {run: failure.reason for run, failure in failures.items()} == {runs[1]: "RuntimeError: the reason"}
-    assert "in measure" in ledger.failures("quick")[runs[1].id].traceback
+    assert "in measure" in store.failures("quick")[runs[1].id].traceback
 
 
 def test_runs_on_the_kernel_stay_here(tmp_path, address, monkeypatch):

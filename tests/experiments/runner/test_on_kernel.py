@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.demo import first_light
 from experiments.demo.failover_demo import prefix, survivors
+from experiments.runner.results import Store
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -56,8 +58,7 @@ def test_first_light(tmp_path):
             assert saved == row[f"{prefix(survivor, how)}_saved_predicted_pairs"]
             assert 0 < saved <= row[f"{how}_lost_pairs"]
             assert row[f"{prefix(survivor, how)}_tcp_after_bps"] > 0
-    (about,) = (tmp_path / "results" / "first_light").glob("*.json")
-    about = json.loads(about.read_text())
+    ((_, about),) = Store(tmp_path / "results").table(first_light.EXPERIMENT)
     assert about["fidelity"] == about["fidelity_report"]["verdict"] == row["fidelity"]
     assert about["stages_s"]
     assert about["features"]["htb"]

@@ -1,16 +1,22 @@
 import json
 import os
+import shutil
+import sqlite3
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet
+import numpy as np
 import pytest
 from quick import EXPERIMENT, measure
 
+from experiments.runner import processes
 from experiments.runner.definition import Result
+from experiments.runner.failures import Failure
 from experiments.runner.parameters import Integer
-from experiments.runner.results import Store, row_of
+from experiments.runner.results import NAME, Claim, Store
+from experiments.runner.rows import row_of
 
 ABOUT = {"commit": "abc", "dirty": False}
 
@@ -24,13 +30,14 @@ def put(store, run):
     store.put(run, measure(run), ABOUT, 0.25)
 
 
-def test_a_row_comes_back_as_it_was_with_its_circumstances(store):
+def test_a_row_comes_back_as_it_was_with_its_provenance(store):
     run = EXPERIMENT.runs({"scheme": "dr", "size": "3"}, engines=["kernel"])[0]
     put(store, run)
     row = {"scheme": "dr", "size": 3, "load_fraction": 0.5, "area_bytes": 9, "delays_us": [1.5, 0.0], "right": True}
     (stored,) = store.rows([run])
     assert stored == {**row, "seed": 0, "engine": "kernel", "fidelity": "FAIL", "run": run.id}
-    about = json.loads(store.path(run).with_suffix(".json").read_text())
+    assert list(stored) == [*row, "seed", "engine", "fidelity", "run"]
+    about = store.provenance(run)
     assert about == {
         "run": {**run.content, "id": run.id},
         "commit": "abc",
@@ -40,6 +47,7 @@ def test_a_row_comes_back_as_it_was_with_its_circumstances(store):
         "wall_s": 0.25,
     }
     assert store.table(EXPERIMENT) == [(stored, about)]
+    assert store.experiments() == ["quick"]
 
 
 def test_only_where_something_is_emulated_is_there_fidelity(store):
@@ -48,22 +56,23 @@ def test_only_where_something_is_emulated_is_there_fidelity(store):
     assert "fidelity" not in store.rows([run])[0]
 
 
-def test_other_tools_read_the_rows(store):
-    for run in EXPERIMENT.runs():
-        put(store, run)
-    table = pyarrow.parquet.read_table(sorted((store.root / "quick").glob("*.parquet")))
-    assert table.num_rows == 12
-    assert {"size", "area_bytes", "seed", "engine", "run"} <= set(table.column_names)
-
-
-def test_circumstances_without_a_row_are_no_result(store):
+def test_numbers_of_numpy_are_numbers(store):
     run = EXPERIMENT.runs()[0]
-    put(store, run)
-    assert run in store
-    store.path(run).unlink()
+    figures = {"a": np.float64(1.5), "b": np.int64(2), "c": [np.float32(0.5)], "d": np.bool_(True), "e": (1, 2)}
+    store.put(run, Result(figures=figures, circumstances={"seen": np.int64(3)}), ABOUT, 0.25)
+    (row,) = store.rows([run])
+    assert {key: row[key] for key in figures} == {"a": 1.5, "b": 2, "c": [0.5], "d": True, "e": [1, 2]}
+    assert store.provenance(run)["seen"] == 3
+
+
+def test_what_there_is_not_is_not_made_by_asking(store):
+    run = EXPERIMENT.runs()[0]
     assert run not in store
-    assert store.rows([run]) == []
-    assert store.table(EXPERIMENT) == []
+    assert (store.rows([run]), store.table(EXPERIMENT), store.experiments()) == ([], [], [])
+    with pytest.raises(KeyError):
+        store.provenance(run)
+    store.give_up()
+    assert not store.root.exists()
 
 
 def test_rows_of_another_version_do_not_answer_the_question(store):
@@ -81,16 +90,22 @@ def test_the_table_is_in_order(store):
     assert order == sorted(order)
 
 
-def test_unfinished_files_of_the_dead_are_removed_and_no_others(store):
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    folder = store.root / "quick"
-    folder.mkdir(parents=True)
-    dead, live = (folder / f".x.parquet.{pid}.tmp" for pid in (gone.pid, os.getpid()))
-    for path in (dead, live, folder / "other.tmp"):
-        path.write_bytes(b"")
-    store.sweep_up()
-    assert {path.name for path in folder.iterdir()} == {live.name, "other.tmp"}
+def test_rows_come_in_the_order_in_which_they_are_asked_for(store):
+    runs = EXPERIMENT.runs()
+    for run in reversed(runs):
+        put(store, run)
+    assert [row["run"] for row in store.rows(runs[3:1:-1])] == [runs[3].id, runs[2].id]
+
+
+def test_a_failure_is_kept_until_there_is_a_row_and_takes_none_away(store):
+    run = EXPERIMENT.runs()[0]
+    store.fail(run, Failure("why", "where"), 1.0)
+    assert store.failures("quick") == {run.id: Failure("why", "where")}
+    assert run not in store
+    put(store, run)
+    assert (store.failures("quick"), run in store) == ({}, True)
+    store.fail(run, Failure("why", "where"), 1.0)
+    assert (store.failures("quick"), len(store.rows([run]))) == ({}, 1)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +114,7 @@ def test_unfinished_files_of_the_dead_are_removed_and_no_others(store):
         ({"size": 1}, "figure size has the name of a parameter or circumstance"),
         ({"seed": 1}, "figure seed has the name of a parameter or circumstance"),
         ({"x_s": float("nan")}, "figure x_s is nan; what could not be measured is None"),
+        ({"x_s": np.float32("inf")}, "figure x_s is inf; what could not be measured is None"),
         ({"x_s": [1.0, float("inf")]}, "figure x_s is inf; what could not be measured is None"),
     ],
 )
@@ -108,10 +124,244 @@ def test_figures_that_say_two_things_or_nothing_are_refused(figures, says):
     assert str(error.value) == says
 
 
-def test_a_file_is_whole_or_not_there(store, monkeypatch):
+def test_what_is_no_row_leaves_what_was_there(store):
     run = EXPERIMENT.runs()[0]
     put(store, run)
-    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(TypeError, match="set cannot be stored as JSON"):
+        store.put(run, Result(figures={}, circumstances={"seen": {1}}), ABOUT, 0.25)
+    assert store.rows([run])[0]["area_bytes"] == 1
+
+
+# -- claims
+
+
+def elsewhere(store, run, then="print(claim)"):
+    """What another process gets that claims `run`, and does `then`."""
+    code = (
+        "from pathlib import Path; from quick import EXPERIMENT; from experiments.runner.results import Store\n"
+        f"store = Store(Path({str(store.root)!r})); (run,) = [r for r in EXPERIMENT.runs() if r.id == {run.id!r}]\n"
+        f"claim = store.claim(run).value\n{then}"
+    )
+    paths = [str(Path(__file__).parents[3]), str(Path(__file__).parent)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", code], env=environment, **pipes)
+
+
+def test_a_run_that_another_process_measures_is_taken_until_that_is_stored_given_up_or_dead(store):
+    run, other = EXPERIMENT.runs()[:2]
+    process = elsewhere(store, run, "print(claim, flush=True); input()")
+    assert process.stdout.readline() == "ours\n"
+    assert store.claim(run) is Claim.TAKEN
+    assert store.claim(run, again=True) is Claim.TAKEN
+    assert store.claim(other) is Claim.OURS
+    process.kill()
+    process.communicate()
+    assert store.claim(run) is Claim.OURS
+    assert elsewhere(store, run).communicate()[0] == "taken\n"
+    store.give_up()
+    assert elsewhere(store, run).communicate()[0] == "ours\n"
+    put(store, run)
+    assert store.claim(run) is Claim.STORED
+    assert elsewhere(store, run).communicate()[0] == "stored\n"
+    assert store.claim(run, again=True) is Claim.OURS
+
+
+def test_a_process_is_known_by_more_than_its_number():
+    own = processes.myself()
+    pid, ticks, boot = own.split(":")
+    assert processes.lives(own)
+    assert not processes.lives(f"{pid}:{int(ticks) - 1}:{boot}")
+    assert not processes.lives(f"{pid}:{ticks}:another")
+    other = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    name = f"{other.pid}:{processes.began(other.pid)}:{boot}"
+    assert processes.lives(name)
+    other.kill()
+    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+    assert not processes.lives(name)  # a zombie
+    other.communicate()
+    assert not processes.lives(f"{other.pid}:{processes.began(other.pid)}:{boot}")
+
+
+# -- what is wrong with the file
+
+
+def says(store, action):
+    with pytest.raises(OSError, match=NAME) as error:
+        action()
+    text = str(error.value)
+    assert text.startswith(f"{store.path}: ")
+    assert "\n" not in text
+    return text.removeprefix(f"{store.path}: ")
+
+
+def all_ways(store):
+    run = EXPERIMENT.runs()[0]
+    return [lambda: store.table(EXPERIMENT), lambda: store.claim(run), lambda: put(store, run)]
+
+
+def test_a_file_that_is_something_else_is_named(store):
+    store.root.mkdir()
+    store.path.write_bytes(b"no database" * 1000)
+    for way in all_ways(store):
+        assert says(store, way) == "file is not a database; move it away, and runs are measured anew"
+    store.path.unlink()
+    sqlite3.connect(store.path).executescript("CREATE TABLE other (x)").connection.close()
+    for way in all_ways(store):
+        assert says(store, way) == "is no file of weft's results"
+
+
+def test_a_file_of_a_later_weft_is_named_and_not_touched(store):
+    put(store, EXPERIMENT.runs()[0])
+    with sqlite3.connect(store.path) as db:
+        db.execute("PRAGMA user_version = 2")
+    db.close()
+    for way in all_ways(store):
+        assert says(store, way) == "is of version 2; this weft reads version 1"
+
+
+def test_damage_is_told_and_not_taken_for_a_result(store):
+    runs = EXPERIMENT.runs()
+    for run in runs:
         put(store, run)
-    assert run not in store
+    content = store.path.read_bytes()
+    store.path.write_bytes(content[: len(content) // 2])
+    for way in all_ways(store):
+        assert says(store, way) == "database disk image is malformed; move it away, and runs are measured anew"
+    store.path.write_bytes(content.replace(b'"area_bytes": 4', b'"area_bytes": 5'))
+    assert says(store, lambda: store.rows(runs)).endswith("is damaged; weft run quick --fresh measures it again")
+
+
+def test_a_full_disk_is_named_and_what_was_stored_stays(store, monkeypatch):
+    runs = EXPERIMENT.runs()
+    put(store, runs[0])
+    from experiments.runner import results
+
+    connect = results.connect
+
+    def full(path, *, write):
+        db = connect(path, write=write)
+        db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
+        return db
+
+    monkeypatch.setattr(results, "connect", full)
+    large = Result(figures={"delays_us": [0.5] * 10_000})
+    assert says(store, lambda: store.put(runs[1], large, ABOUT, 0.25)) == "database or disk is full"
+    monkeypatch.undo()
+    assert [run in store for run in runs[:2]] == [True, False]
+
+
+def test_what_may_not_be_written_is_read_and_named(store):
+    run = EXPERIMENT.runs()[0]
+    put(store, run)
+    shown = ["unshare", "--user", "--map-root-user", "--mount"] if os.geteuid() else ["unshare", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*shown, "true"], capture_output=True).returncode:
+        pytest.skip("no mount namespace of our own")
+    code = (
+        "from quick import EXPERIMENT; from experiments.runner.results import Store; from pathlib import Path\n"
+        f"store = Store(Path({str(store.root)!r})); run, other = EXPERIMENT.runs()[:2]\n"
+        "print(len(store.rows([run])))\n"
+        "try:\n    store.claim(other)\nexcept OSError as error:\n    print(error)"
+    )
+    script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3"'
+    paths = [str(Path(__file__).parents[3]), str(Path(__file__).parent)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [*shown, "sh", "-c", script, "sh", str(store.root), sys.executable, code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout == f"1\n{store.path}: may not be written\n", done.stderr
+
+
+# -- results of the old form
+
+
+def old_form(root, run, area_bytes):
+    """What `run` gave, as it was kept once."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    row = row_of(run, Result(figures={"area_bytes": area_bytes, "delays_us": [1.5, 0.0]}))
+    about = {"run": {**run.content, "id": run.id}, **ABOUT, "fidelity": None, "wall_s": 0.25}
+    path = root / run.experiment / f"{run.id}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".json").write_text(json.dumps(about))
+    parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+    return row, about
+
+
+def test_results_of_the_old_form_are_read_in_once_and_left_where_they_are(store, capsys):
+    first, second, third, broken = EXPERIMENT.runs()[:4]
+    entries = [old_form(store.root, first, 7), old_form(store.root, second, 8)]
+    old_form(store.root, broken, 9)
+    damaged = store.root / "quick" / f"{broken.id}.json"
+    damaged.write_text("{")
+    before = sorted(store.root.rglob("*"))
+    assert store.table(EXPERIMENT) == entries
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"weft: {damaged.with_suffix('.parquet')} cannot be read and is left out: ")
+    assert sorted(store.root.rglob("*")) == sorted([*before, store.path])
+    put(store, first)
+    old_form(store.root, third, 10)
+    assert [row["area_bytes"] for row in store.rows([first, second, third])] == [1, 8]
+
+
+def test_they_are_there_for_a_sweep_as_well(store):
+    run = EXPERIMENT.runs()[0]
+    old_form(store.root, run, 7)
+    assert store.claim(run) is Claim.STORED
+
+
+def test_without_pyarrow_they_are_told_of_and_nothing_is_made(store, monkeypatch):
+    old_form(store.root, EXPERIMENT.runs()[0], 7)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ValueError, match=r"results in Parquet files need pyarrow: pip install 'weft\[parquet\]'"):
+        store.table(EXPERIMENT)
+    assert not store.path.exists()
+
+
+def test_what_a_process_left_that_died_while_it_made_the_file_is_removed(store):
+    store.root.mkdir()
+    gone = subprocess.Popen(["true"])
+    dead = f"{gone.pid}-1-{processes.boot()}"
+    gone.wait()
+    own = processes.myself().replace(":", "-")
+    left = [store.root / f".{NAME}.{dead}.tmp{end}" for end in ("", "-wal")]
+    other = store.root / f".{NAME}.{os.getppid()}-{processes.began(os.getppid())}-{processes.boot()}.tmp"
+    for path in (*left, other):
+        path.write_text("")
+    put(store, EXPERIMENT.runs()[0])
+    assert sorted(path.name for path in store.root.iterdir()) == sorted([NAME, other.name])
+    assert own not in NAME
+
+
+def test_two_that_make_the_file_at_once_make_one(store, monkeypatch):
+    run, other = EXPERIMENT.runs()[:2]
+    from experiments.runner import results
+
+    put_in_place = results.put_in_place
+
+    def late(unfinished, path):
+        monkeypatch.undo()
+        assert elsewhere(store, other).communicate()[0] == "ours\n"
+        put_in_place(unfinished, path)
+
+    monkeypatch.setattr(results, "put_in_place", late)
+    put(store, run)
+    put(store, other)
+    assert len(store.rows([run, other])) == 2
+    assert [path.name for path in store.root.iterdir()] == [NAME]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_what_is_made_under_sudo_belongs_to_who_called_it_and_nothing_else(store, monkeypatch):
+    store.root.mkdir()
+    mine = store.root / "notes"
+    mine.write_text("")
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setenv("SUDO_GID", "1235")
+    put(store, EXPERIMENT.runs()[0])
+    deeper = Store(store.root / "a" / "b")
+    put(deeper, EXPERIMENT.runs()[0])
+
+    def owner(path):
+        return path.stat().st_uid, path.stat().st_gid
+
+    assert [owner(path) for path in (store.path, store.root / "a", deeper.root, deeper.path)] == [(1234, 1235)] * 4
+    assert [owner(path) for path in (store.root, mine)] == [(0, 0)] * 2

@@ -1,3 +1,4 @@
+import json
 import os
 import random
 import signal
@@ -13,8 +14,7 @@ import quick
 from quick import EXPERIMENT
 
 from experiments.runner.definition import Result
-from experiments.runner.ledger import Ledger
-from experiments.runner.results import Store
+from experiments.runner.results import Claim, Store
 from experiments.runner.sweep import remaining, sweep
 
 
@@ -31,48 +31,43 @@ def store(tmp_path):
     return Store(tmp_path / "results")
 
 
-@pytest.fixture
-def ledger(store):
-    return Ledger(store.root / "ledger.sqlite")
-
-
-def carry_out(runs, store, ledger, experiment=EXPERIMENT, jobs=1, watcher=None):
-    options = {"jobs": jobs, "circumstances": {"commit": None, "dirty": False}, "watcher": watcher or Watcher()}
-    return sweep(experiment, runs, store, ledger, **options)
+def carry_out(runs, store, experiment=EXPERIMENT, jobs=1, watcher=None, **options):
+    about = {"commit": None, "dirty": False}
+    return sweep(experiment, runs, store, jobs=jobs, about=about, watcher=watcher or Watcher(), **options)
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_every_run_is_measured_once_and_told_of(tmp_path, monkeypatch, store, ledger, jobs):
+def test_every_run_is_measured_once_and_told_of(tmp_path, monkeypatch, store, jobs):
     log = tmp_path / "log"
     monkeypatch.setenv("WEFT_TEST_LOG", str(log))
     watcher, runs = Watcher(), EXPERIMENT.runs({"size": "1,2,3,4,5"})
-    assert remaining(runs, store, ledger) == runs
-    assert carry_out(runs, store, ledger, jobs=jobs, watcher=watcher) == {}
+    assert remaining(runs, store) == runs
+    assert carry_out(runs, store, jobs=jobs, watcher=watcher).failures == {}
     assert sorted(log.read_text().split()) == sorted(run.id for run in runs)
     assert {run for run, _ in watcher.seen} == set(runs)
     assert [row["run"] for row in store.rows(runs)] == [run.id for run in runs]
-    assert remaining(runs, store, ledger) == []
-    assert set(ledger.states("quick").items()) == {(run.id, "done") for run in runs}
+    assert remaining(runs, store) == []
+    assert set(store.states("quick").items()) == {(run.id, "done") for run in runs}
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_run_that_fails_does_not_end_the_sweep(store, ledger, jobs):
+def test_a_run_that_fails_does_not_end_the_sweep(store, jobs):
     runs = EXPERIMENT.runs({"scheme": "dr,broken,bfs", "size": "1"}, seeds=1)
-    failures = carry_out(runs, store, ledger, jobs=jobs)
+    failures = carry_out(runs, store, jobs=jobs).failures
     assert {run: failure.reason for run, failure in failures.items()} == {runs[1]: "RuntimeError: the reason"}
-    assert ledger.failures("quick") == {runs[1].id: failures[runs[1]]}
+    assert store.failures("quick") == {runs[1].id: failures[runs[1]]}
     assert "in measure" in failures[runs[1]].traceback
     assert [row["scheme"] for row in store.rows(runs)] == ["dr", "bfs"]
-    assert remaining(runs, store, ledger) == [runs[1]]
+    assert remaining(runs, store) == [runs[1]]
 
 
 def not_a_number(run):
     return Result(figures={"x_s": float("nan")})
 
 
-def test_figures_that_cannot_be_stored_are_a_failure_of_the_run(store, ledger):
+def test_figures_that_cannot_be_stored_are_a_failure_of_the_run(store):
     runs = EXPERIMENT.runs(seeds=1)[:1]
-    failures = carry_out(runs, store, ledger, replace(EXPERIMENT, measure=not_a_number))
+    failures = carry_out(runs, store, replace(EXPERIMENT, measure=not_a_number)).failures
     assert failures[runs[0]].reason == "ValueError: figure x_s is nan; what could not be measured is None"
 
 
@@ -82,19 +77,19 @@ def die(run):
     return quick.measure(run)
 
 
-def test_a_process_that_dies_costs_one_run(store, ledger):
+def test_a_process_that_dies_costs_one_run(store):
     runs = EXPERIMENT.runs({"scheme": "dr", "size": "1,2"}, seeds=4)
-    failures = carry_out(runs, store, ledger, replace(EXPERIMENT, measure=die), jobs=2)
+    failures = carry_out(runs, store, replace(EXPERIMENT, measure=die), jobs=2).failures
     assert {run.seed for run in failures} == {1}
     assert {f.reason for f in failures.values()} == {"the process that measured it died (exit status 3)"}
     assert len(store.rows(runs)) == 6
 
 
-def test_a_result_that_was_stored_just_before_a_kill_counts(store, ledger):
+def test_a_result_that_was_stored_just_before_a_kill_counts(store):
     runs = EXPERIMENT.runs()[:2]
     store.put(runs[0], quick.measure(runs[0]), {}, 0.25)
-    assert remaining(runs, store, ledger) == runs[1:]
-    assert ledger.states("quick") == {runs[0].id: "done"}
+    assert remaining(runs, store) == runs[1:]
+    assert store.states("quick") == {runs[0].id: "done"}
 
 
 def interrupt_while_leaving(run):
@@ -111,11 +106,11 @@ def interrupt(run):
 
 
 @pytest.mark.parametrize("how", [interrupt, interrupt_while_leaving])
-def test_what_was_finished_before_an_interrupt_is_kept(store, ledger, how):
+def test_what_was_finished_before_an_interrupt_is_kept(store, how):
     runs = EXPERIMENT.runs({"scheme": "dr", "size": "1"}, seeds=4)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(runs, store, ledger, replace(EXPERIMENT, measure=how))
-    assert remaining(runs, store, ledger) == runs[2:]
+        carry_out(runs, store, replace(EXPERIMENT, measure=how))
+    assert remaining(runs, store) == runs[2:]
 
 
 def weft(tmp_path, *argv, pause_s=0.0):
@@ -154,7 +149,7 @@ def gone(group):
 
 
 def stored(tmp_path):
-    return {path.stem for path in (tmp_path / "results" / "quick").glob("*.parquet")}
+    return set(Store(tmp_path / "results").states("quick"))
 
 
 def test_a_sweep_killed_at_any_moment_is_resumed_without_repeating_or_losing_a_run(tmp_path):
@@ -180,8 +175,61 @@ def test_a_sweep_killed_at_any_moment_is_resumed_without_repeating_or_losing_a_r
     assert len(runs) <= len(measured(tmp_path)) <= len(runs) + 2 * kills
     store = Store(tmp_path / "results")
     assert len(store.table(EXPERIMENT)) == len(runs)
-    assert set(Ledger(store.root / "ledger.sqlite").states("quick")) == {run.id for run in runs}
-    assert not list((tmp_path / "results").rglob("*.tmp"))
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["results.sqlite"]
+
+
+def test_two_sweeps_of_the_same_cells_measure_each_run_once(tmp_path):
+    argv = ["run", "quick", "--set", "size=0,1,2,3,4,5,6", "--jobs", "2", "--json"]
+    runs = EXPERIMENT.runs({"size": "0,1,2,3,4,5,6"})
+    both = [weft(tmp_path, *argv, pause_s=0.03) for _ in "12"]
+    answers = [process.communicate(timeout=60) for process in both]
+    assert [process.returncode for process in both] == [0, 0], answers
+    assert sorted(measured(tmp_path)) == sorted(run.id for run in runs)
+    assert [[row["run"] for row in json.loads(out)] for out, _ in answers] == [[run.id for run in runs]] * 2
+    now = [int(err.split(" measured now")[0].split()[-1]) for _, err in answers]
+    assert sum(now) == len(runs)
+
+
+def test_a_sweep_takes_over_what_another_was_measuring_when_it_was_killed(tmp_path):
+    argv = ["run", "quick", "--set", "size=0,1,2,3,4,5,6", "--jobs", "2", "--json"]
+    runs = EXPERIMENT.runs({"size": "0,1,2,3,4,5,6"})
+    killed = weft(tmp_path, *argv, pause_s=0.3)
+    wait_until(lambda: len(measured(tmp_path)) >= 2)
+    other = weft(tmp_path, *argv, pause_s=0.01)
+    wait_until(lambda: len(measured(tmp_path)) >= 5)
+    killed.kill()
+    killed.communicate()
+    out, err = other.communicate(timeout=60)
+    assert other.returncode == 0, err
+    assert [row["run"] for row in json.loads(out)] == [run.id for run in runs]
+    assert set(measured(tmp_path)) == {run.id for run in runs}
+    assert len(measured(tmp_path)) <= len(runs) + 2  # the two runs that the killed one was at
+
+
+def test_what_is_stored_by_another_meanwhile_is_told_of_and_not_measured(store):
+    runs = EXPERIMENT.runs({"size": "1"}, seeds=1)
+    store.put(runs[0], quick.measure(runs[0]), {}, 0.25)
+    watcher = Watcher()
+    assert carry_out(runs, store, watcher=watcher).measured == runs[1:]
+    assert watcher.seen == [(run, None) for run in runs]
+    assert carry_out(runs, store, again=True).measured == runs
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_sweep_ends_where_its_results_cannot_be_stored(store, monkeypatch, jobs):
+    runs = EXPERIMENT.runs()
+    put = Store.put
+
+    def full(self, run, *others):
+        if run == runs[3]:
+            raise OSError("database or disk is full")
+        put(self, run, *others)
+
+    monkeypatch.setattr(Store, "put", full)
+    with pytest.raises(OSError, match="disk is full"):
+        carry_out(runs, store, jobs=jobs)
+    assert 2 <= len(store.rows(runs)) <= 4
+    assert store.claim(runs[3]) is Claim.OURS  # nothing of the sweep is claimed any more
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -194,5 +242,5 @@ def test_after_ctrl_c_what_is_done_is_kept_and_nothing_left_behind(tmp_path, job
     assert err.splitlines()[-1] == "weft: interrupted"
     assert "Traceback" not in err
     assert gone(process.pid)
-    assert not list((tmp_path / "results").rglob("*.tmp"))
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["results.sqlite"]
     assert len(stored(tmp_path)) >= 2

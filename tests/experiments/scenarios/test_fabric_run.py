@@ -9,7 +9,7 @@ import pytest
 
 from experiments.figures import figures, style
 from experiments.runner.definition import Experiment, Run, Value
-from experiments.runner.results import row_of
+from experiments.runner.rows import row_of
 from experiments.scenarios import fabric_run
 from experiments.ttc import fabric_fct, fabric_gain, ttc_kernel
 from experiments.ttc.fat_tree_links import Shape
