@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from experiments.figures import style
-from experiments.runner.definition import Experiment, Row
+from experiments.runner.definition import Experiment, Row, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,6 +58,17 @@ def foot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) 
     hollow = f"   {slow} failed fidelity (hollow)" if slow else ""
     at = ", ".join(sorted(commits)[:3]) + (", ..." if len(commits) > 3 else "")
     return f"{experiment.name}   {engines}   {len(entries)} runs{hollow}   commit {at}"
+
+
+def by_setting(table: Table, keys: Sequence[str], *, always: int = 1) -> dict[str, list[Row]]:
+    """The rows with the same values of `keys` together, in order, under a title: the value of the first key, and of the
+    others those that are among the first `always`, or differ within `table`."""
+    named = [key for at, key in enumerate(keys) if at and (at < always or len({row[key] for row in table}) > 1)]
+    found: dict[str, list[Row]] = {}
+    for row in table:
+        title = ", ".join([str(row[keys[0]]), *(f"{key}={row[key]}" for key in named)])
+        found.setdefault(title, []).append(row)
+    return found
 
 
 def failed_fidelity(row: Row) -> bool:

@@ -130,6 +130,10 @@ PANELS: tuple[tuple[str, Statistic, Callable[[Floats], NDArray[np.bool_]]], ...]
     ("99th percentile of short flows (ms)", lambda ms: np.percentile(ms, 99), lambda size: size < SHORT_BYTES),
     ("mean time of long flows (ms)", np.mean, lambda size: size >= LONG_BYTES),
 )
+SETTING = (
+    *("topology", "sizes", "load_fraction", "rate_mbps", "transport", "queue_packets", "congestion_control"),
+    *("min_rtt_window_s", "seconds"),
+)
 MARKERS = {"none": "o", "failed": "X", "degraded": "^"}
 
 
@@ -140,25 +144,23 @@ def plot(table: Table, figure: Figure) -> None:
     All flows of the runs of a mark or line count together.  Runs that failed fidelity count only where there are no
     others; the mark is hollow then, and the line pale.
     """
-    keys = ("topology", "sizes", "load_fraction", "rate_mbps", "transport")
-    groups = sorted({tuple(str(row[key]) for key in keys) for row in table}, key=lambda group: (group[4], *group))
+    groups = figures.by_setting(table, SETTING, always=4)
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    of = {group: [row for row in table if tuple(str(row[key]) for key in keys) == group] for group in groups}
-    damages = {group: [one for one in MARKERS if any(row["damage"] == one for row in of[group])] for group in groups}
-    heights = [height for group in groups for height in (0.3 * len(looks) + 1.0, *[2.6] * len(damages[group]))]
-    figure.set_size_inches(9.6, sum(heights) + 0.4)
-    lines = iter(figure.subplots(len(heights), 3, squeeze=False, height_ratios=heights))
-    for group in groups:
-        network, sizes, load, rate_mbps, transport = group
-        draw_marks(next(lines), of[group], looks)
-        for damage in damages[group]:
-            panels = next(lines)
-            draw_distributions(panels, [row for row in of[group] if row["damage"] == damage], looks)
-            words = f"{network}, {rate_mbps} Mbit/s, load {load}, {sizes}, {transport}; damage: {damage}"
-            panels[0].set_title(words, fontsize=9, loc="left")
-    for damage, marker in MARKERS.items():
-        figure.axes[0].plot([], [], marker, color=style.INK, label=f"damage: {damage}")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=3, fontsize=7.5)
+    blocks: list[tuple[str, str, list[Row]]] = []  # title, a damage or "" for all of them, rows
+    for title, rows in groups.items():
+        blocks.append((title, "", rows))
+        for damage in MARKERS:
+            of = [row for row in rows if row["damage"] == damage]
+            blocks += [(f"{title}; damage: {damage}", damage, of)] if of else []
+    heights = [2.7 if damage else 0.3 * len(looks) + 1.1 for _, damage, _ in blocks]
+    figure.set_size_inches(10.6, sum(heights) + 0.3)
+    places = figure.subfigures(len(blocks), 1, height_ratios=heights, squeeze=False).flat
+    for place, (title, damage, rows) in zip(places, blocks, strict=True):
+        place.suptitle(title, fontsize=9, x=0.01, ha="left")
+        panels = place.subplots(1, 3)
+        (draw_distributions if damage else draw_marks)(panels, rows, looks)
+        lines = panels[0].get_legend_handles_labels()
+        place.legend(*lines, loc="outside right upper", fontsize=7.5)
 
 
 def draw_marks(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> None:
@@ -172,6 +174,9 @@ def draw_marks(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> Non
         figures.plain_numbers(axes.xaxis)
         axes.set_yticks(range(len(looks)), [look.label if axes is panels[0] else "" for look, _ in looks.values()])
         axes.set_ylim(len(looks) - 0.5, -0.5)
+    for damage, marker in MARKERS.items():
+        if any(row["damage"] == damage for row in rows):
+            panels[0].plot([], [], marker, color=style.INK, label=f"damage: {damage}")
 
 
 def draw_distributions(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks) -> None:
@@ -197,12 +202,10 @@ def draw_distributions(panels: Sequence[Axes], rows: Sequence[Row], looks: Looks
             for what, of_class in ((np.median, size), (np.mean, slowdown))
         )
         by_size.loglog(centres, means, dash, **looked)
-    short.set(xlabel="time of short flows (ms)", ylabel="fraction of flows", xscale="log")
-    long.set(xlabel="time of long flows (ms)", xscale="log")
+    short.set(xlabel="time of short flows (ms)", ylabel="fraction of flows", xscale="log", ylim=(0, 1.02))
+    long.set(xlabel="time of long flows (ms)", xscale="log", ylim=(0, 1.02))
     by_size.set(xlabel="flow size (bytes)", ylabel="mean slowdown")
-    by_size.legend(fontsize=6, ncols=2)
-    short.xaxis.set_major_formatter("{x:g}")  # three decades: no room for more
-    for axis in (long.xaxis, by_size.yaxis):
+    for axis in (short.xaxis, long.xaxis, by_size.yaxis):
         figures.plain_numbers(axis)
 
 

@@ -17,7 +17,7 @@ its default: this traffic flatters them.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Row, Run, Table
+from experiments.runner.definition import Experiment, Result, Run, Table
 from experiments.runner.parameters import Spec
 from experiments.scenarios import common_parameters as common
 from topologies import build
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WARM_UP_S = 1.0
+SETTING = (
+    *("topology", "traffic", "rate_mbps", "queue_packets", "congestion_control", "transport", "min_rtt_window_s"),
+    "seconds",
+)
 
 
 def hosts_of_an_edge_switch(topology: Topology) -> int:
@@ -120,37 +124,41 @@ def plot(table: Table, figure: Figure) -> None:
 
     Runs that failed fidelity count only where there are no others; the bar is hollow then.
     """
-    cells: dict[tuple[str, ...], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for row in table:
-        group = tuple(str(row[key]) for key in ("topology", "traffic", "rate_mbps", "transport", "min_rtt_window_s"))
-        cells[group][str(row["scheme"])].append(row)
-    looks = style.lines(str(row["scheme"]) for row in table)
-    figure.set_size_inches(6.4, 0.6 + 3.2 * len(cells))
-    for (goodput, late), (group, rows) in zip(
-        figure.subplots(len(cells), 2, squeeze=False), cells.items(), strict=True
-    ):
-        for y, (scheme, (look, _)) in enumerate(looks.items()):
-            kept = [row for row in rows[scheme] if not figures.failed_fidelity(row)]
-            face = look.colour if kept else style.PAPER
-            for panel, key in ((goodput, "goodput_fraction"), (late, "late_fraction")):
-                bar(panel, y, [float(str(row[key])) for row in kept or rows[scheme]], face, look.colour)
-        for panel in (goodput, late):
-            panel.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
-            panel.set_ylim(len(looks) - 0.5, -0.5)
-        topology, pattern, rate_mbps, transport, window_s = group
-        title = f"{topology}, {pattern}, {rate_mbps} Mbit/s, {transport}, RTT window {window_s} s"
-        goodput.set_title(title, fontsize=9, loc="left")
-        goodput.set(xlabel="goodput (fraction of the ideal)", xlim=(0, 1))
-        late.set(xlabel="late packets (fraction)")
+    groups = figures.by_setting(table, SETTING, always=3)
+    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
+    figure.set_size_inches(7.6, sum(1.1 + 0.22 * schemes_of(rows) for rows in groups.values()))
+    lines = figure.subplots(
+        len(groups), 2, squeeze=False, sharex="col", height_ratios=[1 + schemes_of(rows) for rows in groups.values()]
+    )
+    for panels, (title, rows) in zip(lines, groups.items(), strict=True):
+        shown = [spec for spec in looks if any(row["scheme"] == spec for row in rows)]
+        for y, spec in enumerate(shown):
+            of = [row for row in rows if row["scheme"] == spec]
+            kept = [row for row in of if not figures.failed_fidelity(row)]
+            look, _ = looks[spec]
+            for panel, key in zip(panels, ("goodput_fraction", "late_fraction"), strict=True):
+                bar(panel, y, [float(str(row[key])) for row in kept or of], look.colour if kept else style.PAPER, look)
+        for panel, label in zip(panels, ("goodput (fraction of the ideal)", "late packets (fraction)"), strict=True):
+            panel.set_yticks(range(len(shown)), [looks[spec][0].label if panel is panels[0] else "" for spec in shown])
+            panel.set_ylim(len(shown) - 0.5, -0.5)
+            panel.set_xlabel(label)
+        panels[0].set_xlim(0, 1)
+        panels[0].set_title(title, fontsize=9, loc="left")
 
 
-def bar(axes: Axes, y: int, values: Sequence[float], face: str, edge: str) -> None:
-    """The mean of `values` with its interval; nothing if there are none."""
+def schemes_of(rows: Table) -> int:
+    """How many schemes there are among `rows`."""
+    return len({row["scheme"] for row in rows})
+
+
+def bar(axes: Axes, y: int, values: Sequence[float], face: str, look: style.Look) -> None:
+    """The mean of `values` with its interval."""
     from experiments.scenarios.fabric_run import interval
 
-    if values:
-        centre, (low, high) = mean(values), interval(values)
-        axes.barh(y, centre, xerr=[[centre - low], [high - centre]], facecolor=face, edgecolor=edge)
+    centre, (low, high) = mean(values), interval(values)
+    error = [[max(0.0, centre - low)], [max(0.0, high - centre)]]
+    ink = style.INK if face != style.PAPER else look.colour
+    axes.barh(y, centre, 0.7, xerr=error, facecolor=face, edgecolor=look.colour, ecolor=ink)
 
 
 EXPERIMENT = Experiment(

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daemons.routing import load_balancing
+from daemons.routing.load_balancing import Rule
 from experiments.figures import figures, style
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
 from experiments.runner.parameters import Spec
@@ -30,7 +32,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from testbed.forwarding.data_plane import Counted
     from testbed.measure.occupancy import Occupancy
+
+    Counters = Mapping[tuple[int, int], Counted]
 
 TCP_WARM_UP_S, TCP_S = 1.0, 4.0
 MODEL_SLOTS, MODEL_WATCHED = 3000, 1500
@@ -80,6 +85,7 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
     count = round(run.integer("seconds") * 1e6 / slot_us)
     destinations = derangements(rng, on.topology.servers, count)
     destinations[rng.random(destinations.shape) >= load] = -1
+    before = on.plane.counters()
     with Fidelity(on.network) as fidelity, Reordering(on.network) as order, Occupancies(on.network) as queues:
         seen: list[Mapping[tuple[int, int], Occupancy]] = []
         sent = slotted_udp.run(
@@ -93,6 +99,7 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
             "delay_p99_slots": order.table.delay_us(99) / slot_us,
             "late_fraction": order.table.late_fraction,
             "lost_packets": order.table.lost,
+            **redirected(run, on.topology, before, on.plane.counters()),
             **model(run, load),
         },
         fidelity=worse(fidelity.verdict, late_fraction),
@@ -114,6 +121,7 @@ def tcp(run: Run, on: Any) -> Result:
     from testbed.measure.occupancy import Occupancies
 
     chosen = permutation(np.random.default_rng(run.seed), on.topology.servers)
+    before = on.plane.counters()
     with Occupancies(on.network) as queues:
         seen = fabric_run.tcp(
             on,
@@ -127,6 +135,7 @@ def tcp(run: Run, on: Any) -> Result:
         figures={
             **layers(on.topology, queues.table),
             "goodput_bps": seen.flows.goodput_bps,
+            **redirected(run, on.topology, before, on.plane.counters()),
             **fabric_run.order_figures(seen),
         },
         fidelity=seen.report.verdict,
@@ -149,6 +158,19 @@ def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> di
     return found
 
 
+def redirected(run: Run, topology: Topology, before: Counters, after: Counters) -> dict[str, Value]:
+    """Of the packets that switches of each tier sent up the fraction that TTC moved away from D-mod-k's port; None
+    under other schemes, for which the data plane does not count this, and where nothing went up."""
+    of_ttc = load_balancing.scheme(run.text("scheme")).rule is Rule.TTC
+    found: dict[str, Value] = {}
+    for level in range(1, int(topology.level.max()) + 1):
+        ends = [(node, port) for node, port, _, _ in topology.links[topology.level == level].tolist()]
+        packets = sum(after[end].packets - before[end].packets for end in ends)
+        moved = sum(after[end].moved - before[end].moved for end in ends)
+        found[f"up{level}_redirected_fraction"] = moved / packets if of_ttc and packets else None
+    return found
+
+
 def model(run: Run, load: float) -> dict[str, Value]:
     """What the slotted model says; nothing for a scheme that it does not have."""
     ft = fat_tree(run.experiment, run.text("topology"))
@@ -156,13 +178,14 @@ def model(run: Run, load: float) -> dict[str, Value]:
         of = rules(run.text("scheme"))
     except ValueError:
         return {}
-    queues, latencies = simulate(
+    seen, latencies = simulate(
         ft, of, load, slots=MODEL_SLOTS, watched=MODEL_WATCHED, lengths=LENGTHS, rng=np.random.default_rng(run.seed)
     )
-    in_service = queues.histogram[:, 1:].sum(axis=1)
-    means = (queues.total - in_service) / (ft.hosts * MODEL_WATCHED)
+    in_service = seen.histogram[:, 1:].sum(axis=1)
+    means = (seen.total - in_service) / (ft.hosts * MODEL_WATCHED)
     return {
         "model_delay_mean_slots": float(latencies.mean.mean()) - mean_links(ft),
+        **{f"model_{key}": value for key, value in seen.choices.figures().items()},
         **{f"model_{name}_mean_queue_packets": float(value) for name, value in zip(ft.layers, means, strict=True)},
     }
 
@@ -188,50 +211,70 @@ def check(run: Run) -> None:
 PANELS = {
     "delay_mean_slots": "mean queueing delay (slots)",
     "up1_mean_queue_packets": "mean queue up, layer 1 (packets)",
+    "up1_redirected_fraction": "packets that TTC redirects\nat layer 1 (fraction)",
 }
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """For each network delay and queue length over load, measured (marks) beside the model (lines), and TCP's goodput.
+    """For each network and setting, over load: delay, queue length and what TTC redirects, measured (marks) beside the
+    model (lines); and TCP's goodput.
 
     Goodputs are means of the runs that did not fail fidelity; the bar is hollow where there are none.
     """
+    keys = ("topology", "rate_mbps", "queue_packets", "min_rtt_window_s", "seconds")
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    networks = list(dict.fromkeys(str(row["topology"]) for row in table))
-    figure.set_size_inches(9.6, 0.2 + 3.2 * len(networks))
-    for (*panels, bars), network in zip(figure.subplots(len(networks), 3, squeeze=False), networks, strict=True):
-        rows = [row for row in table if row["topology"] == network]
+    groups = figures.by_setting(table, keys)
+    figure.set_size_inches(12.8, 0.4 + 3.2 * len(groups))
+    lines = figure.subplots(len(groups), len(PANELS) + 1, squeeze=False)
+    for (*panels, bars), (title, rows) in zip(lines, groups.items(), strict=True):
         over_load(panels, [row for row in rows if row["traffic"] != "tcp"], looks)
-        panels[0].set_title(network)
-        for y, (spec, (look, _)) in enumerate(looks.items()):
-            flows = [row for row in rows if (row["traffic"], row["scheme"]) == ("tcp", spec)]
-            kept = [row for row in flows if not figures.failed_fidelity(row)]
-            goodput = [float(str(row["goodput_bps"])) / Mbps for row in kept or flows]
-            face = look.colour if kept else style.PAPER
-            bars.barh(y, mean(goodput) if goodput else 0, facecolor=face, edgecolor=look.colour)
-        bars.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
-        bars.invert_yaxis()
-        bars.set(xlabel="TCP goodput (Mbit/s)")
+        panels[0].set_title(title, fontsize=9.5)
+        draw_goodput(bars, [row for row in rows if row["traffic"] == "tcp"], looks)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=len(looks), fontsize=7)
 
 
+def draw_goodput(axes: Axes, rows: Table, looks: Mapping[str, tuple[style.Look, str]]) -> None:
+    """A bar for each scheme."""
+    for y, (spec, (look, _)) in enumerate(looks.items()):
+        flows = [row for row in rows if row["scheme"] == spec]
+        kept = [row for row in flows if not figures.failed_fidelity(row)]
+        goodput = [float(str(row["goodput_bps"])) / Mbps for row in kept or flows]
+        face = look.colour if kept else style.PAPER
+        axes.barh(y, mean(goodput) if goodput else 0, facecolor=face, edgecolor=look.colour)
+    axes.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()])
+    axes.invert_yaxis()
+    axes.set(xlabel="TCP goodput (Mbit/s)")
+
+
 def over_load(panels: Sequence[Axes], loads: Table, looks: Mapping[str, tuple[style.Look, str]]) -> None:
-    """A panel for each of PANELS; the model has no line where its queues are empty."""
+    """A panel for each of PANELS; the model has no line where its queues are empty, and what is redirected is TTC's."""
     for axes, (key, label) in zip(panels, PANELS.items(), strict=True):
         for spec, (look, dash) in looks.items():
             rows = [row for row in loads if row["scheme"] == spec]
-            x = [int(str(row["traffic"]).rpartition("=")[2]) / 100 for row in rows]
-            y = [float(str(row[key])) for row in rows]
-            figures.marks(axes, x, y, look, [figures.failed_fidelity(row) for row in rows])
-            known = sorted(
-                (load, float(str(r[f"model_{key}"])))
-                for load, r in zip(x, rows, strict=True)
-                if r.get(f"model_{key}") is not None
-            )
-            axes.plot(*zip(*known, strict=True) if known else ([], []), dash, color=look.colour)
+            seen, modelled = (over(rows, of) for of in (key, f"model_{key}"))
+            if key.endswith("_fraction") and not seen:
+                continue
+            x, y, hollow = ([row[column] for row in seen] for column in (0, 1, 2))
+            figures.marks(axes, x, y, look, [bool(one) for one in hollow])
+            lines = sorted({load for load, _, _ in modelled})
+            means = [mean(value for load, value, _ in modelled if load == at) for at in lines]
+            axes.plot(lines, means, dash, color=look.colour)
             axes.plot([], [], look.marker + dash, color=look.colour, label=look.label, markersize=look.size)
-        axes.set(xlabel="load (fraction)", ylabel=label, yscale="log")
+        axes.set(xlabel="load (fraction)", ylabel=label)
+        if not key.endswith("_fraction"):
+            axes.set_yscale("log")
+            figures.plain_numbers(axes.yaxis)
+
+
+def over(rows: Table, key: str) -> list[tuple[float, float, bool]]:
+    """Load, `key`, and whether fidelity failed, of each of `rows` that has it, by load."""
+    known = [(row, row.get(key)) for row in rows]
+    return sorted(
+        (int(str(row["traffic"]).rpartition("=")[2]) / 100, float(str(value)), figures.failed_fidelity(row))
+        for row, value in known
+        if value is not None
+    )
 
 
 EXPERIMENT = Experiment(

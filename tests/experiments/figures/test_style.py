@@ -47,6 +47,24 @@ def test_one_scheme_with_several_parameters_keeps_its_colour_and_changes_dash_an
     assert looks["ttc:delta=2"][0].label == "TTC delta=2"
 
 
+def test_rows_of_one_setting_are_together_and_what_differs_is_named() -> None:
+    rows = [{"topology": "a", "rate": rate, "queue": 5, "seed": seed} for rate in (10, 20) for seed in (0, 1)]
+    assert figures.by_setting(rows[:2], ["topology", "rate", "queue"]) == {"a": rows[:2]}
+    assert figures.by_setting(rows, ["topology", "queue", "rate"], always=2) == {
+        "a, queue=5, rate=10": rows[:2],
+        "a, queue=5, rate=20": rows[2:],
+    }
+
+
+def test_the_interval_of_seeds_is_student_s() -> None:
+    assert figures.mean_and_half_width([3.0]) == (3.0, 0.0)
+    mean, half = figures.mean_and_half_width([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (mean, half) == (3.0, pytest.approx(2.776 * (2.5**0.5) / 5**0.5))
+    drawn = np.random.default_rng(2).normal(size=(4000, 5))
+    covered = [abs(centre) < width for centre, width in map(figures.mean_and_half_width, drawn.tolist())]
+    assert 0.93 < np.mean(covered) < 0.97
+
+
 def test_of_two_lines_in_the_same_place_both_are_seen() -> None:
     looks = style.lines(["micro", "ttc:delta=0"])
     with figures.new() as figure:

@@ -13,6 +13,7 @@ from experiments.runner.rows import row_of
 from experiments.scenarios import fabric_run
 from experiments.ttc import fabric_fct, fabric_gain, ttc_kernel
 from experiments.ttc.fat_tree_links import Shape
+from testbed.forwarding.data_plane import Counted
 from testbed.measure.ping import ping
 from testbed.plan.network_handle import all_pairs
 from testbed.traffic.flows import Flow, FlowResult, FlowTable
@@ -93,6 +94,74 @@ def test_times_of_runs_that_failed_fidelity_count_only_where_there_are_no_others
     assert marks == [([30.0], style.PAPER), ([10.0], style.SCHEMES["ttc"].colour)]
 
 
+def test_packets_that_ttc_redirects_are_counted_by_tier() -> None:
+    topology = build("fattree:n=3,d=2")
+    before = {
+        (node, port): Counted(100, 0, 10, 0, 0)
+        for node in range(topology.servers, topology.nodes)
+        for port, *_ in topology.ports(node)
+    }
+    after = dict(before)
+    for level, packets, moved in ((1, 140, 20), (2, 180, 11)):
+        for node, port, _, _ in topology.links[topology.level == level].tolist():
+            after[node, port] = Counted(packets, 0, moved, 0, 0)
+    (ttc,) = runs(ttc_kernel.EXPERIMENT, traffic="tcp", scheme="ttc", topology="fattree:k=4")
+    (micro,) = runs(ttc_kernel.EXPERIMENT, traffic="tcp", scheme="micro", topology="fattree:k=4")
+    found = ttc_kernel.redirected(ttc, topology, before, after)
+    assert found == {"up1_redirected_fraction": 10 / 40, "up2_redirected_fraction": 1 / 80}
+    assert set(ttc_kernel.redirected(micro, topology, before, after).values()) == {None}
+    assert set(ttc_kernel.redirected(ttc, topology, before, before).values()) == {None}
+
+
+def kernel_row(scheme: str, traffic: str, rate_mbps: int, seed: int) -> dict[str, Value]:
+    run = {key: values[0] for key, values in ttc_kernel.EXPERIMENT.sweep.items()}
+    run |= {"scheme": scheme, "traffic": traffic, "rate_mbps": rate_mbps, "fidelity": "PASS", "seed": seed}
+    if traffic == "tcp":
+        return {**run, "goodput_bps": 5e6}
+    load = int(traffic.rpartition("=")[2]) / 100
+    return {
+        **run, "delay_mean_slots": load, "up1_mean_queue_packets": load,
+        "up1_redirected_fraction": load / 2 if scheme == "ttc" else None,
+        "model_delay_mean_slots": load + seed, "model_up1_mean_queue_packets": load,
+        "model_up1_redirected_fraction": load / 3,
+    }  # fmt: skip
+
+
+def test_each_setting_of_the_packets_experiment_is_drawn_by_itself_with_the_model_s_mean_over_seeds() -> None:
+    rows = [
+        kernel_row(scheme, traffic, rate_mbps, seed)
+        for scheme in ("ttc", "micro")
+        for traffic in ("udp:load=80", "udp:load=30", "tcp")
+        for rate_mbps in (5, 10)
+        for seed in (0, 1)
+    ]
+    with figures.new() as figure:
+        ttc_kernel.plot(rows, figure)
+        assert len(figure.axes) == 2 * 4
+        titles = [figure.axes[at].get_title(loc="left") for at in (0, 4)]
+        lines = [line.get_xydata().tolist() for line in figure.axes[0].get_lines() if line.get_linestyle() != "None"]
+    assert [title.rpartition(", ")[2] for title in titles] == ["rate_mbps=5", "rate_mbps=10"]
+    assert [[0.3, 0.8], [0.8, 1.3]] in lines
+
+
+def test_goodput_of_each_setting_and_scheme_is_drawn_by_itself() -> None:
+    def row(scheme: str, queue_packets: int, fraction: float, fidelity: str) -> dict[str, Value]:
+        run = {key: values[0] for key, values in fabric_gain.EXPERIMENT.sweep.items()}
+        run |= {"scheme": scheme, "queue_packets": queue_packets, "fidelity": fidelity}
+        return {**run, "goodput_fraction": fraction, "late_fraction": 0.1}
+
+    rows = [row("ttc", 100, 0.5, "WARN"), row("ttc", 100, 0.7, "PASS"), row("ttc", 100, 0.1, "FAIL")]
+    rows += [row("ecmp", 100, 0.4, "PASS"), row("ttc", 250, 0.3, "FAIL")]
+    with figures.new() as figure:
+        fabric_gain.plot(rows, figure)
+        left = figure.axes[::2]
+        widths = [[round(bar.get_width(), 3) for bar in axes.patches] for axes in left]
+        titles = [axes.get_title(loc="left") for axes in left]
+        assert [[label.get_text() for label in axes.get_yticklabels()] for axes in left] == [["ECMP", "TTC"], ["TTC"]]
+    assert widths == [[0.4, 0.6], [0.3]]
+    assert [title.rpartition(", ")[2] for title in titles] == ["queue_packets=100", "queue_packets=250"]
+
+
 @pytest.mark.parametrize(
     ("experiment", "given", "said"),
     [
@@ -159,6 +228,7 @@ def test_a_short_run_gives_rows_that_can_be_drawn(experiment: Experiment, given:
         if str(row.get("traffic", "")).startswith("udp"):
             assert row["up1_mean_queue_packets"] > 0
             assert row["delay_mean_slots"] > 0
+            assert 0 <= row["up1_redirected_fraction"] < 0.5
     with figures.new() as figure:
         experiment.plot(rows, figure)
         assert figure.axes
