@@ -17,6 +17,7 @@ EXPERIMENT = Experiment(
     sweep={**lbsp_long.EXPERIMENT.sweep, "damage": ["none", "degraded"], "repeats": [2], "patience_s": [12]},
     parameters=lbsp_long.EXPERIMENT.parameters,
     seeds=3,
+    version=2,
     measure=lbsp_long.measure,
     plot=lbsp_tcp.plot,
     check=lbsp_tcp.check,

@@ -79,6 +79,7 @@ EXPERIMENT = Experiment(
         "patience_s": lbsp_tcp.PATIENCE_S,
     },
     seeds=3,
+    version=2,
     measure=measure,
     plot=plot,
     check=lbsp_tcp.check,

@@ -3,14 +3,15 @@
 LBSP, section 5.2, figure 9, as lbsp_model.py reads it; with the states of section 5.1 and without, which the paper does
 not show.  A link group's queue is the mean of its ports'.
 
-On the kernel the same packets are sent, slot by slot, through real queues under LBSP's daemons and data plane, one
-pattern a run; queues are averaged over all the time that the slots take, exactly.  How far apart two link groups are
-from moment to moment is not seen there, only how far apart their averages are.
+On the kernel the same packets are sent, slot by slot, through real queues under LBSP's daemons and data plane, pattern
+after pattern through queues that have run empty; each is averaged over all the time that its slots take, exactly.  How
+far apart two link groups are from moment to moment is not seen there, only how far apart their averages are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from statistics import mean
 from typing import TYPE_CHECKING
 
@@ -30,11 +31,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from testbed.measure.occupancy import Occupancy
+    from testbed.measure.occupancy import Occupancies, Occupancy
+    from testbed.network.network import Network
 
 MOST_BYTES = 1 << 31  # of the model's queues
 KERNEL_RATE_MBPS = 1  # at which one process can send for 128 hosts
 KERNEL_PROCESSES, KERNEL_HELLO_MS = 2, 100  # of the daemons: nothing fails here
+EMPTY_S = 120.0  # in which what waits is sent
+THRESHOLDS = ("edge_packets", "edge_percent", "above_packets", "above_percent")
 HOPS = {"edge": "first hop (edge)", "aggregation": "second hop (aggregation)", "core": "third hop (core)"}
 
 
@@ -44,10 +48,8 @@ def measure(run: Run) -> Result:
         return on_kernel(run)
     d = shape(run).d
     slots, patterns = run.integer("slots"), run.integer("patterns")
-    on = Conditions(
-        d, run.integer("states"), int(run.text("arrivals") == "at-once"), run.integer("edge_packets"),
-        run.integer("edge_percent"), run.integer("above_packets"), run.integer("above_percent"),
-    )  # fmt: skip
+    at_once = int(run.text("arrivals") == "at-once")
+    on = Conditions(d, run.integer("states"), at_once, *(run.integer(key) for key in THRESHOLDS))
     rng = np.random.default_rng(run.seed)
     seen = simulate(on, float(run.parameters["load_fraction"]), slots=slots, patterns=patterns, rng=rng)
     watched = slots * patterns
@@ -69,6 +71,8 @@ def measure(run: Run) -> Result:
 def on_kernel(run: Run) -> Result:
     """Mean queue of each hop of a network, and how far the link groups' means lie apart."""
     from experiments.ttc.ttc_kernel import worse
+    from testbed.forwarding.data_plane import DataPlane
+    from testbed.linux.clock import wait_until
     from testbed.measure.fidelity import Fidelity
     from testbed.measure.occupancy import Occupancies
     from testbed.network.degrade import one_at_a_time
@@ -78,24 +82,57 @@ def on_kernel(run: Run) -> Result:
     topology, d = build(run.text("topology")), shape(run).d
     rate_bps = KERNEL_RATE_MBPS * Mbps
     rng = np.random.default_rng(run.seed)
-    to, begins = traffic(d, float(run.parameters["load_fraction"]), run.integer("slots"), rng)
-    sent = paced(d, to, begins)
-    scheme = f"lbsp:states={run.integer('states')},hello_ms={KERNEL_HELLO_MS}"
     link = LinkSpec(rate_bps=rate_bps, queue_packets=1000)
-    network = Network.create(topology, link, scheme=scheme, packed=KERNEL_PROCESSES)
+    network = Network.create(topology, link, scheme=kernel_scheme(run), packed=KERNEL_PROCESSES)
     try:
         one_at_a_time(network)
-        with Fidelity(network) as fidelity, Occupancies(network) as queues:
-            seen: list[Mapping[tuple[int, int], Occupancy]] = []
-            told = slotted_udp.run(network, sent.tolist(), rate_bps=rate_bps, at_end=lambda: seen.append(queues.read()))
+        seen: list[Mapping[tuple[int, int], Occupancy]] = []
+        late_slots = slots = 0
+        with Fidelity(network) as fidelity:
+            for _ in range(run.integer("patterns")):
+                to, begins = traffic(d, run.number("load_fraction"), run.integer("slots"), rng)
+                sent = paced(d, to, begins)
+                with Occupancies(network) as queues:
+                    at_end = partial(read_into, seen, queues)
+                    told = slotted_udp.run(network, sent.tolist(), rate_bps=rate_bps, at_end=at_end)
+                wait_until("queues run empty", partial(is_empty, network), timeout_s=EMPTY_S)
+                late_slots, slots = late_slots + told.late_slots, slots + len(sent)
+        with DataPlane.open(network) as plane:
+            bypassed = plane.bypassed()
     finally:
         network.down()
-    late_fraction = told.late_slots / len(sent)
+    late_fraction = late_slots / slots
+    every = [by_hop(topology, d, table) for table in seen]
     return Result(
-        figures=by_hop(topology, d, seen[0]) | {"late_slots_fraction": late_fraction},
+        figures={key: mean(float(str(one[key])) for one in every) for key in every[0]}
+        | {"late_slots_fraction": late_fraction},
         fidelity=worse(fidelity.report.verdict, late_fraction),
-        circumstances={"fidelity_report": fidelity.report.as_dict(), "scheme": scheme, "rate_bps": rate_bps},
+        circumstances={
+            "fidelity_report": fidelity.report.as_dict(),
+            "scheme": kernel_scheme(run),
+            "rate_bps": rate_bps,
+            "bypassed_packets": bypassed,
+        },
     )
+
+
+def read_into(seen: list[Mapping[tuple[int, int], Occupancy]], queues: Occupancies) -> None:
+    """Note what the queues of a pattern were like."""
+    seen.append(queues.read())
+
+
+def is_empty(network: Network) -> bool:
+    """Whether nothing waits anywhere."""
+    from testbed.measure.port_counters import Counters
+
+    with Counters(network) as counters:
+        return not any(port.waiting_packets for port in counters.snapshot().ports.values())
+
+
+def kernel_scheme(run: Run) -> str:
+    """The scheme that the daemons and the data plane of `run` are given."""
+    states = [f"{key}={run.integer(key)}" for key in ("states", *THRESHOLDS)]
+    return f"lbsp:{','.join(states)},hello_ms={KERNEL_HELLO_MS}"
 
 
 def by_hop(topology: Topology, d: int, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
@@ -213,6 +250,7 @@ EXPERIMENT = Experiment(
         "patterns": Integer(meaning="random permutations, one after the other", unit="patterns", least=1, most=100_000),
     },
     seeds=1,
+    version=2,
     measure=measure,
     plot=plot,
     check=check,

@@ -79,7 +79,7 @@ EXPERIMENT = Experiment(
     },
     seeds=3,
     measure=measure,
-    version=2,
+    version=3,
     plot=lbsp_tcp.plot,
     check=lbsp_tcp.check,
 )

@@ -70,9 +70,10 @@ def damaged(topology: Topology) -> str:
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fat-tree that has what is damaged, and its slowest links have a rate."""
+    """ValueError unless `run` names a fat-tree that has what is damaged, and whose paths its scheme can part, and its
+    slowest links have a rate."""
     topology = build(run.text("topology"))
-    shape_of(topology)
+    shape_of(topology, run.text("scheme"))
     topology.link(damaged(topology))
     slowest = run.integer("rate_mbps") * Mbps // run.integer("oversubscription")
     LinkSpec(rate_bps=round(slowest * DEGRADED_FRACTION), queue_packets=run.integer("queue_packets"))
@@ -125,7 +126,8 @@ def damage(network: Network, plane: DataPlane, run: Run, link: LinkSpec) -> Topo
         network.fail(topology.link_name(at))
     if load_balancing.scheme(run.text("scheme")).rule is Rule.LBSP:
         slow = [topology.link(name)] if kind == "degraded" else []
-        set_tables(network, plane, [lbsp_link(topology, at) for at in gone], [lbsp_link(topology, at) for at in slow])
+        dead, degraded = ([lbsp_link(topology, at) for at in links] for links in (gone, slow))
+        set_tables(network, plane, run.text("scheme"), dead, degraded)
     elif gone:
         plane.follow(left)
     return left

@@ -62,7 +62,7 @@ def check_scheme(run: Run) -> None:
     if topology.server_centric or not (topology.level == 1).any():
         raise ValueError(f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}")
     if chosen.rule is Rule.LBSP:
-        shape_of(topology)
+        shape_of(topology, run.text("scheme"))
 
 
 def check_transport(run: Run) -> None:
@@ -90,7 +90,9 @@ def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[Fabric
             elif damage == "degraded":
                 set_rate(network, name, round(link.rate_bps * DEGRADED_FRACTION))
             if load_balancing.scheme(run.text("scheme")).rule is Rule.LBSP:
-                set_tables(network, plane, [lbsp_link(topology, at)] if damage == "failed" else [], [])
+                set_tables(
+                    network, plane, run.text("scheme"), [lbsp_link(topology, at)] if damage == "failed" else [], []
+                )
             seeds = plane.set_scheme(run.text("scheme"), seed=run.seed)
             yield Fabric(network, plane, topology, seeds)
     finally:
@@ -147,6 +149,7 @@ def circumstances(on: Fabric, seen: Seen) -> dict[str, Any]:
             **seen.flows.sysctls,
         },
         "queue_reader": on.plane.queue_reader,
+        "bypassed_packets": on.plane.bypassed(),
         "switch_seeds": {name(node): seed for node, seed in on.seeds.items()},
         "generator_late_s": seen.flows.late_s,
     }

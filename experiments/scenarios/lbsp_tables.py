@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from daemons.lbsp import routing as lbsp
 from daemons.lbsp.routing import Link, Shape
+from daemons.routing import load_balancing
 from topologies.core.topology import Topology
 
 if TYPE_CHECKING:
@@ -14,12 +15,10 @@ if TYPE_CHECKING:
     from testbed.network.network import Network
 
 
-def shape_of(topology: Topology) -> Shape:
-    """The fat-tree of LBSP; ValueError if `topology` is none."""
-    radices = topology.naming.layout.radices
-    if topology.family != "fattree" or len(radices) != 3:
-        raise ValueError(f"LBSP's experiments need a fat-tree of three tiers such as fattree:k=8, not {topology.spec}")
-    return Shape.of(radices)
+def shape_of(topology: Topology, scheme: str = "lbsp") -> Shape:
+    """The fat-tree of LBSP, with the link groups of `scheme`, two if it has none; ValueError if LBSP cannot part the
+    paths of `topology`."""
+    return lbsp.shape_of(topology, load_balancing.scheme(scheme)["groups"] or 2)
 
 
 def lbsp_link(topology: Topology, link: int) -> Link:
@@ -28,10 +27,10 @@ def lbsp_link(topology: Topology, link: int) -> Link:
     return shape_of(topology).link(a, b)
 
 
-def set_tables(network: Network, plane: DataPlane, dead: Sequence[Link], degraded: Sequence[Link]) -> None:
-    """Give every switch the table that its daemon would set."""
+def set_tables(network: Network, plane: DataPlane, scheme: str, dead: Sequence[Link], degraded: Sequence[Link]) -> None:
+    """Give every switch the table that its daemon would set under `scheme`."""
     topology = network.topology
-    shape = shape_of(topology)
+    shape = shape_of(topology, scheme)
     for node in plane.switches:
         table = {p: list(route.ports) for p, route in lbsp.table(shape, shape.place(node), dead, degraded).items()}
         for port, peer, _, _ in topology.ports(node):

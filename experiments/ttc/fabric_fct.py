@@ -276,7 +276,7 @@ EXPERIMENT = Experiment(
     },
     seeds=3,
     measure=measure,
-    version=2,
+    version=3,
     plot=plot,
     check=check,
 )

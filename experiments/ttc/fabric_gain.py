@@ -189,6 +189,7 @@ EXPERIMENT = Experiment(
         "seconds": common.SECONDS,
     },
     seeds=10,
+    version=2,
     measure=measure,
     plot=plot,
     check=check,

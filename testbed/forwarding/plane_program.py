@@ -43,12 +43,18 @@ def flowlet_bits(switches: int) -> int:
     return max(LEAST_FLOWLET_BITS, min(MOST_FLOWLET_BITS, FLOWLETS_BITS - (switches - 1).bit_length()))
 
 
+FIELDS = {"rule", "seed", "tier", "reader", "flowlet_bits", "digits"}  # that every switch has, whatever its rule
+
+
 def switch_layout() -> btf.Layout:
     """What the program holds of each switch; BpfError if it has not been compiled."""
     path = libbpf.DIRECTORY / LAYOUT
     if not path.exists():
         raise libbpf.missing(path)
-    return btf.layouts(path)["switch_"]
+    found = btf.layouts(path)["switch_"]
+    if not found.fields.keys() >= FIELDS:
+        raise libbpf.BpfError(22, f"{path} is of another version than this program: `make bpf` compiles it anew")
+    return found
 
 
 def load(sizes: Mapping[str, int]) -> tuple[str, libbpf.Object]:

@@ -10,14 +10,18 @@ from pathlib import Path
 import pytest
 
 from daemons.lbsp import routing as lbsp
-from experiments.lbsp import lbsp_long, lbsp_oversubscription, lbsp_recovery, lbsp_short, lbsp_tcp
+from daemons.routing import load_balancing
+from experiments.lbsp import lbsp_long, lbsp_oversubscription, lbsp_queues, lbsp_recovery, lbsp_short, lbsp_tcp
+from experiments.lbsp.lbsp_model import paced
 from experiments.runner.definition import Run
+from experiments.scenarios import lbsp_tables
 from experiments.scenarios.lbsp_tables import lbsp_link, shape_of
 from testbed.host import doctor, features
 from testbed.linux.clock import wait_until
 from testbed.measure.outage import Gap, Outage
 from testbed.network import clean
 from testbed.plan import run
+from testbed.plan.plane_selection import carriage
 from topologies import build
 
 EIGHT = build("fattree:k=8")
@@ -58,6 +62,56 @@ def test_the_long_flows_are_those_of_figure_3():
     assert uplinks(edge, d1, [dead]) == uplinks(edge, d2, [dead])
 
 
+class NoKernel:
+    """A network and its data plane that keep what is written: ports stand for interface indexes."""
+
+    def __init__(self, topology):
+        self.topology = topology
+        self.switches = range(topology.servers, topology.nodes)
+        self.groups = dict.fromkeys(self.switches, self)
+        self.tables = []
+
+    def ifindex(self, node, port):
+        return port
+
+    def replace(self, table):
+        self.tables.append(table)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "ports"),
+    [("lbsp", (4, 4, 6, 6)), ("lbsp:groups=4", (4, 5, 6, 4)), ("lbsp:hash=1", (4, 4, 6, 6))],
+)
+def test_tables_are_those_of_as_many_link_groups_as_the_scheme_has(scheme, ports):
+    """The edge switch that has lost its last uplink: group 3 of four takes the ports of the next whole one, 0."""
+    fake = NoKernel(EIGHT)
+    dead = lbsp_link(EIGHT, EIGHT.link("e2.3-a2.3"))
+    lbsp_tables.set_tables(fake, fake, scheme, [dead], [])
+    edge = fake.tables[EIGHT.naming.node("e2.3") - EIGHT.servers]
+    assert tuple(edge[EIGHT.naming.layout.prefix(())]) == ports
+
+
+def test_thresholds_and_patterns_reach_the_kernel():
+    some = one(lbsp_queues, edge_packets=7, edge_percent=160, above_packets=30, above_percent=300, states=1)
+    of = carriage(lbsp_queues.kernel_scheme(some)).balancing
+    assert load_balancing.scheme(of).parameters.items() >= {
+        "states": 1, "edge_packets": 7, "edge_percent": 160, "above_packets": 30, "above_percent": 300,
+    }.items()  # fmt: skip
+
+
+@pytest.mark.kernel
+def test_every_pattern_is_sent_on_the_kernel(monkeypatch):
+    sent = []
+    monkeypatch.setattr(lbsp_queues, "paced", lambda *given: sent.append(paced(*given)) or sent[-1])
+    result = lbsp_queues.measure(
+        replace(one(lbsp_queues, topology="fattree:k=4", slots=30, patterns=3, arrivals="paced"), engine="kernel")
+    )
+    assert len(sent) == 3
+    assert (sent[0] != sent[1]).any()
+    assert result.circumstances["bypassed_packets"] == 0
+    assert result.figures["edge_queue_packets"] >= 0
+
+
 def test_oversubscription_has_four_flows_from_the_damaged_pod_and_one_from_another_to_one_pod():
     flows = lbsp_oversubscription.traffic(one(lbsp_oversubscription))[:5]
     assert [flow.src // 16 for flow in flows] == [2, 2, 2, 2, 4]
@@ -88,6 +142,7 @@ def test_the_retransmission_timer_has_as_many_packet_times_as_in_the_paper():
         ({"scheme": "lbps"}, "no scheme 'lbps', did you mean lbsp"),
         ({"topology": "clos:n=2,r=2,m=4"}, "fat-tree of three tiers"),
         ({"topology": "fattree:k=6"}, "power of two"),
+        ({"scheme": "lbsp:groups=8"}, "groups must be a power of two from 2 to k/2 = 4, got 8"),
         ({"repeats": "0"}, "repeats must be at least 1"),
         ({"flow_bytes": "0"}, "flow_bytes must be at least 1"),
         ({"oversubscription": "-4"}, "oversubscription must be at least 1"),
