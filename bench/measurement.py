@@ -15,7 +15,7 @@ from testbed.measure.dequeue_gaps import GapMonitor
 from testbed.measure.fidelity import Fidelity
 from testbed.measure.ping import ping
 from testbed.measure.port_counters import Counters
-from testbed.measure.traceroute import Fib, fib_paths, trace
+from testbed.measure.traceroute import ForwardingTables, fib_paths, trace
 from testbed.network.network import Network
 from testbed.plan.network_handle import all_pairs
 from topologies import build
@@ -64,7 +64,7 @@ def lines(net: Network) -> list[Line]:
     pairs = all_pairs(net)
 
     def tables() -> None:
-        with Fib(net) as fib:
+        with ForwardingTables(net) as fib:
             for pair in pairs:
                 fib_paths(fib, *pair)
 

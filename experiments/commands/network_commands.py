@@ -25,74 +25,76 @@ def add_commands(commands: Commands) -> None:
 
 
 def _add_up(commands: Commands) -> None:
-    up = _command(commands, "up", start, "bring a network up; Mininet's command line, or --detach")
-    up.add_argument("topology", help="such as dcell:n=4,k=1; `weft list` has the families")
-    up.add_argument("--routing", help="scheme, static or none; default: dr on server-centric networks, else ecmp")
-    up.add_argument("--rate", help="of every link, such as 20mbit; default: as fast as the machine goes")
-    up.add_argument("--host-rate", help="of the links between hosts and switches of a fabric; default: --rate")
-    up.add_argument("--queue", type=int, help="packets that wait at a port; default 250")
-    up.add_argument("--delay", help="of every link, one way, such as 1ms; needs --rate")
-    up.add_argument("--packed", type=int, metavar="P", help="P processes share the daemons; default: one for each node")
-    up.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
-    up.add_argument("--dry-run", action="store_true", help="print the plan as commands and make nothing")
+    parser = _command(commands, "up", up, "bring a network up; Mininet's command line, or --detach")
+    parser.add_argument("topology", help="such as dcell:n=4,k=1; `weft list` has the families")
+    parser.add_argument("--routing", help="scheme, static or none; default: dr on server-centric networks, else ecmp")
+    parser.add_argument("--rate", help="of every link, such as 20mbit; default: as fast as the machine goes")
+    parser.add_argument("--host-rate", help="of the links between hosts and switches of a fabric; default: --rate")
+    parser.add_argument("--queue", type=int, help="packets that wait at a port; default 250")
+    parser.add_argument("--delay", help="of every link, one way, such as 1ms; needs --rate")
+    parser.add_argument(
+        "--packed", type=int, metavar="P", help="P processes share the daemons; default: one for each node"
+    )
+    parser.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan as commands and make nothing")
 
 
 def _add_on_a_run(commands: Commands) -> None:
     """What is done to one run, and asked of it."""
-    execute = _command(commands, "exec", run_in, "run a command on a node")
-    execute.add_argument("node", help="name or label, such as h3 or s1.0.3")
-    execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    _of_run(execute)
+    parser = _command(commands, "exec", exec_, "run a command on a node")
+    parser.add_argument("node", help="name or label, such as h3 or s1.0.3")
+    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    _of_run(parser)
 
-    fail = _command(commands, "fail", break_it, "let a link or a node die")
-    fail.add_argument("--silent", action="store_true", help="packets vanish, carriers stay")
-    fail.add_argument("--only-to", metavar="NODE", help="with --silent: only what NODE should hear vanishes")
-    restore = _command(commands, "restore", mend_it, "undo fail")
-    for parser in (fail, restore):
+    fail_parser = _command(commands, "fail", fail, "fail a link or a node")
+    fail_parser.add_argument("--silent", action="store_true", help="packets vanish, carriers stay")
+    fail_parser.add_argument("--only-to", metavar="NODE", help="with --silent: only what NODE should hear vanishes")
+    restore_parser = _command(commands, "restore", restore, "undo fail")
+    for parser in (fail_parser, restore_parser):
         parser.add_argument("what", metavar="LINK|NODE", help="a link by its two ends, such as h0-w0, or a node: h0")
         _of_run(parser)
 
-    slow = _command(commands, "degrade", slow_down, "let a link carry less, or as much as the others again")
-    slow.add_argument("link", metavar="LINK", help="by its two ends, such as e0.0-a0.1")
-    slow.add_argument("rate", help="such as 2mbit; the network's own rate undoes it")
-    slow.add_argument("--tell", action="store_true", help="let the daemons at its ends know, as an operator would")
-    _of_run(slow)
+    parser = _command(commands, "degrade", degrade, "let a link carry less, or as much as the others again")
+    parser.add_argument("link", metavar="LINK", help="by its two ends, such as e0.0-a0.1")
+    parser.add_argument("rate", help="such as 2mbit; the network's own rate undoes it")
+    parser.add_argument("--tell", action="store_true", help="let the daemons at its ends know, as an operator would")
+    _of_run(parser)
 
-    scheme = _command(commands, "scheme", change_scheme, "let a running switch fabric choose ports by another scheme")
-    scheme.add_argument("scheme", help="of the data plane, such as ttc or drill:d=2,m=1; `weft list` has them")
-    _of_run(scheme)
+    parser = _command(commands, "scheme", scheme, "let a running switch fabric choose ports by another scheme")
+    parser.add_argument("scheme", help="of the data plane, such as ttc or drill:d=2,m=1; `weft list` has them")
+    _of_run(parser)
 
-    status = _command(commands, "status", tell, "neighbours, routes and daemons of a run")
-    status.add_argument("node", nargs="?", help="what the daemon of this one node knows")
-    status.add_argument("--json", action="store_true")
-    _of_run(status)
+    parser = _command(commands, "status", status, "neighbours, routes and daemons of a run")
+    parser.add_argument("node", nargs="?", help="what the daemon of this one node knows")
+    parser.add_argument("--json", action="store_true")
+    _of_run(parser)
 
-    daemon = _command(commands, "daemon", serve, "run one node's routing daemon by hand")
-    daemon.add_argument("scheme", nargs="?", help="default: the run's")
-    daemon.add_argument("--node", required=True, help="name or label")
-    daemon.add_argument("--stop", action="store_true", help="end the daemon that the node has; its routes stay")
-    _of_run(daemon)
+    parser = _command(commands, "daemon", daemon, "run one node's routing daemon by hand")
+    parser.add_argument("scheme", nargs="?", help="default: the run's")
+    parser.add_argument("--node", required=True, help="name or label")
+    parser.add_argument("--stop", action="store_true", help="end the daemon that the node has; its routes stay")
+    _of_run(parser)
 
-    down = _command(commands, "down", stop, "take a run down")
-    down.add_argument("run", nargs="?", help="default: the only one")
+    parser = _command(commands, "down", down, "take a run down")
+    parser.add_argument("run", nargs="?", help="default: the only one")
 
 
 def _add_others(commands: Commands) -> None:
-    ps = _command(commands, "ps", list_runs, "list runs")
-    ps.add_argument("--json", action="store_true")
-    _command(commands, "clean", clean_up, "remove what dead runs left, and nothing else")
+    parser = _command(commands, "ps", ps, "list runs")
+    parser.add_argument("--json", action="store_true")
+    _command(commands, "clean", clean, "remove what dead runs left, and nothing else")
 
-    doctor = _command(commands, "doctor", examine, "what this kernel can do")
-    doctor.add_argument("--json", action="store_true")
-    doctor.add_argument("--fresh", action="store_true", help="probe again rather than believe the last time")
+    parser = _command(commands, "doctor", doctor, "what this kernel can do")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--fresh", action="store_true", help="probe again rather than believe the last time")
 
-    uml = _command(commands, "uml", under_uml, "run a command under User-Mode Linux: a full kernel, without root")
-    uml.add_argument("--clock", choices=["real", "virtual"], default="real", help="virtual: computing takes no time")
-    uml.add_argument("--seed", type=int, default=1, help="of all that is random under the virtual clock")
-    uml.add_argument("--core", type=int, help="processor core to stay on; default: any one")
-    uml.add_argument("--memory-mb", type=int, default=1500)
-    uml.add_argument("--timeout-s", type=float, default=600.0)
-    uml.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    parser = _command(commands, "uml", uml, "run a command under User-Mode Linux: a full kernel, without root")
+    parser.add_argument("--clock", choices=["real", "virtual"], default="real", help="virtual: computing takes no time")
+    parser.add_argument("--seed", type=int, default=1, help="of all that is random under the virtual clock")
+    parser.add_argument("--core", type=int, help="processor core to stay on; default: any one")
+    parser.add_argument("--memory-mb", type=int, default=1500)
+    parser.add_argument("--timeout-s", type=float, default=600.0)
+    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
 
 
 def _command(commands: Commands, name: str, action: Any, text: str) -> argparse.ArgumentParser:
@@ -105,7 +107,7 @@ def _of_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", help="which run; default: the only one")
 
 
-def start(given: argparse.Namespace) -> int:
+def up(given: argparse.Namespace) -> int:
     from daemons.core.schemes import usual
     from testbed.linux.process import need_root
     from testbed.network import bring_up
@@ -201,7 +203,7 @@ def summary(network: Network) -> str:
     return f"{topology.spec}, {counts}, in {duration(sum(network.stages.values()))} ({took})"
 
 
-def run_in(given: argparse.Namespace) -> int:
+def exec_(given: argparse.Namespace) -> int:
     from testbed.linux.process import need_root
     from testbed.plan import run
 
@@ -227,7 +229,7 @@ def _name(network: Network, node: str) -> str:
     return network.plan.names[network.topology.naming.node(node)]
 
 
-def break_it(given: argparse.Namespace) -> int:
+def fail(given: argparse.Namespace) -> int:
     network = _open(given.run)
     if "-" in given.what or given.only_to:
         network.fail(given.what, silent=given.silent, only_to=given.only_to)
@@ -236,7 +238,7 @@ def break_it(given: argparse.Namespace) -> int:
     return 0
 
 
-def mend_it(given: argparse.Namespace) -> int:
+def restore(given: argparse.Namespace) -> int:
     network = _open(given.run)
     if "-" in given.what:
         network.restore(given.what)
@@ -245,24 +247,24 @@ def mend_it(given: argparse.Namespace) -> int:
     return 0
 
 
-def slow_down(given: argparse.Namespace) -> int:
-    from testbed.network import degrade
+def degrade(given: argparse.Namespace) -> int:
+    from testbed.network.degrade import planned, report, set_rate
     from topologies.core.link import rate_bps
 
     network, rate = _open(given.run), rate_bps(given.rate)
-    degrade.set_rate(network, given.link, rate)
+    set_rate(network, given.link, rate)
     if given.tell:
-        planned = degrade.planned(network, network.topology.link(given.link))
-        degrade.tell(network, given.link, degraded=rate < planned.rate_bps)
+        link = planned(network, network.topology.link(given.link))
+        report(network, given.link, degraded=rate < link.rate_bps)
     return 0
 
 
-def change_scheme(given: argparse.Namespace) -> int:
+def scheme(given: argparse.Namespace) -> int:
     _open(given.run).change_scheme(given.scheme)
     return 0
 
 
-def tell(given: argparse.Namespace) -> int:
+def status(given: argparse.Namespace) -> int:
     from experiments.runner.console import show
     from testbed.agent import control
 
@@ -285,7 +287,7 @@ def tell(given: argparse.Namespace) -> int:
     return 0
 
 
-def stop(given: argparse.Namespace) -> int:
+def down(given: argparse.Namespace) -> int:
     from experiments.runner.console import stages
 
     network = _open(given.run)
@@ -295,7 +297,7 @@ def stop(given: argparse.Namespace) -> int:
     return 0
 
 
-def list_runs(given: argparse.Namespace) -> int:
+def ps(given: argparse.Namespace) -> int:
     from experiments.runner.console import show
     from testbed.plan.run import runs
 
@@ -320,17 +322,17 @@ def list_runs(given: argparse.Namespace) -> int:
     return 0
 
 
-def clean_up(given: argparse.Namespace) -> int:
+def clean(given: argparse.Namespace) -> int:
     from testbed.linux.process import need_root
-    from testbed.network.clean import clean
+    from testbed.network.clean import clean as remove_dead_runs
 
     need_root()
-    removed = clean()
+    removed = remove_dead_runs()
     print(f"removed {', '.join(removed)}" if removed else "nothing to remove", file=sys.stderr)
     return 0
 
 
-def serve(given: argparse.Namespace) -> int:
+def daemon(given: argparse.Namespace) -> int:
     from testbed.agent import control
     from testbed.network import foreground
 
@@ -341,18 +343,18 @@ def serve(given: argparse.Namespace) -> int:
     return foreground.serve(network, network.topology.naming.node(given.node), given.scheme)
 
 
-def examine(given: argparse.Namespace) -> int:
-    from testbed.host import doctor
+def doctor(given: argparse.Namespace) -> int:
+    from testbed.host.doctor import as_json, probe, show
 
-    features = doctor.probe(fresh=given.fresh)
+    features = probe(fresh=given.fresh)
     if given.json:
-        print(json.dumps(doctor.as_json(features)))
+        print(json.dumps(as_json(features)))
     else:
-        doctor.show(features)
+        show(features)
     return 0
 
 
-def under_uml(given: argparse.Namespace) -> int:
+def uml(given: argparse.Namespace) -> int:
     from testbed.host import uml
 
     argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv

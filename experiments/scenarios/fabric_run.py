@@ -19,7 +19,7 @@ from testbed.measure.reordering import OrderTable, Reordering
 from testbed.network.degrade import set_rate
 from testbed.network.network import Network
 from testbed.traffic import flows, mptcp
-from testbed.traffic.flows import Flow, FlowTable
+from testbed.traffic.flows import Flow, FlowResults
 from topologies import build
 from topologies.core.failures import fail_links
 from topologies.core.link import LinkSpec
@@ -45,7 +45,7 @@ class Fabric:
 class Seen:
     """What the flows were like, how much their packets overtook each other, and whether the machine kept up."""
 
-    flows: FlowTable
+    flows: FlowResults
     order: OrderTable
     report: Report
 

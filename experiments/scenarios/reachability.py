@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from testbed.linux.wait import wait_until
 from testbed.measure.ping import PingTable, ping
-from testbed.measure.traceroute import Fib, fib_paths, trace
+from testbed.measure.traceroute import ForwardingTables, fib_paths, trace
 from testbed.plan.network_handle import NetworkHandle, all_pairs
 from topologies.core.topology import Topology
 
@@ -24,7 +24,7 @@ TIMEOUT_S = 0.4
 def without_route(net: NetworkHandle) -> Pairs:
     """The ordered pairs of servers between which a forwarding table on the way has no route, or routes that loop."""
     lost = set()
-    with Fib(net) as fib:
+    with ForwardingTables(net) as fib:
         for src, dst in all_pairs(net):
             try:
                 fib_paths(fib, src, dst)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from testbed.traffic.flows import Flow, FlowTable
+    from testbed.traffic.flows import Flow, FlowResults
     from topologies.core.topology import Topology
 
 Floats = NDArray[np.float64]
@@ -74,7 +74,7 @@ def traffic(run: Run, hosts: int, rate_bps: int) -> Iterator[Flow]:
     )
 
 
-def times(topology: Topology, table: FlowTable, rate_bps: int) -> dict[str, Value]:
+def times(topology: Topology, table: FlowResults, rate_bps: int) -> dict[str, Value]:
     """The columns about the flows' times; one that has not ended counts with the time that it has had."""
     from experiments.graph_engine.workloads import ideal_s
     from experiments.scenarios.fabric_run import HEADER_BYTES, PAYLOAD_BYTES

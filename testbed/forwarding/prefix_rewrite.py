@@ -98,7 +98,7 @@ class Readdressing:
         self._direct = octets[0]
         take([dfr_addresses.readdressed(address, octet) for octet in octets], routes)
         DEFAULT_TTL.write_text(f"{ttl}")
-        self._tables = nft.Tables()
+        self._tables = nft.Ruleset()
         self._tables.change(rules(address, octets[0]))
         self._relay = relay
         relay.begin(By.PREFIX)

@@ -172,7 +172,7 @@ class OwnPackets(ABC):
         self._sent_bytes: dict[int, int] = {}
         self._measured_s = -inf
         take(addresses, routes)
-        self._tables = nft.Tables()
+        self._tables = nft.Ruleset()
         self._tables.change(rules)
         self.news = listen(LOG_GROUP)
         self.errors = icmp.receiver(icmp.UNREACHABLE)

@@ -1,4 +1,4 @@
-"""What a kernel and its machine can do, found out by trying it: in a namespace without a name that is gone afterwards.
+"""What a kernel and its machine can do, found out by trying it: in an unnamed namespace, which is gone afterwards.
 
 A try returns a detail, often "", or raises OSError with the kernel's words.
 """
@@ -210,7 +210,7 @@ def nftables(scratch: Scratch) -> str:
 
 
 def steering(scratch: Scratch) -> str:
-    with closing(nft.Tables()) as tables, closing(source_rewrite.listen(source_rewrite.LOG_GROUP)):
+    with closing(nft.Ruleset()) as tables, closing(source_rewrite.listen(source_rewrite.LOG_GROUP)):
         for rules in (
             source_rewrite.rules(SERVER_BLOCK),
             prefix_rewrite.rules(SERVER_BLOCK, 64),

@@ -59,7 +59,7 @@ def cpuinfo() -> dict[str, str]:
 
 
 def virtualization(info: dict[str, str]) -> str | None:
-    """What the machine is if it is not one of metal, as far as it tells: User-Mode Linux, or its firmware's name."""
+    """User-Mode Linux or the hypervisor, by the name that the firmware gives; None on bare metal."""
     if "User Mode Linux" in info.get("vendor_id", ""):
         return "User-Mode Linux"
     if "hypervisor" not in info.get("flags", "").split():

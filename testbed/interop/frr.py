@@ -1,13 +1,13 @@
-"""FRR, the routing suite, on the routers of a network that nobody else routes: what our daemons are compared with.
+"""FRR, the routing suite, on the routers of a network without a scheme: our daemons are compared with it.
 
-zebra, bfdd and the daemon of a routing protocol run in each router's namespace.  They bear the run's mark and keep
-everything they write in its directory, so that whatever removes the run removes them: each has a mount namespace of its
-own in which the two places that FRR has fixed are there, too.
+zebra, bfdd and the daemon of a routing protocol run in each router's namespace.  They carry the run's id in their
+environment and keep all their files in its directory, so that whatever removes the run removes them: each has a mount
+namespace of its own in which the two places that FRR has fixed are there, too.
 
 Once they have converged they get the priority of our own daemons, in turns and not first come, first served.  Not
 before: while they begin, threads of FRR spin until others of theirs have had a turn, and where hundreds spin at that
-priority none gets on.  One that does not rest for SPIN_S then is ended by the kernel: daemons that ask for more time
-than there is would stop the machine.
+priority none makes progress.  One that does not rest for SPIN_S then is ended by the kernel: daemons that ask for more
+time than there is would stop the machine.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         return self.network.ifindex(node, port)
 
     def status(self) -> dict[str, Any]:
-        """Dead links and daemons; see Network.status."""
+        """Failed links and daemons; see Network.status."""
         return self.network.status()
 
     def kill_daemon(self, node: str) -> None:
@@ -144,7 +144,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         self.network.wait_until_converged(timeout_s)
 
     def fail(self, link: str, *, silent: bool = False, only_to: str | None = None) -> None:
-        """Let `link`, h0-w0, die; see Network.fail."""
+        """Fail `link`, h0-w0; see faults.fail."""
         self.network.fail(link, silent=silent, only_to=only_to)
 
     def restore(self, link: str) -> None:
@@ -152,7 +152,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         self.network.restore(link)
 
     def fail_node(self, node: str, *, silent: bool = False) -> None:
-        """Let `node`, h0, lose its power; see Network.fail_node."""
+        """Fail `node`, h0; see faults.fail_node."""
         self.network.fail_node(node, silent=silent)
 
     def restore_node(self, node: str) -> None:

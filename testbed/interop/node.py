@@ -35,7 +35,7 @@ class LazyShellNode(node.Node):  # type: ignore[misc]  # mininet has no types
             self.__dict__.pop(attribute, None)
 
     def __getattr__(self, name: str) -> Any:
-        """The shell's attributes exist once it runs, and somebody wants one now."""
+        """Start the shell when one of its attributes is first read."""
         if name not in OF_THE_SHELL:
             raise AttributeError(f"{self.name} has no attribute {name}")
         self.startShell()

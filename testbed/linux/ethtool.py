@@ -1,4 +1,4 @@
-"""Offloads: off, and read back, so that what a switch counts as a packet is one."""
+"""Turn offloads off, and read them back, so that switches see single packets, not bundles."""
 
 from __future__ import annotations
 

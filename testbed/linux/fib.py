@@ -27,8 +27,8 @@ NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80
 
 
 def route_message(prefix: Prefix, via: Sequence[tuple[int, str, int]], source: int) -> Message:
-    """The change that forwards `prefix` to any one of `via`, (ifindex, device, next hop's address) each; packets of our
-    own bear the address `source`.  Nobody to forward to: the change that has packets there refused."""
+    """The change that forwards `prefix` to any one of `via`, (ifindex, device, next hop's address) each; this
+    node's own packets have the source address `source`.  Without any hop: the change to an unreachable route."""
     if not via:
         return _unreachable(prefix)
     flags = RTNH_F_ONLINK if len(via) == 1 else 0  # of several hops each has its own
@@ -61,14 +61,14 @@ def _unreachable(prefix: Prefix, *, unless_set: bool = False) -> Message:
 
 
 def removal_message(prefix: Prefix) -> Message:
-    """The change that takes our route to `prefix` away, and nobody else's."""
+    """The change that removes our route to `prefix`, and no other protocol's."""
     body = RTMSG.pack(AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_NOWHERE, 0, 0)
     command = f"ip route del {prefix} proto {RTPROT_WEFT}"
     return Message(netlink.RTM_DELROUTE, 0, body + _destination(prefix), command)
 
 
 def neighbour_message(ifindex: int, dev: str, address: int, mac: bytes) -> Message:
-    """The change that makes everybody know for good that `address` is at `mac` behind device `ifindex`."""
+    """The change that makes a permanent neighbour entry: `address` is at `mac` behind device `ifindex`."""
     body = NDMSG.pack(AF_INET, ifindex, NUD_PERMANENT, 0, 0)
     body += netlink.attribute(NDA_DST, struct.pack(">I", address)) + netlink.attribute(NDA_LLADDR, mac)
     command = f"ip neighbour replace {dotted(address)} lladdr {mac.hex(':')} dev {dev} nud permanent"
@@ -77,7 +77,7 @@ def neighbour_message(ifindex: int, dev: str, address: int, mac: bytes) -> Messa
 
 def routes(socket: netlink.Socket, owner: int = RTPROT_WEFT) -> dict[Prefix, tuple[tuple[int, int], ...]]:
     """Our routes in the kernel, or those of protocol number `owner`: (ifindex, next hop's address) of each hop, none
-    where packets are refused."""
+    for an unreachable route."""
     asked = RTMSG.pack(AF_INET, 0, 0, 0, RT_TABLE_MAIN, owner, 0, 0, 0)
     found = {}
     for body in socket.dump(netlink.RTM_GETROUTE, asked):
@@ -109,7 +109,7 @@ class Fib:
     """The routes of one daemon: what it wants, and getting the kernel to hold that.
 
     wanted: the hops of each prefix that was ever set.
-    installed: how many of them are forwarded to somebody.
+    installed: how many of them have a hop.
     """
 
     def __init__(self, socket: netlink.Socket, site: Site) -> None:
@@ -146,8 +146,8 @@ class Fib:
         return [*found, route_message(prefix, via, self._site.address)]
 
     def device_down(self, port: int) -> None:
-        """The device of `port` went down, and the kernel forgot what it knew there: neighbours, permanent ones too,
-        and routes.  Whoever set the routes hears of it and sets them anew; the neighbours come back with them."""
+        """The device of `port` went down, and the kernel removed its routes and its neighbour entries, permanent ones
+        too.  The protocol is told and sets its routes again; the neighbour entries come back with them."""
         self._resolved = {hop for hop in self._resolved if hop.port != port}
 
     def reconcile(self) -> list[Message]:
@@ -163,6 +163,6 @@ class Fib:
             meant = {(ports[hop.port].ifindex, ports[hop.port].neighbours[hop.node][0]) for hop in hops}
             if prefix not in held or set(held[prefix]) != meant:
                 messages += self._messages(prefix, hops)
-        # ESRCH: the kernel took the route away itself, with its device, after we had read it.
+        # ESRCH: the kernel removed the route itself, with its device, after we had read it.
         self._socket.request(messages, tolerate=frozenset({errno.ESRCH}))
         return messages

@@ -1,4 +1,4 @@
-"""Network namespaces: made by the hundred in one thread, entered, and seen to be gone.
+"""Network namespaces: making many at once, entering them, waiting until they are gone.
 
 A namespace costs 0.4-1.1 ms this way: unshare() in a worker thread, keep the descriptor of its ns/net, bind-mount only
 the name.  (`ip netns add` and pyroute2 fork or exec for each: 20 ms.)
@@ -21,7 +21,7 @@ from testbed.linux import netlink
 NAMES = Path("/run/netns")  # where `ip netns` looks
 OWN = "/proc/thread-self/ns/net"
 CLONE_NEWNET = 0x40000000
-WORKERS = 2  # more wait for the kernel's one lock on interfaces
+WORKERS = 2  # more would wait for the kernel's lock on interfaces (RTNL)
 MS_BIND, MS_REC, MS_SHARED, MNT_DETACH = 0x1000, 0x4000, 0x100000, 2
 
 T = TypeVar("T")
@@ -172,7 +172,7 @@ def _share(directory: Path) -> None:
 
 
 def forget(names: Iterable[str]) -> None:
-    """Take the names away, however far their making got; a namespace ends when nothing else holds it."""
+    """Remove the names, also half-made ones; a namespace ends when no process and no descriptor holds it."""
     for name in names:
         path = NAMES / name
         with suppress(FileNotFoundError):
@@ -182,10 +182,11 @@ def forget(names: Iterable[str]) -> None:
 
 
 def wait_until_gone(timeout_s: float = 60.0) -> None:
-    """Return when every namespace that was let go before the call has been taken down by the kernel.
+    """Return when the kernel has destroyed every namespace that was released before the call.
 
-    The kernel takes namespaces down in the order in which they were let go, in the background.  So one more is made and
-    let go: when a veth that led into it disappears, all before it are gone.  TimeoutError if that takes too long.
+    It destroys namespaces in the background, in the order of their release.  So one more is made and released, with a
+    veth that leads into it: when that is deleted, all namespaces before it are gone.  TimeoutError if that takes too
+    long.
     """
 
     def work() -> None:
@@ -199,7 +200,7 @@ def wait_until_gone(timeout_s: float = 60.0) -> None:
         sentinel.close()
         os.close(watcher_fd)
         enter_fd = os.open(f"/proc/{os.getpid()}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        enter(enter_fd)  # leave the sentinel: nothing holds it now
+        enter(enter_fd)  # leave the sentinel namespace, which releases it
         os.close(enter_fd)
         try:
             while not any(kind == netlink.RTM_DELLINK for kind, *_ in netlink.split(watcher.socket.recv(1 << 16))):

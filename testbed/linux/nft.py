@@ -226,8 +226,8 @@ def log(group: int, size: int) -> bytes:
     return _expression("log", netlink.attribute(1, struct.pack(">H", group)), _u32(3, size))
 
 
-class Tables:
-    """The tables of one namespace."""
+class Ruleset:
+    """The tables, chains, maps and rules of one namespace."""
 
     def __init__(self) -> None:
         """Open them in the namespace of the calling thread."""

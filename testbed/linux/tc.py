@@ -2,7 +2,8 @@
 
 A shaped port is  root htb 1: -> class 1:10 (rate) -> pfifo (exactly queue_packets).  HTB rather than TBF, 130 ns a
 packet dearer, because what is addressed to 1:0 goes ahead of the queue, unshaped: the routing daemons' few packets,
-which else would wait behind 250 data packets and be taken for lost.  Real routers give their control plane a queue too.
+which would otherwise wait behind 250 data packets and count as lost.  Real routers give their control plane a queue
+too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TICK_NS = 64  # unit of a burst on the wire: PSCHED_SHIFT is 6
 CONTROL_PORT = 6330  # UDP port of the routing daemons
 TC_ACT_SHOT = 2
 BLACKHOLE_PRIORITY, DELAY_PRIORITY = 1, 10
-SEEN_DELAY_PRIORITY = 3  # of a delay after which filters see the packet: ahead of all but what swallows packets
+SEEN_DELAY_PRIORITY = 3  # of a delay after which filters see the packet: ahead of all but the filter that drops packets
 DELAYED_MARK = 1 << 31  # on a packet that has been delayed at this node
 TCA_BPF_OPS_LEN, TCA_BPF_OPS, TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT = 4, 5, 8, 1
 
@@ -119,7 +120,7 @@ def routing_first(ifindex: int, dev: str) -> Message:
 
 
 def blackhole(ifindex: int, dev: str) -> Message:
-    """The change that makes what arrives at `ifindex`, which has clsact, disappear, while its carrier stays."""
+    """The change that drops what arrives at `ifindex`, which has clsact, while its carrier stays."""
     program = [(0x06, 0, 0, TC_ACT_SHOT)]
     options = _classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
     command = f"tc filter add dev {dev} ingress prio {BLACKHOLE_PRIORITY} protocol all bpf da bytecode"
@@ -194,7 +195,7 @@ def filter_(ifindex: int, hook: int, priority: int, kind: str, options: bytes, c
 
 
 def blackholes(socket: netlink.Socket) -> set[int]:
-    """The devices of the socket's namespace that swallow what arrives."""
+    """The devices of the socket's namespace that drop what arrives."""
     found = set()
     for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
         ifindex = TCMSG.unpack_from(body)[1]

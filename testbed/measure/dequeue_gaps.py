@@ -3,7 +3,7 @@
 On a busy link the time between dequeues is packet size / rate.  HTB may be ahead of that by its burst, and catches up
 what it sends late, so not single packets but windows of a burst's bytes are compared with bytes / rate; where the burst
 is two frames, that is every other packet.  Packets of the routing daemons, which HTB sends ahead and does not charge,
-count for nothing.  A dequeue costs 0.2 us.
+are left out.  A dequeue costs 0.2 us.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class GapMonitor:
 
     @property
     def program_fd(self) -> int:
-        """The descriptor of the program that counts, for whoever asks what it costs."""
+        """The descriptor of the program that counts whose cost can then be read."""
         return self._object.program_fd("dequeue")
 
     def read(self) -> dict[int, Gaps]:

@@ -1,11 +1,11 @@
 """Did the emulation keep up with what it was asked?  PASS, WARN or FAIL, and the worst offender.
 
 Each thing that can go wrong is a component with its own figure, limits and verdict; the run's verdict is the worst of
-them.  What decides whether the network was the one asked for (when busy links sent, packets that are none, losses that
-nobody configured) can FAIL a run.  What says that the machine was hard pressed only explains, and at worst WARNs, but
-for time that the hypervisor took and for late daemons, which change results by themselves.
+them.  What decides whether the network was the one asked for (when busy links sent, oversize packets, losses that were
+not configured) can FAIL a run.  What says that the machine was overloaded only explains, and at worst WARNs, except
+time taken by the hypervisor and late daemons, which change results by themselves.
 
-If something decisive cannot be measured on this kernel, that is told and the verdict is WARN at best: nobody knows.
+If something decisive cannot be measured on this kernel, that is reported and the verdict is WARN at best.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ GAP_PERCENT = 10.0
 WINDOWS = 100  # of a port: fewer have no 99th percentile of their own, and count only together with all others
 UNSEEN_PERCENT = 20.0  # of what left busy links the program may miss before what it saw speaks for less than most
 SHORTFALL_PERCENT = (1.0, 5.0)  # of a busy link's rate; 1 % is how exact a quiet machine's links are
-# A daemon that waits a third of the usual 30 ms between hellos each time it has something to do is no real router.
+# A daemon that waits 10 ms, a third of the usual interval between hellos, on each turn is slower than a real router's.
 WAIT_MS = (2.0, 10.0)
-# Of daemons' ticks, those late by more than the time between two: three in a row, and a neighbour is taken for dead.
+# Of daemons' ticks, those late by more than one interval: after three in a row a neighbour is declared dead.
 LATE_TICKS_PERCENT = (0.1, 1.0)
 STEAL_PERCENT = (1.0, 5.0)  # time that all of the emulation stood still, though its clocks went on
-PRESSURE_PERCENT = 75.0  # somebody, ours or not, waits for a processor most of the time
-SQUEEZED_PER_S = 10.0  # each is up to 2 ms in which arriving packets wait though nothing is in their way
+PRESSURE_PERCENT = 75.0  # some process, ours or not, waits for a processor most of the time
+SQUEEZED_PER_S = 10.0  # each delays arriving packets by up to 2 ms
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Fidelity:
         return device(self.net, *ports(self.net)[index])
 
     def _of_links(self, missing: dict[str, str]) -> list[Component]:
-        """When busy links sent, and how much; packets that are none."""
+        """When busy links sent, and how much; oversize packets."""
         if isinstance(self._gaps, BpfError):
             missing["dequeue gaps and sizes of packets"] = self._gaps.strerror or str(self._gaps)
             return []
@@ -205,7 +205,7 @@ class Fidelity:
         return components + _busy(busy)
 
     def _of_drops(self, drops: Snapshot) -> Component:
-        """Losses that nobody configured; where a link went down or came up meanwhile, some are natural."""
+        """Losses that were not configured; where a link went down or came up meanwhile, some are natural."""
         carrier = self._counters.carrier_changes()
         lost = {
             index: port.unexplained_drops

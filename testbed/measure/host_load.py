@@ -65,7 +65,7 @@ def pressure_us() -> int | None:
 
 
 def waits(pid: int) -> Waits | None:
-    """What the main thread of a process waited for a processor; None if it has ended or nobody counts it."""
+    """What the main thread of a process waited for a processor; None if it has ended or the kernel counts none."""
     try:
         _, wait_ns, turns = _lines(f"/proc/{pid}/schedstat")[0].split()
     except OSError:

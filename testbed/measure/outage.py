@@ -1,4 +1,4 @@
-"""How long pairs could not reach each other: pings every 10 ms, sent and heard by a process of their own (prober.py).
+"""How long pairs could not reach each other: pings every 10 ms from a process of their own (prober.py).
 
 A process, because this one has other things to do meanwhile.  It gets its sockets from here, each within a server's
 namespace; it stops when its standard input ends, which a death of this process brings about too.
@@ -21,7 +21,7 @@ from testbed.measure.prober import PAIR, READY, REPORT, START
 from testbed.plan.network_handle import NetworkHandle
 from testbed.plan.run import ENVIRONMENT
 
-MOST_PER_SECOND = 20_000  # requests that one process sends and hears in time, with half of a core
+MOST_PER_SECOND = 20_000  # requests a second whose answers one process can receive in time, with half of a core
 LATE_INTERVALS = (2, 10)  # by which a request may be late, for PASS and for WARN: gaps are not known better than that
 SETTLE_S = 0.5  # how long stop() waits for the answers that are missing
 STOP_TIMEOUT_S = 10.0
@@ -71,7 +71,7 @@ class OutageTable:
     real_time: bool
 
     def lateness(self) -> Component:
-        """How late the prober was, for the verdict of whoever goes by its gaps."""
+        """How late the prober was, for the verdict on a run that uses its gaps."""
         pass_ms, warn_ms = (1000 * self.interval_s * most for most in LATE_INTERVALS)
         return at_most("late pings", 1000 * self.late_s, "ms", pass_ms, warn_ms)
 
@@ -150,7 +150,7 @@ class OutageProbe:
         assert process.stdout
         address = self.net.topology.naming.address
         pairs = b"".join(PAIR.pack(fds[src], address(dst)) for src, dst in self.pairs)
-        with suppress(BrokenPipeError):  # it has died already: what it said is told below
+        with suppress(BrokenPipeError):  # it has ended already: its last line is reported below
             process.stdin.write(START.pack(len(self.pairs), self.interval_s, SETTLE_S) + pairs)
             process.stdin.flush()
         if process.stdout.read(len(READY)) != READY:
@@ -173,7 +173,7 @@ class OutageProbe:
         self._table = OutageTable(tuple(outages), begin_s, end_s, self.interval_s, late_s, real_time)
 
     def _end(self) -> tuple[bytes, str]:
-        """What the prober wrote since, and the last line of its complaints; it is gone then."""
+        """What the prober wrote since, and the last line of its errors, after its end."""
         assert self._process
         process, self._process = self._process, None
         try:

@@ -90,7 +90,7 @@ def ping_itself(
     timeout_s: float = 1.0,
     size_bytes: int = 56,
 ) -> PingTable:
-    """Let `node` ping its own address: what the protocol stack takes, and no link."""
+    """Let `node` ping its own address: the time of the protocol stack without links."""
     return _ping(net, [(node, node)], count, interval_ms, timeout_s, size_bytes, 0)
 
 

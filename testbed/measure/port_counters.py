@@ -25,8 +25,8 @@ class PortCounters(NamedTuple):
     """One port.  All counts, since it was made or between two snapshots, but for what waits, which is as it is.
 
     sent: by its queue.  control: ahead of the queue, among those sent.  queue_drops: what found the queue full: the
-    network that was asked for.  blackholed: what a silent failure swallowed on arrival.
-    control_drops, link_drops, link_errors: everything else that got lost here; nobody asked for it.
+    network that was asked for.  blackholed: what a silent failure dropped on arrival.
+    control_drops, link_drops, link_errors: all other losses, none of which was configured.
     """
 
     sent_packets: int = 0

@@ -47,7 +47,7 @@ class ProbeBatch(ABC, Generic[Probe]):
         self._waiting: deque[tuple[float, int, Probe]] = deque()
         self._sent: dict[Sent, tuple[Probe, int]] = {}
         self._ages: deque[tuple[float, Sent]] = deque()  # of all probes sent, in order
-        self._held: deque[tuple[float, Sent]] = deque()  # the younger ones among them
+        self._held: deque[tuple[float, Sent]] = deque()  # those sent most recently
         self._on_their_way: set[Sent] = set()
         self._sequence = dict.fromkeys(sources, 0)
         self._sources: dict[int, int] = {}
@@ -88,7 +88,7 @@ class ProbeBatch(ABC, Generic[Probe]):
         """The sender's own kernel would not send it."""
 
     def fire(self, source: int, probe: Probe, at: float = 0.0) -> None:
-        """Send `probe` from `source` when its turn comes, not before `at` on CLOCK_MONOTONIC."""
+        """Send `probe` from `source` in its turn, not before `at` on CLOCK_MONOTONIC."""
         self._waiting.append((at, source, probe))
 
     def run(self) -> None:

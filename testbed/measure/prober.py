@@ -27,7 +27,7 @@ REPORT = struct.Struct(
 )  # requests, begin and end in s of CLOCK_MONOTONIC, worst lateness in s, real time or not
 READY = b"!"
 DATA_BYTES = 56
-PRIORITY = 11  # real time: above routing daemons, whose haste after a failure is just what is measured
+PRIORITY = 11  # real time: above routing daemons, whose work after a failure is what is measured
 
 
 class Prober:
@@ -51,7 +51,7 @@ class Prober:
     def send_due(self, begin_s: float) -> float:
         """Send what is due, of a turn's requests; the time at which the next one is.
 
-        No more at once: who is too slow must still hear answers, and that it is to stop.
+        No more at once: a prober that is late must still receive answers, and the request to stop.
         """
         for _ in self.pairs:
             number = len(self.answers)
@@ -65,12 +65,12 @@ class Prober:
             self.answers.append(0.0)
             try:
                 sender.sendto(echo.request(turn & 0xFFFF), to)
-            except OSError:  # no route: as good as lost
+            except OSError:  # no route: counts as lost
                 continue
         return begin_s + len(self.answers) * self.step_s
 
     def hear(self, fd: int) -> None:
-        """Take every answer that waits in a socket."""
+        """Read every answer that waits in a socket."""
         behind_s = clock.wall() - clock.monotonic()
         while got := icmp.receive(self.sockets[fd]):
             packet, ns = got

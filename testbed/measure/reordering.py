@@ -1,4 +1,4 @@
-"""How far packets overtake each other, and how long they are on their way: bpf/reorder.bpf.c, attached for a `with`.
+"""Reordering and one-way delay of packets: bpf/reorder.bpf.c, attached for a `with`.
 
     with Reordering(net) as watched:
         flows.run(...)

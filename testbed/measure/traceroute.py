@@ -1,6 +1,6 @@
 """The path that packets take, hop by hop.
 
-trace() sends real packets whose time to live ends at each hop in turn, for all pairs at once, and lists who says so.
+trace() sends real packets whose time to live ends at each hop in turn, for all pairs at once, and lists who answers.
 fib_paths() asks the forwarding tables instead: cheaper, and it shows every equal-cost path, but not what links do.
 """
 
@@ -22,7 +22,7 @@ from topologies.core.address import dotted
 # destination, but not icmp_msgs_per_sec, which was one for all namespaces before Linux 6.12.  A type not in the mask is
 # subject to neither, in any version: icmpv4_mask_allow() in net/ipv4/icmp.c.)
 SYSCTLS = {"ipv4/icmp_ratemask": "0"}
-PORTS = (33433, 33434)  # source and destination: traceroute's, where nobody listens
+PORTS = (33433, 33434)  # source and destination: traceroute's, at which no process listens
 MOST_HOPS = 64
 RTM_F_FIB_MATCH = 0x2000
 RTNEXTHOP_BYTES = 8
@@ -93,7 +93,7 @@ class Walk:
 
 
 class Tracing(ProbeBatch[Walk]):
-    """Packets that die on their way, and who tells."""
+    """Packets whose time to live ends on their way, and the errors about them."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Tracing(ProbeBatch[Walk]):
         probe.reason = f"{os.strerror(why.errno or 0).lower()}, says {self.name(probe.src)} itself"
 
 
-class Fib:
+class ForwardingTables:
     """The forwarding tables of a network as they stand: each entry is asked for once and remembered."""
 
     def __init__(self, net: NetworkHandle) -> None:
@@ -168,7 +168,7 @@ class Fib:
         self._sockets: dict[int, netlink.Socket] = {}
         self._known: dict[tuple[int, int], tuple[int, ...]] = {}
 
-    def __enter__(self) -> Fib:
+    def __enter__(self) -> ForwardingTables:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -202,7 +202,7 @@ class Fib:
         return tuple(self.routers[int.from_bytes(gateway, "big")] for gateway in gateways) or (dst,)
 
 
-def fib_paths(fib: Fib, src: int, dst: int) -> list[tuple[int, ...]]:
+def fib_paths(fib: ForwardingTables, src: int, dst: int) -> list[tuple[int, ...]]:
     """Every path from `src` to `dst` that the forwarding tables allow, `src` and `dst` included.
 
     Raises OSError, in the kernel's words, where a node has no route, and ValueError for a loop.

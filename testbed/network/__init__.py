@@ -1,1 +1,1 @@
-"""A network in the kernel: made, read back, broken and restored, taken down."""
+"""A network in the kernel: bring-up, read-back, faults, status, removal."""

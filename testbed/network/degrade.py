@@ -1,5 +1,5 @@
-"""Links that differ from the others of their network: that carry less, as after the failure of some of their lanes, or
-that never send two packets at once."""
+"""Links that differ from the others of their network: with a lower rate, as after the failure of some of their lanes,
+or without bursts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.plan.network_plan import End
 from topologies.core.grammar import parse
 from topologies.core.link import LinkSpec
 
-KNOW_DEGRADED = ("lbsp",)  # schemes whose daemons do
+KNOW_DEGRADED = ("lbsp",)  # schemes whose daemons treat degraded links differently
 
 
 def set_rate(network: Network, name: str, rate_bps: int) -> None:
@@ -29,8 +29,8 @@ def set_rate(network: Network, name: str, rate_bps: int) -> None:
             raise OSError(f"{end.dev}: asked for {rate_bps} bit/s, the kernel has {held}")
 
 
-def tell(network: Network, name: str, *, degraded: bool = True) -> None:
-    """Let the daemons at both ends of the link called `name` know that it is degraded, or sound again, as an operator
+def report(network: Network, name: str, *, degraded: bool = True) -> None:
+    """Report the link called `name` as degraded, or as sound again, to the daemons at both its ends, as an operator
     would.
 
     Raises ValueError if there is no such link, or its ends have no daemons of a scheme that cares (lbsp).
@@ -48,10 +48,10 @@ def tell(network: Network, name: str, *, degraded: bool = True) -> None:
 
 
 def one_at_a_time(network: Network) -> None:
-    """Let every link send the next packet only when the one before has taken its time, as a wire does.
+    """Let every link start a packet only after the transmission time of the one before, as a wire does.
 
-    Else a link makes up for idle time by some packets at once, and at low loads hardly any queue forms.  It costs rate:
-    what a timer is late cannot be made up for, a few per cent on slow links.
+    Otherwise a link sends a burst after idle time, and at low loads hardly any queue forms.  It costs rate, a few per
+    cent on slow links, because time lost to a late timer is not made up for.
     """
     for node in range(network.topology.nodes):
         with network.at(node) as socket:

@@ -1,4 +1,4 @@
-"""A node's routing daemon run by hand, in the foreground of whoever wants to watch it or to try another scheme."""
+"""A node's routing daemon, run by hand in the foreground to watch it or to try another scheme."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from testbed.plan.plane_selection import carriage
 
 
 def serve(network: Network, node: int, scheme: str | None) -> int:
-    """Be the daemon of `node` until somebody ends it; the exit status, 1 if its protocol failed.
+    """Run the daemon of `node` in this process until it is ended; the exit status, 1 if its protocol failed.
 
     scheme: None for that of the run.  ValueError if the node has a daemon already, cannot have one, or if the run has
     no scheme of daemons.
@@ -40,7 +40,7 @@ def serve(network: Network, node: int, scheme: str | None) -> int:
     relays = transit_program.of(network).relay(node) if schemes.scheme(how.daemons)[0].relays else None
     site = sites(network.plan, [node])[node]
     daemon = Daemon.of(network.run.directory, site, views[node], board.cells(node), groups, relay=relays)
-    with suppress(PermissionError):  # the board tells whether there is real-time priority
+    with suppress(PermissionError):  # the counters tell whether there is real-time priority
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
     print(
         f"{name} routes by {chosen}, log in {network.run.directory / 'log' / name}.log; Ctrl-C ends it", file=sys.stderr

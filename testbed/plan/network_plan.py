@@ -1,8 +1,8 @@
 """A network as the changes that make it, before any is made.
 
 The plan knows every name, index and address, and gives for each node the netlink messages of each stage; `weft up
---dry-run` prints them as the `ip` and `tc` commands that would do the same.  Every rule here can be worked out in the
-head: interface X-eth<p> is port p of node X in namespace weft.<run>.X.
+--dry-run` prints them as the `ip` and `tc` commands that would do the same.  Names follow from node and port alone:
+interface X-eth<p> is port p of node X in namespace weft.<run>.X.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ FIRST_PORT, FIRST_BRIDGE, FIRST_IFB = 16, 0x7000, 0x8000
 
 ROUTER_SYSCTLS = {
     "ipv4/ip_forward": "1",
-    "ipv4/conf/all/rp_filter": "0",  # the way back need not be the way there
+    "ipv4/conf/all/rp_filter": "0",  # paths may be asymmetric
     "ipv4/conf/default/rp_filter": "0",
-    "ipv4/conf/all/send_redirects": "0",  # a detour through a neighbour behind the same crossbar is meant
+    "ipv4/conf/all/send_redirects": "0",  # a route through a neighbour behind the same crossbar is intended
     "ipv4/conf/default/send_redirects": "0",
     "ipv4/icmp_ratemask": "0",  # every probe of every path is answered: see traceroute.py
 }
@@ -46,10 +46,10 @@ FABRIC_SYSCTLS = {"ipv4/fib_multipath_hash_policy": "1"}  # by ports too
 HOST_SYSCTLS = {
     "ipv4/conf/all/rp_filter": "0",
     "ipv4/conf/default/rp_filter": "0",
-    "ipv4/tcp_no_metrics_save": "1",  # no run learns from the one before
+    "ipv4/tcp_no_metrics_save": "1",  # no connection starts from an earlier one's metrics
     "ipv4/icmp_ratemask": "0",
 }
-NO_IPV6 = {"ipv6/conf/all/disable_ipv6": "1"}  # no addresses to make and defend; new devices inherit it
+NO_IPV6 = {"ipv6/conf/all/disable_ipv6": "1"}  # no address generation, no duplicate detection; new devices inherit it
 
 
 def mac(node: int, port: int) -> bytes:
@@ -62,7 +62,7 @@ def mac_text(address: bytes) -> str:
 
 
 class End(NamedTuple):
-    """One end of a link: its interface's index and name, and who is at the other end."""
+    """One end of a link: its interface's index and name, and the port at the other end."""
 
     ifindex: int
     dev: str
@@ -148,7 +148,7 @@ class Plan:
             wanted |= ROUTER_SYSCTLS
             if not self.topology.server_centric:
                 wanted |= FABRIC_SYSCTLS
-                if self.seeded:  # else every switch would choose alike, and flows that met once would meet again
+                if self.seeded:  # else all switches hash alike, and flows that share a link share the next
                     wanted[SEED_SYSCTL] = str(selection.mix(1, node) or 1)
         return wanted
 
@@ -167,7 +167,7 @@ class Plan:
         up = IFINFO.pack(0, 0, LOOPBACK, IFF_UP, IFF_UP)
         found = [Message(netlink.RTM_NEWLINK, 0, up, "ip link set lo up")]
         if self.topology.is_crossbar(node):
-            data = netlink.attribute(IFLA_BR_MCAST_SNOOPING, b"\0")  # hellos are multicast and nobody asks for them
+            data = netlink.attribute(IFLA_BR_MCAST_SNOOPING, b"\0")  # hellos are multicast, without membership reports
             info = netlink.nested(
                 IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "bridge"), netlink.attribute(IFLA_INFO_DATA, data)
             )
@@ -242,7 +242,7 @@ class Plan:
         return [made, tc.delay(index, dev, delay_us), redirected]
 
     def addresses(self, node: int) -> list[Message]:
-        """The node's own address, and who its neighbours are; none for a crossbar."""
+        """The node's own address and its neighbour entries; none for a crossbar."""
         if self.topology.is_crossbar(node):
             return []
         own = struct.pack(">I", self.address(node))
@@ -255,14 +255,14 @@ class Plan:
         return found
 
     def one_hop(self, node: int, port: int) -> list[tuple[int, int]]:
-        """Who is one hop away through `port`, crossbars left out: (node, its port)."""
+        """The nodes one hop away through `port`, crossbars left out: (node, its port)."""
         end = self.ends[node][port]
         if not self.topology.is_crossbar(end.peer):
             return [(end.peer, end.peer_port)]
         return [(far.peer, far.peer_port) for far in self.ends[end.peer].values() if far.peer != node]
 
     def neighbours(self, node: int, port: int) -> list[Message]:
-        """Permanent neighbour entries for whoever is one hop away through `port`: nobody need ask."""
+        """Permanent neighbour entries for the nodes one hop away through `port`, so that no ARP is needed."""
         end = self.ends[node][port]
         return [
             fib.neighbour_message(end.ifindex, end.dev, self.address(other), mac(other, its_port))
@@ -272,7 +272,7 @@ class Plan:
     def routes(self, node: int, *, down: Collection[int] = ()) -> list[Message]:
         """Every route that the topology alone gives: all of them if the plan is static, else a host's way out.
 
-        down: ports that nothing may lead through.
+        down: ports that no route may use.
         """
         if self.topology.is_crossbar(node):
             return []

@@ -1,7 +1,7 @@
-"""Runs: a name for everything that one network is made of, on disk before it is in the kernel.
+"""Runs: the name of everything that one network is made of, on disk before it is in the kernel.
 
 A run's directory, /run/weft/<id>, holds its journal (run.json: what will be created), its lock (held by whoever keeps
-the run alive, so that a run whose lock is free is dead, whatever killed it), the daemons' board, sockets and logs.
+the run alive, so that a run whose lock is free is dead, whatever killed it), the daemons' counters, sockets and logs.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def reserve(name: str | None) -> RunLock:
 
 
 def write_journal(run: Run, journal: dict[str, Any]) -> None:
-    """Put `journal` on disk, whole or not at all."""
+    """Write `journal` to disk atomically."""
     draft = run.directory / "run.json.new"
     with open(draft, "w") as file:
         json.dump(journal, file, indent=1)

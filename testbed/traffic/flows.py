@@ -3,7 +3,7 @@ last byte has arrived.
 
 A socket keeps the namespace that it was opened in, so one loop holds both ends of every flow, of all hosts, and one
 clock times them.  3,000 flows take a few seconds; an iperf3 process each takes 15 ms to start.  What a receiver reads
-is thrown away in the kernel (MSG_TRUNC), and what a sender writes is zeros.
+is discarded in the kernel (MSG_TRUNC), and what a sender writes is zeros.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from topologies.core.address import dotted
 
 PORT = 7000
 CHUNK_BYTES = 1 << 18
-UNSENT_BYTES = 1 << 17  # that a sender keeps ready in the kernel, beyond what is on its way
+UNSENT_BYTES = 1 << 17  # unsent bytes that a sender keeps in the kernel
 TCP_NOTSENT_LOWAT = 25
 BEGIN_S = 0.05  # from the opening of listeners to the first flow
 MOST_EVENTS = 256
@@ -84,7 +84,7 @@ class FlowResult:
 
 
 @dataclass(frozen=True)
-class FlowTable:
+class FlowResults:
     """All flows of one run, in order of their beginning.
 
     measured_s: how long received_bytes were counted.
@@ -123,8 +123,8 @@ def run(
     transport: str = "tcp",
     warm_up_s: float = 0.0,
     at_warm_up: Callable[[], None] = lambda: None,
-) -> FlowTable:
-    """Let `flows` happen, until all have ended but no longer than `deadline_s`; endless ones end then.
+) -> FlowResults:
+    """Run `flows` until all have ended but no longer than `deadline_s`; endless ones end then.
 
     transport: tcp, or mptcp:subflows=4 for connections of so many.
     warm_up_s: from when on received bytes count.
@@ -230,7 +230,7 @@ class _Loop:
     waste: bytearray = field(default_factory=lambda: bytearray(1 << 20))
     zeros: memoryview = field(default_factory=lambda: memoryview(bytes(CHUNK_BYTES)))
 
-    def run(self) -> FlowTable:
+    def run(self) -> FlowResults:
         sysctls = tcp_sysctls(self.net)
         try:
             self.listen()
@@ -242,7 +242,7 @@ class _Loop:
             self.close()
         measured_s = max(ended_s - self.warm_up_s, 1e-9)
         results = tuple(connection.result() for connection in self.connections)
-        return FlowTable(results, measured_s, self.late_s, self.congestion_control, sysctls, self.transport)
+        return FlowResults(results, measured_s, self.late_s, self.congestion_control, sysctls, self.transport)
 
     def opened(self) -> socket.socket:
         """A new one, in the namespace that this thread is in."""
@@ -348,7 +348,7 @@ class _Loop:
             self.finish(connection)
 
     def receive(self, connection: _Connection, events: int) -> None:
-        """Throw away what has arrived, and note when it was the last of it."""
+        """Discard what has arrived, and note the time if it was the last of it."""
         receiver = connection.receiver
         assert receiver
         try:
@@ -365,7 +365,7 @@ class _Loop:
             self.drop(receiver)
 
     def finish(self, connection: _Connection) -> None:
-        """Ask the sender what it went through, and let go of both ends at once."""
+        """Read the sender's counters and close both ends at once."""
         sender = connection.sender
         if sender.fileno() < 0:
             return

@@ -1,6 +1,6 @@
 """One TCP flow, watched: when its bytes arrived, through failures and all.
 
-A thread holds both ends and goes on while this process does other things.  What is read is thrown away in the kernel
+A thread holds both ends and goes on while this process does other things.  What is read is discarded in the kernel
 (MSG_TRUNC); each read is noted with its time and size.
 """
 
@@ -23,7 +23,7 @@ from topologies.core.address import dotted
 
 CONNECT_S = 10.0
 CHUNK_BYTES = 1 << 16
-UNSENT_BYTES = 1 << 17  # that the sender keeps ready in the kernel, beyond what is on its way
+UNSENT_BYTES = 1 << 17  # unsent bytes that the sender keeps in the kernel
 TCP_NOTSENT_LOWAT = 25
 PAUSE_S = 0.5  # at the most, until the thread sees that it is to stop
 

@@ -16,7 +16,7 @@ from experiments.ttc.fat_tree_links import Shape
 from testbed.forwarding.data_plane import Counted
 from testbed.measure.ping import ping
 from testbed.plan.network_handle import all_pairs
-from testbed.traffic.flows import Flow, FlowResult, FlowTable
+from testbed.traffic.flows import Flow, FlowResult, FlowResults
 from topologies import build
 from topologies.core.link import LinkSpec, Mbps
 
@@ -62,7 +62,7 @@ def test_a_flow_that_has_not_ended_counts_with_the_time_that_it_has_had() -> Non
     ended = FlowResult(Flow(0.0, 0, 3, 1448), 1.0, 1.0 + 8 * 4 * 1514 / 1e6, 1448, None, None)
     long = FlowResult(Flow(0.0, 0, 1, 1_448_000), 2.0, 2.0 + 2 * 8 * 1001 * 1514 / 1e6, 1_448_000, None, None)
     broken = FlowResult(Flow(0.0, 1, 2, 5000), 3.0, None, 100, None, "timed out")
-    found = fabric_fct.times(topology, FlowTable((ended, long, broken), 9.0, 0.0, "reno", {}), 1_000_000)
+    found = fabric_fct.times(topology, FlowResults((ended, long, broken), 9.0, 0.0, "reno", {}), 1_000_000)
     assert (found["flows"], found["unfinished"]) == (3, 1)
     assert found["slowdowns"][:2] == [1.0, 2.0]
     assert found["times_ms"][2] == pytest.approx(6000)

@@ -94,13 +94,13 @@ def test_a_failed_link_is_left_for_its_range_only_and_taken_again(fabric: Networ
 
 def test_a_link_that_is_said_to_be_degraded_carries_nothing_more(fabric: Network) -> None:
     degrade.set_rate(fabric, "a1.0-c0", 5 * Mbps)
-    degrade.tell(fabric, "a1.0-c0")
+    degrade.report(fabric, "a1.0-c0")
     for name in ("a0.0", "a2.0", "e0.1", "e1.0"):
         wait_until(f"{name} knows", lambda name=name: known(fabric, name) == [("a1.0-c0", True)])
     before = sent(fabric)
     assert ping(fabric, all_pairs(fabric), count=2).lost_fraction == 0
     assert between(fabric, before, "a1.0")[2] == between(fabric, before, "c0")[1] == 0
-    degrade.tell(fabric, "a1.0-c0", degraded=False)
+    degrade.report(fabric, "a1.0-c0", degraded=False)
     wait_until("nobody knows any more", lambda: not any(known(fabric, name) for name in ("a1.0", "c0", "e3.1")))
 
 
@@ -108,9 +108,9 @@ def test_only_links_between_lbsps_switches_can_be_told_degraded(
     fabric: Network, network: Callable[..., Network]
 ) -> None:
     with pytest.raises(ValueError, match="leads to a host"):
-        degrade.tell(fabric, "h0-e0.0")
+        degrade.report(fabric, "h0-e0.0")
     with pytest.raises(ValueError, match="scheme none treats"):
-        degrade.tell(network("star:n=2", LINK, "none"), "h0-e0")
+        degrade.report(network("star:n=2", LINK, "none"), "h0-e0")
 
 
 def test_a_degraded_link_is_found_from_what_it_sends(network: Callable[..., Network]) -> None:

@@ -205,7 +205,7 @@ def test_two_changes_one_after_the_other_are_one():
 
 def test_as_many_prefixes_as_a_server_may_have_are_changed_at_once(spare_netns):
     with netns.inside(spare_netns.fd):
-        tables = nft.Tables()
+        tables = nft.Ruleset()
     with closing(tables):
         tables.change(prefix_rewrite.rules(10 << 24, 64))
         for count in (2000, 3, 0):

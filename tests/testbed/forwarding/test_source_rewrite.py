@@ -153,7 +153,7 @@ def test_the_kernel_holds_the_rules_that_were_meant(steered):
 
 def test_a_change_that_is_refused_is_told_in_nfts_words(spare_netns):
     with netns.inside(spare_netns.fd):
-        tables = nft.Tables()
+        tables = nft.Ruleset()
     with closing(tables):
         tables.change(source_rewrite.rules(10 << 24))
         with pytest.raises(netlink.NetlinkError, match=r"delete element ip weft steered .*: No such file"):

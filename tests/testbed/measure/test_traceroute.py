@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 
 from daemons.routing.dr import route
-from testbed.measure.traceroute import Fib, Trace, differences, fib_paths, trace
+from testbed.measure.traceroute import ForwardingTables, Trace, differences, fib_paths, trace
 from testbed.plan.network_handle import all_pairs
 from topologies.core.link import LinkSpec, Mbps
 from topologies.recursive.ccrdn import DCELL, Ccrdn
@@ -16,7 +16,7 @@ def computed(src: int, dst: int) -> list[int]:
     return route(NETWORK.rule, NETWORK.t, src, dst)
 
 
-class Tables(Fib):
+class Tables(ForwardingTables):
     """Forwarding tables out of a dictionary."""
 
     def __init__(self, tables: dict[int, tuple[int, ...]]) -> None:
@@ -50,7 +50,7 @@ def test_packets_and_tables_agree_with_dr_for_every_pair(network):
     traces = trace(net, pairs)
     assert [(one.src, one.dst) for one in traces] == pairs
     assert differences(traces, computed, net.topology.naming.name) == []
-    with Fib(net) as fib:
+    with ForwardingTables(net) as fib:
         assert all(fib_paths(fib, *pair) == [tuple(computed(*pair))] for pair in pairs)
 
 
@@ -65,7 +65,7 @@ def test_in_a_fabric_packets_take_one_of_the_paths_of_the_tables_by_their_ports(
         assert not [one for one in first if one.reason]
         for one in first:
             seen[one.src, one.dst].add(one.nodes)
-    with Fib(net) as fib:
+    with ForwardingTables(net) as fib:
         every = {pair: set(fib_paths(fib, *pair)) for pair in pairs}
     assert all(seen[pair] <= every[pair] for pair in pairs)
     assert {len(paths) for paths in every.values()} == {1, 2, 4}
@@ -100,7 +100,7 @@ def test_loops_and_missing_routes_are_told(network):
     assert (looping.nodes, looping.reason) == ((0, 3, 16, 3), "came back to h3")
     assert (lost.nodes, lost.reason) == ((0, 2), "network unreachable, says h2")
     assert (refused.nodes, refused.reason) == ((2,), "network is unreachable, says h2 itself")
-    with Fib(net) as fib:
+    with ForwardingTables(net) as fib:
         with pytest.raises(ValueError, match="h0 h3 h16 h3"):
             fib_paths(fib, 0, 17)
         with pytest.raises(OSError, match=r"route get fibmatch 10\.0\.3\.1: Network is unreachable"):
