@@ -307,6 +307,7 @@ def _pr(method: int) -> Callable[[View, int], RoutingProtocol]:
             view.network,
             view.candidates,
             policy=policy,
+            choice=options["choice"],
             hello_ms=options["hello_ms"],
             refresh_ms=options["refresh_ms"],
             probe_ms=options["probe_ms"],
@@ -399,6 +400,13 @@ PR_PARAMETERS = {
         meaning="least level at which proxies are tried, 0: the top level only", least=0, most=8, default=1
     ),
     "condition1": Parameter(meaning="1: no proxies where source and destination are near", least=0, most=1, default=0),
+    "choice": Parameter(
+        meaning="0: the shortest path, then the least congested; 1: the other way round; 2: as 0, but DR where source "
+        "and destination are near and DR is connected",
+        least=0,
+        most=2,
+        default=0,
+    ),
     "refresh_ms": Parameter(
         meaning="time between questions about a path in use, in ms", least=10, most=60_000, default=1000
     ),

@@ -5,12 +5,13 @@ nothing of anybody's flows.  A source asks the paths to the destinations that ar
 packets for each of them bear the address of the best one:
 
     first packet    DR at once; meanwhile ask, routinely, DR and the candidates that are no longer
-    answers         take the shortest connected path, of those the one with the least congested bottleneck (5.4)
+    answers         take the best connected path by `choice`: by default the shortest, of those the one with the least
+                    congested bottleneck (5.4)
     refresh         each `refresh_ms`, or as often as `probes_per_s` allows, ask the present path and those that are
                     no longer again, routinely
     refusal         of a packet on its way: ask the present path, urgently
     failure         a hop that died (its server tells: probe.py), a question refused, two questions without an answer:
-                    take the best path that is known to be connected, else the shortest on trust, and ask it and the
+                    take the best path that is known to be connected, else the first unverified, and ask it and the
                     next ones, urgently, until one is connected
     nothing sent    for `idle_s`: forget the destination
 
@@ -28,7 +29,7 @@ them leave even where DR has no way: what DR's hop cannot take, any other that l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import inf
@@ -70,7 +71,7 @@ class Pr:
 
     routes: DR's, to the servers' own addresses.
     policy: which proxies are tried.
-    cost: of a path, by its hops and load.
+    choice: among connected paths, as in routing.py.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Pr:
         routes: Sequence[tuple[Prefix, tuple[Hop, ...]]],
         *,
         policy: proxy.Policy,
-        cost: Callable[[int, int], int] = proxy.shortest_first,
+        choice: int = proxy.SHORTEST,
         hello_ms: int,
         refresh_ms: int,
         probe_ms: int,
@@ -96,8 +97,8 @@ class Pr:
         self._target = self.node.to_bytes(4, "big")
         self._neighbourhood = neighbourhood
         self._network = network
-        self._policy = policy
-        self._cost = cost
+        self._policy = policy._replace(dr_first=choice == proxy.DR_FIRST)
+        self._cost = proxy.cost_of(choice)
         self._refresh_s, self._idle_s = refresh_ms / 1000, idle_s
         self._hold_s, self._most_hold_s = hold_ms / 1000, most_hold_ms / 1000
         steered = [(prefix, (hop,)) for prefix, hop in proxy_addresses.prefix_routes(network, self.node)]
@@ -209,6 +210,7 @@ class Pr:
                 cost=self._cost,
                 hold_s=self._hold_s,
                 most_hold_s=self._most_hold_s,
+                direct_first=self._policy.dr_first and proxy.near(self._network.rule, self._network.t, at),
             )
             self._refresh(paths, now)
             self._forget_s = min(self._forget_s, now + FORGET_S)

@@ -2,11 +2,11 @@
 
 A path is DR's or a proxy's; its way numbers it (daemons/routing/proxy_addresses.py).  It is connected from the answer
 that says so until somebody says that it broke.  Of the connected ones the cheapest by `cost` is taken, the present one
-unless another is cheaper by more than loads change anyway.  Where none is known to be connected, the shortest that has
-not broken of late is taken on trust.
+unless another is cheaper by more than loads change anyway; with `direct_first` DR's wherever it is connected.  Where
+none is known to be connected, the first of the alternatives that has not broken of late is used unverified.
 
-One that broke is left alone for `hold_s`, twice as long, up to `most_hold_s`, each time that it breaks within that time
-of having been taken back: a link that flaps is left alone.
+One that broke is held down for `hold_s`, twice as long, up to `most_hold_s`, each time that it breaks within that time
+of having been taken back: so is a link that flaps.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
+UNKNOWN_KBPS = 1 << 39  # a load that no path has
 LOAD_MARGIN_KBPS = 64  # less of a difference is none
 NOT_ASKED, ROUTINE, URGENT = range(3)
 
@@ -41,10 +42,12 @@ class Way:
 
 
 class Paths:
-    """The paths from here to server `node` at `address`: `alternatives`, (hops, way) each, the shortest first.
+    """The paths from here to server `node` at `address`: `alternatives`, (hops, way) each, in the order in which they
+    are used unverified.
 
     direct: which of them is DR's; it is taken before anything is known.
     cost: of a path by hops and load, as in daemons/proxy/routing.py.
+    direct_first: others are used, and asked about, only while DR's is not connected (CCRDN 5.4).
     used_s: when last a packet was sent there.
     refreshed_s: when last the paths were asked.
     """
@@ -59,6 +62,7 @@ class Paths:
         cost: Callable[[int, int], int],
         hold_s: float,
         most_hold_s: float,
+        direct_first: bool = False,
     ) -> None:
         self.node = node
         self.address = address
@@ -67,16 +71,22 @@ class Paths:
         self.used_s = self.refreshed_s = -inf
         self.changes = 0
         self._cost = cost
+        self._first = self.current if direct_first else None
         self._hold_s, self._most_hold_s = hold_s, most_hold_s
 
     def worth_asking(self) -> list[Way]:
-        """The present way and all that are no longer, the shortest first; all if nobody knows whether it is connected.
+        """The present way and all that would be no dearer if they were idle; all if nobody knows whether the present
+        one is connected.
 
-        In the beginning, though, what is longer than DR can wait.
+        In the beginning, though, what is longer than DR can wait, unless the load counts for more.
         """
         here = self.current
-        lost = here.load is None and self.refreshed_s > -inf
-        return [way for way in self.ways.values() if lost or way.hops <= here.hops or way is here]
+        if here.load is None and self.refreshed_s > -inf:
+            return list(self.ways.values())
+        if here is self._first:
+            return [here]
+        most = self._cost(here.hops, UNKNOWN_KBPS if here.load is None else here.load)
+        return [way for way in self.ways.values() if way in (here, self._first) or self._cost(way.hops, 0) <= most]
 
     def next_to_ask(self, count: int, now: float) -> list[Way]:
         """While it is not known whether the present way is connected: it and the next ones after it, up to `count`
@@ -117,6 +127,8 @@ class Paths:
         if not fit:
             trusted = [way for way in self.ways.values() if way.held_s <= now]
             return here if here.held_s <= now or not trusted else trusted[0]
+        if self._first in fit:
+            return self._first
         best = min(fit, key=lambda way: self._cost(way.hops, way.load or 0))
         if here.load is not None and self._cost(here.hops, here.load) <= self._cost(best.hops, _dearer(best.load or 0)):
             return here

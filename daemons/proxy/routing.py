@@ -35,15 +35,16 @@ class Policy(NamedTuple):
     """Which proxies are tried.
 
     method: GP_E, GP_I or GP_0.
-    least_level: proxies are tried where src and dst part in an X(h), h >= least_level.  2 is Algorithm 1; k is "at
-    the
+    least_level: proxies are tried where src and dst part in an X(h), h >= least_level.  2 is Algorithm 1; k is "at the
         top level only"; 1 also finds ways around a dead level-1 link.
     condition1: DR alone where src is near to dst (5.2, condition 1).
+    dr_first: where src is near to dst, proxies are tried only if DR's route is not connected (5.4).
     """
 
     method: int
     least_level: int
     condition1: bool
+    dr_first: bool = False
 
 
 class Parting(NamedTuple):
@@ -86,7 +87,9 @@ def joined(rule: int, level: int, i: int) -> int:
 
 
 def near(rule: int, t: Sequence[int], at: Parting) -> bool:
-    """Condition 1: the link from copy a to copy b joins the X(h-2) of src to the X(h-2) of dst."""
+    """Condition 1: the link from copy a to copy b joins the X(h-2) of src to the X(h-2) of dst; also within an X(0)."""
+    if at.level == 0:
+        return True
     size = t[at.level - 2] if at.level > 1 else 1
     return (
         gateway(rule, t, at.level, at.a, at.b) // size == at.p // size
@@ -193,6 +196,14 @@ def least_loaded_first(hops: int, load: int) -> int:
     return load << 16 | hops
 
 
+SHORTEST, LEAST_LOADED, DR_FIRST = 0, 1, 2  # the choice rules of 5.4; DR_FIRST chooses else as SHORTEST does
+
+
+def cost_of(choice: int) -> Callable[[int, int], int]:
+    """The cost of a route by hops and load under a choice rule."""
+    return least_loaded_first if choice == LEAST_LOADED else shortest_first
+
+
 def measure(tables: Tables, at: Parting, of: Span, lengths: MutableSequence[int]) -> tuple[int, int, int]:
     """Of the shortest routes, DR's with proxy -1 among them: their hops, the first one's proxy, how many they are.
 
@@ -230,6 +241,9 @@ def search(
     load: on each channel, `dead` and more meaning that it is dead, NEVER at the most; if empty, all are alive and idle.
     lengths: room for most_routes(t) numbers; for none if `load` is empty.
     """
+    direct = policy.dr_first and near(tables.rule, tables.t, at)
+    if direct and (not len(load) or channels(tables, at, -1, fullest, load, 0) < dead):
+        return hops(tables, at, -1), -1
     of = span(tables.rule, tables.t, policy, at)
     length, shortest, alike = measure(tables, at, of, lengths)
     if not len(load) or (dead == NEVER and alike == 1 and cost(length, dead) < cost(length + 1, 0)):
@@ -250,11 +264,14 @@ def search(
 
 
 def alternatives(tables: Tables, policy: Policy, src: int, dst: int) -> list[tuple[int, int]]:
-    """All the routes that `policy` allows, as (hops, proxy), the shortest first; DR's has proxy -1."""
+    """All the routes that `policy` allows, as (hops, proxy), in the order in which it takes them on idle links: the
+    shortest first, or where it says so DR's, which has proxy -1."""
     at = parting(tables.t, src, dst)
     of = span(tables.rule, tables.t, policy, at)
     tried = [candidate(tables.rule, tables.t, at, of, index) for index in range(candidates(of))]
-    return sorted((hops(tables, at, proxy), proxy) for proxy in [-1, *(c for c in tried if c >= 0)])
+    found = sorted((hops(tables, at, proxy), proxy) for proxy in [-1, *(c for c in tried if c >= 0)])
+    first = policy.dr_first and near(tables.rule, tables.t, at)
+    return sorted(found, key=lambda route: route[1] != -1) if first else found
 
 
 def waypoints(rule: int, t: Sequence[int], src: int, dst: int, proxy: int) -> tuple[int, int, int, int]:

@@ -97,7 +97,7 @@ def measure(run: Run) -> Result:
         spread = 0.0 if run.text("pairs") == "all" else found.sd_hops
         error = None if spread is None else spread / math.sqrt(found.connected)
         figures |= {"mean_hops": found.mean_hops, "se_hops": error}
-    if name in METHODS:
+    if parse(name)[0] in METHODS:
         figures |= search_of(run, chosen)
     return Result(figures=figures | beside(PAPER, run.text("topology"), name))
 
@@ -111,8 +111,8 @@ def of_sources(found: list[Tally], servers: int) -> dict[str, Value]:
 def search_of(run: Run, chosen: Pairs) -> dict[str, float]:
     """Candidates and proxy routes no longer than DR's per pair, with their standard errors, and the fraction of pairs
     that have a shorter one."""
-    net = graph(run.text("topology"))
-    tries = policy(run.text("routing"), least_level=least_level(run), condition1=bool(run.integer("condition1")))
+    net, name = graph(run.text("topology")), parse(run.text("routing"))[0]
+    tries = policy(name, least_level=least_level(run), condition1=bool(run.integer("condition1")))
     sums = net.survey(tries, chosen) / chosen.total
     spread = np.sqrt(np.maximum(0, sums[[1, 3]] - sums[[0, 2]] ** 2) / chosen.total) * (run.text("pairs") != "all")
     return {

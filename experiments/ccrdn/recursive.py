@@ -1,8 +1,11 @@
 """What the experiments on DCell, beta-DCell and FiConn share: how a run names network, scheme and faults.
 
-On the graph engine `routing` is dr, pr-gp0, pr-gpi, pr-gpe, dfr with its parameters as in
-dfr:b=1,retry=3,ttl=64,nearest=1, tar (on ficonn) as in tar:relay=2,virtual=1,shuffled=1
-(experiments/graph_engine/flow_placement.py), or bfs, shortest paths.
+On the graph engine `routing` is one of
+
+    dr, bfs                         bfs: shortest paths
+    pr-gp0, pr-gpi, pr-gpe          choice=0: which of the candidate routes, as in daemons/proxy/routing.py
+    dfr:b=1,retry=3,ttl=64,nearest=1
+    tar:relay=2,virtual=1,shuffled=1   on ficonn, as in experiments/graph_engine/flow_placement.py
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from daemons.dfr.routing import Dfr
+from daemons.proxy.routing import LEAST_LOADED, SHORTEST, cost_of
 from experiments.figures import style
 from experiments.graph_engine.flow_placement import Placement
 from experiments.graph_engine.graph import METHODS, Graph, graph, policy
@@ -69,6 +73,16 @@ def placement_of(routing: str) -> Placement:
     return Placement(read.get("relay", usual.relay), virtual, shuffled)
 
 
+def choice_of(routing: str) -> int:
+    """The choice rule of CCRDN 5.4 that `routing`, pr-gpi:choice=1 say, gives (daemons/proxy/routing.py); ValueError
+    for others."""
+    name, given = parse(routing)
+    for key in given:
+        if key != "choice":
+            raise ValueError(f"{name}: no parameter {key} here, there is choice")
+    return integer(name, "choice", given["choice"], least=0, most=2) if given else SHORTEST
+
+
 def routing_of(text: str) -> None:
     """ValueError unless the graph engine has the scheme `text`."""
     name, given = parse(text)
@@ -78,6 +92,8 @@ def routing_of(text: str) -> None:
         dfr_of(text)
     elif name == "tar":
         placement_of(text)
+    elif name in METHODS:
+        choice_of(text)
     elif given:
         raise ValueError(f"{name} has no parameters here, got {text}")
 
@@ -100,6 +116,8 @@ def check(run: Run, *, loads: bool = False) -> None:
         raise ValueError(
             f"{run.experiment}: tar is for ficonn, whose servers have two ports; got {run.text('topology')}"
         )
+    if name in METHODS and choice_of(run.text("routing")) == LEAST_LOADED and not loads:
+        raise ValueError(f"{run.experiment}: choice=1 weighs the flows on links, which this experiment does not count")
     if "failed" in run.parameters and run.number("failed_fraction"):
         net.require_room(20 * net.ports, "failing links")
     if loads or name == "tar":
@@ -112,7 +130,7 @@ def check(run: Run, *, loads: bool = False) -> None:
 
 def check_work(run: Run, flows: int) -> None:
     """ValueError if the scheme of `run` searches for hours to route so many flows."""
-    candidates = most_candidates(graph(run.text("topology")), run.text("routing"))
+    candidates = most_candidates(graph(run.text("topology")), parse(run.text("routing"))[0])
     if candidates * flows > MOST_ROUTES:
         each = f"{run.text('routing')} weighs up to {candidates:,} routes for each of {flows:,} pairs"
         raise ValueError(f"{run.experiment}: {each} of {run.text('topology')}; {MOST_ROUTES:.0e} is the most in all")
@@ -134,7 +152,7 @@ TOPOLOGY = Spec(
 )
 ROUTING = Spec(
     meaning="routing scheme",
-    form="dr, pr-gp0, pr-gpi, pr-gpe, dfr:b=B,retry=R,ttl=T,nearest=0|1, "
+    form="dr, pr-gp0, pr-gpi, pr-gpe (with :choice=0|1|2), dfr:b=B,retry=R,ttl=T,nearest=0|1, "
     "tar:relay=0|1|2,virtual=0|1,shuffled=0|1 (ficonn) or bfs (shortest paths)",
     check=routing_of,
 )
@@ -160,7 +178,7 @@ def routed(
 ) -> Tally:
     """The pairs of `run` by its scheme.
 
-    With `loads`, PR chooses by the load of the bottleneck among the shortest connected routes (CCRDN 5.4).
+    With `loads`, PR chooses by hops and by the load of the bottleneck, as the scheme's `choice` says (CCRDN 5.4).
     """
     net, name = graph(run.text("topology")), parse(run.text("routing"))[0]
     if name == "dfr":
@@ -169,8 +187,10 @@ def routed(
         return net.probe(chosen, dead, placement_of(run.text("routing")))
     if name == "bfs":
         raise ValueError(f"{run.experiment}: bfs finds lengths only")
-    chosen_policy = policy(name, least_level=least, condition1=condition1)
-    return net.route(chosen_policy, chosen, dead, loads=loads, balanced=loads and name != "dr")
+    choice = choice_of(run.text("routing"))
+    tries = policy(name, least_level=least, condition1=condition1, choice=choice)
+    balanced = loads and name != "dr"
+    return net.route(tries, chosen, dead, loads=loads, balanced=balanced, cost=cost_of(choice))
 
 
 def shortest(run: Run, total: int, dead: Faults = NO_FAULTS, *, everywhere: bool = False) -> list[Tally]:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daemons.dfr.routing import FIELDS, Dfr
-from daemons.proxy.routing import GP_0, GP_E, GP_I, NEVER, Policy, most_routes, shortest_first
+from daemons.proxy.routing import DR_FIRST, GP_0, GP_E, GP_I, NEVER, SHORTEST, Policy, most_routes, shortest_first
 from daemons.routing.path_tables import Tables
 from daemons.tar.routing import most_hops
 from experiments.graph_engine import flow_placement
@@ -45,13 +45,16 @@ FLOWS_IN_A_CALL = 1 << 16  # of compiled code, which hears no interrupt
 DEFAULT_PLACEMENT = Placement()
 
 
-def policy(routing: str, *, least_level: int = 2, condition1: bool = False) -> Policy:
-    """What `routing`, dr or pr-gpe, pr-gpi, pr-gp0, tries; ValueError if it is none of these."""
+def policy(routing: str, *, least_level: int = 2, condition1: bool = False, choice: int = SHORTEST) -> Policy:
+    """What `routing`, dr or pr-gpe, pr-gpi, pr-gp0, tries; ValueError if it is none of these.
+
+    choice: the rule of CCRDN 5.4.  LEAST_LOADED is cost_of(choice), to be given to Graph.route().
+    """
     if routing == "dr":
         return Policy(GP_E, NOWHERE, False)
     if routing not in METHODS:
         raise ValueError(unknown("proxy scheme", routing, ["dr", *METHODS]))
-    return Policy(METHODS[routing], least_level, condition1)
+    return Policy(METHODS[routing], least_level, condition1, choice == DR_FIRST)
 
 
 @lru_cache(maxsize=4)

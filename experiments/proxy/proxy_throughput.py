@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daemons.core import schemes
+from daemons.proxy.routing import SHORTEST, cost_of
 from experiments.ccrdn.recursive import title, traffic
 from experiments.figures import figures, style
 from experiments.graph_engine.flow_placement import Placement
@@ -157,8 +158,9 @@ def on_graph(run: Run, chosen: Pairs, payload_bps: float) -> dict[str, Value]:
     scheme, options = schemes.scheme(run.text("routing"))
     net = graph(run.text("topology"))
     if scheme.name == "dr" or scheme.name in METHODS:
-        tries = policy(scheme.name, least_level=options.get("level", 0) or net.k)
-        found = net.route(tries, chosen, loads=True, balanced=scheme.name != "dr")
+        choice = options.get("choice", SHORTEST)
+        tries = policy(scheme.name, least_level=options.get("level", 0) or net.k, choice=choice)
+        found = net.route(tries, chosen, loads=True, balanced=scheme.name != "dr", cost=cost_of(choice))
     elif scheme.name == "dfr":
         found = net.reroute(dfr_of(options), chosen, loads=True)
     elif scheme.name == "tar":

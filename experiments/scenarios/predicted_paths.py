@@ -106,7 +106,7 @@ def loop(net: Graph, routing: str, down: Any) -> Ask | None:
     if scheme.name == "dr" or scheme.name in METHODS:
         tables = tabulate(rule, t, 1, with_channels=True)
         least, condition1 = options.get("level", 0) or net.k, bool(options.get("condition1", 0))
-        tries = policy(scheme.name, least_level=least, condition1=condition1)
+        tries = policy(scheme.name, least_level=least, condition1=condition1, choice=options.get("choice", 0))
         load = [loops.DEAD * dead for dead in down.tolist()]
         state, lengths = (load, loops.DEAD, nobody, nobody), [0] * most_routes(t)
         return lambda pairs, histogram: loops.route(tables, tries, pairs, 0, 1, *state, histogram, lengths)

@@ -52,7 +52,8 @@ def by_pr(method: int) -> Callable[[Topology, Options, int, int], Found | None]:
 
     def find(topology: Topology, options: Options, src: int, dst: int) -> Found | None:
         network = recursive("pr", topology)
-        policy = proxy.Policy(method, options["level"] or network.k, bool(options["condition1"]))
+        first = options["choice"] == proxy.DR_FIRST
+        policy = proxy.Policy(method, options["level"] or network.k, bool(options["condition1"]), first)
         for _, copy in proxy.alternatives(tables(network), policy, src, dst):
             if found := _if_alive(topology, proxy.route(network.rule, network.t, src, dst, copy)):
                 return found

@@ -83,6 +83,71 @@ def test_every_path_is_as_long_as_the_search_says_and_none_is_lost(name, spec, f
     assert [found_hops(fabric, *pair) for pair in pairs] == [hops(*pair) for pair in pairs]
 
 
+def loaded(fabric, topology, seed):
+    """Load each port of each server at random, at least twice as much as the next lower load, and return it by
+    channel."""
+    network, draw = topology.naming.network, random.Random(seed)
+    ports, load = network.k + 2, [0] * (topology.servers * (network.k + 2))
+    for server in range(topology.servers):
+        loads = {}
+        for level in [0, *network.levels(server)]:
+            loads[network.port(level)] = load[server * ports + level] = 1000 << draw.randrange(8)
+        fabric.protocol(server).measured(loads)
+    return load
+
+
+@pytest.mark.parametrize("choice", [proxy.SHORTEST, proxy.LEAST_LOADED, proxy.DR_FIRST])
+@pytest.mark.parametrize("spec", ["dcell:n=4,k=1", "ficonn:n=4,k=2"])
+def test_under_load_each_choice_rule_takes_what_the_search_takes(spec, choice):
+    """CCRDN 5.4.  A path is not left for one that is as loaded and shorter, so lengths count where they come first."""
+    topology = build(spec)
+    fabric = converged(
+        topology, f"pr-gpe:probes_per_s=1000,urgent_per_s=100,wakes_per_s=1000,refresh_ms=300,choice={choice}"
+    )
+    network, load, pairs = topology.naming.network, loaded(fabric, topology, 1), some_pairs(topology, 60)
+    use(fabric, pairs)
+    tables, room = tabulate(network.rule, network.t, network.k, with_channels=True), [0] * proxy.most_routes(network.t)
+    policy, others = proxy.Policy(proxy.GP_E, 1, False, choice == proxy.DR_FIRST), 0
+    for src, dst in pairs:
+        at = proxy.parting(network.t, src, dst)
+        hops, chosen = proxy.search(tables, policy, proxy.cost_of(choice), at, load, proxy.NEVER, room)
+        route = list(fabric.walk(src, dst).path)
+        assert bottleneck(network, load, route) == bottleneck(
+            network, load, proxy.route(network.rule, network.t, src, dst, chosen)
+        )
+        if choice != proxy.LEAST_LOADED:
+            assert len(route) - 1 == hops
+        usual, _ = proxy.search(
+            tables, policy._replace(dr_first=False), proxy.shortest_first, at, load, proxy.NEVER, room
+        )
+        others += hops != usual
+    assert choice != proxy.LEAST_LOADED or others > 0
+
+
+def bottleneck(network, load, route):
+    ports = network.k + 2
+    return max(load[a * ports + common_level(network.t, a, b)] for a, b in pairwise(route))
+
+
+def test_with_dr_first_near_pairs_leave_dr_only_while_it_is_dead():
+    topology, fabric = build("dcell:n=4,k=1"), converged(build("dcell:n=4,k=1"), "pr-gpe:choice=2,urgent_per_s=100")
+    network = topology.naming.network
+    src = 0
+    dst = network.peer(src, 1)  # near: the link between their copies joins the two
+    use(fabric, [(src, dst)])
+    for server in range(topology.servers):
+        fabric.protocol(server).measured({port: 10**6 * (server == src and port == 1) for port in range(2)})
+    use(fabric, [(src, dst)])
+    assert fabric.walk(src, dst).path == (src, dst)
+    link = topology.link_between(src, dst)
+    fabric.fail(link)
+    use(fabric, [(src, dst)])
+    assert len(fabric.walk(src, dst).path) > 2
+    fabric.restore(link)
+    use(fabric, [(src, dst)], 10.0)
+    assert fabric.walk(src, dst).path == (src, dst)
+
+
 def test_the_first_packet_goes_by_dr_at_once():
     fabric = converged(FICONN)
     walk = fabric.send(3, 40)

@@ -8,9 +8,9 @@ from daemons.proxy.routing import least_loaded_first, shortest_first
 NEAR, FAR, FARTHER = 0, 5, 7  # ways; NEAR is DR
 
 
-def paths(cost=shortest_first, most_hold_s=30.0):
+def paths(cost=shortest_first, most_hold_s=30.0, **given):
     ways = [(3, NEAR), (3, FAR), (5, FARTHER)]
-    return Paths(9, 0x0A000009, ways, NEAR, cost=cost, hold_s=0.5, most_hold_s=most_hold_s)
+    return Paths(9, 0x0A000009, ways, NEAR, cost=cost, hold_s=0.5, most_hold_s=most_hold_s, **given)
 
 
 def connected(of, **loads):
@@ -55,6 +55,42 @@ def test_another_rule_takes_another():
     connected(one, near=9_000, far=5_000, farther=0)
     assert one.choose(1.0)
     assert one.current.number == FARTHER
+
+
+def test_where_load_counts_first_all_that_may_be_less_loaded_are_worth_asking():
+    one = paths(least_loaded_first)
+    assert asked(one.worth_asking()) == [NEAR, FAR, FARTHER]
+    one.refreshed_s = 0.0
+    connected(one, near=7)
+    assert asked(one.worth_asking()) == [NEAR, FAR, FARTHER]
+    connected(one, near=0)  # a longer one cannot be better
+    assert asked(one.worth_asking()) == [NEAR, FAR]
+
+
+def test_with_direct_first_others_are_used_and_asked_about_only_while_it_is_not_connected():
+    one = paths(direct_first=True)
+    assert asked(one.worth_asking()) == [NEAR]
+    connected(one, near=9_000, far=0)
+    assert not one.choose(1.0)
+    one.refreshed_s = 1.0
+    assert asked(one.worth_asking()) == [NEAR]
+    one.broke(one.ways[NEAR], now=1.0)
+    assert one.choose(1.0)
+    assert one.current.number == FAR
+    assert asked(one.worth_asking()) == [NEAR, FAR]
+    connected(one, near=9_000)
+    assert not one.choose(1.1)  # it is held down
+    assert one.choose(2.0)
+    assert one.current.number == NEAR
+
+
+def test_with_direct_first_it_is_asked_about_again_also_where_it_is_longer():
+    one = Paths(9, 9, [(5, NEAR), (3, FAR)], NEAR, cost=shortest_first, hold_s=0.5, most_hold_s=30.0, direct_first=True)
+    one.refreshed_s = 0.0
+    connected(one, far=0)
+    one.broke(one.ways[NEAR], now=1.0)
+    assert one.choose(1.0)
+    assert asked(one.worth_asking()) == [NEAR, FAR]
 
 
 def test_a_little_less_load_is_no_reason_to_move():

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from networks import THREE_LEVELS, TWO_LEVELS, channels, dead_links, distances, pairs, title
@@ -118,6 +118,62 @@ def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(n
             )
             assert (hops, worst) == min(weighed)[:2]
             assert (hops, worst, chosen) in weighed
+
+
+@pytest.mark.parametrize("choice", [proxy.SHORTEST, proxy.LEAST_LOADED, proxy.DR_FIRST])
+@pytest.mark.parametrize("fraction", [0.0, 0.1])
+@pytest.mark.parametrize("network", [*TWO_LEVELS, Ccrdn(FICONN, 4, 3)], ids=title)
+def test_each_choice_rule_takes_the_best_of_all_connected_routes(network: Ccrdn, fraction: float, choice: int) -> None:
+    """CCRDN 5.4, against all routes weighed one by one; near is condition 1 by labels."""
+    tables = tabulate(network.rule, network.t, 1, with_channels=True)
+    dead = dead_links(network, fraction, seed=3)
+    load = [100 if channel in dead else channel * 37 % 5 for channel in range(network.t[-1] * (network.k + 2))]
+    room, from_which = [0] * proxy.most_routes(network.t), 100 if dead else proxy.NEVER
+    policy, at_dr = Policy(GP_E, 1, False, choice == proxy.DR_FIRST), 0
+    for src, dst in pairs(network, 150):
+        level = common_level(network.t, src, dst)
+        weighed = []
+        for c in [-1, *by_definition(network, GP_E, level, src, dst)]:
+            route = proxy.route(network.rule, network.t, src, dst, c)
+            worst = max(load[channel] for channel in channels(network, route))
+            if worst < 100:
+                weighed.append((len(route) - 1, worst, c))
+        hops, chosen = proxy.search(
+            tables, policy, proxy.cost_of(choice), proxy.parting(network.t, src, dst), load, from_which, room
+        )
+        found = next(((length, worst) for length, worst, c in weighed if (length, c) == (hops, chosen)), None)
+        (near_src, near_dst) = next(
+            (u, v)
+            for u, v in pairwise(proxy.route(network.rule, network.t, src, dst, -1))
+            if common_level(network.t, u, v) == level
+        )
+        size = network.t[level - 2] if level > 1 else 1
+        near = level == 0 or (near_src // size == src // size and near_dst // size == dst // size)
+        if not weighed:
+            assert hops == -1
+        elif choice == proxy.DR_FIRST and near and weighed[0][2] == -1:
+            assert chosen == -1
+            at_dr += found != min(weighed)[:2]
+        elif choice == proxy.LEAST_LOADED:
+            assert found == min(
+                (length, worst) for length, worst, _ in weighed if worst == min(w for _, w, _ in weighed)
+            )
+        else:
+            assert found == min(weighed)[:2]
+    if choice == proxy.DR_FIRST and network == Ccrdn(DCELL, 3, 2) and not dead:
+        assert at_dr > 0  # the rule makes a difference
+
+
+def test_alternatives_come_in_the_order_of_the_choice_rule() -> None:
+    network = Ccrdn(DCELL, 3, 2)
+    tables = tabulate(network.rule, network.t, 1, with_channels=False)
+    for src, dst in pairs(network, 300):
+        usual = proxy.alternatives(tables, Policy(GP_E, 1, False), src, dst)
+        first = proxy.alternatives(tables, Policy(GP_E, 1, False, True), src, dst)
+        assert usual == sorted(usual)
+        assert sorted(first) == usual
+        near = proxy.near(network.rule, network.t, proxy.parting(network.t, src, dst))
+        assert (first[0][1] == -1) if near else (first == usual)
 
 
 def test_the_choice_rule_can_be_replaced() -> None:

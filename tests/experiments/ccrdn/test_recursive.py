@@ -232,6 +232,17 @@ def test_lines_are_told_apart_by_what_differs():
     assert [line.look.label for line in recursive.series(rows[:1], "apply")] == ["DR"]
 
 
+def test_the_choice_rules_make_a_difference_where_they_can():
+    given = {"topology": "dcell:n=3,k=2", "traffic": "uniform:flows=20000"}
+    rows = {}
+    for routing in ("pr-gpe", "pr-gpe:choice=1", "pr-gpe:choice=2"):
+        (row,) = rows_of("throughput", **given, routing=routing)
+        rows[routing] = row["mean_hops"]
+    assert rows["pr-gpe:choice=1"] > rows["pr-gpe:choice=2"] >= rows["pr-gpe"]
+    row = rows_of("hop_length", topology="dcell:n=3,k=2", routing="pr-gpe:choice=2", pairs="1000")[0]
+    assert row["candidates_per_pair"] > 0
+
+
 def test_tar_takes_what_the_paper_leaves_open_from_the_grammar():
     assert recursive.placement_of("tar") == Placement()
     assert recursive.placement_of("tar:relay=1,virtual=0,shuffled=0") == Placement(1, False, False)
@@ -251,7 +262,9 @@ def test_dfr_takes_its_constants_from_the_grammar():
         ("hop_length", {"routing": "tar", "topology": "dcell:n=3,k=2"}, "tar is for ficonn"),
         ("throughput", {"routing": "tar:relay=3", "topology": "ficonn:n=4,k=2"}, "relay must be at most 2, got 3"),
         ("throughput", {"routing": "tar:virtuel=0", "topology": "ficonn:n=4,k=2"}, "no parameter 'virtuel'"),
-        ("hop_length", {"routing": "pr-gpi:b=2"}, "pr-gpi has no parameters here"),
+        ("hop_length", {"routing": "pr-gpi:b=2"}, "no parameter b here, there is choice"),
+        ("throughput", {"routing": "pr-gpi:choice=3"}, "choice must be at most 2, got 3"),
+        ("hop_length", {"routing": "pr-gpi:choice=1"}, "weighs the flows on links, which this experiment does not"),
         ("hop_length", {"routing": "dfr:c=2"}, "no parameter 'c'"),
         ("hop_length", {"routing": "dfr:b=3"}, "b must be at most 2"),
         ("hop_length", {"apply": "everywhere"}, "no apply 'everywhere'"),

@@ -6,7 +6,7 @@ import pytest
 
 from daemons.dfr.routing import FIELDS, Dfr
 from daemons.proxy import routing as proxy
-from daemons.proxy.routing import most_routes
+from daemons.proxy.routing import DR_FIRST, LEAST_LOADED, SHORTEST, cost_of, most_routes
 from daemons.routing import dr
 from daemons.routing.path_tables import tabulate
 from experiments.graph_engine import graph as graph_module
@@ -245,6 +245,31 @@ def test_balancing_relieves_the_fullest_channel_and_leaves_lengths_alone():
     balanced = net.route(policy("pr-gpe"), chosen, balanced=True)
     assert balanced.hops.tolist() == first.hops.tolist()
     assert balanced.loads.max() < first.loads.max()
+
+
+def test_least_congested_first_takes_longer_routes_and_relieves_the_fullest_channel():
+    """CCRDN 5.4, the other rule that it names."""
+    net = graph("dcell:n=3,k=2")
+    chosen = uniform(net, 20_000)
+    shortest, other = (
+        net.route(policy("pr-gpe", choice=choice), chosen, balanced=True, cost=cost_of(choice))
+        for choice in (SHORTEST, LEAST_LOADED)
+    )
+    assert other.mean_hops > shortest.mean_hops
+    assert other.loads.max() != shortest.loads.max()
+
+
+def test_dr_first_tries_proxies_of_near_pairs_only_where_dr_is_dead():
+    net = graph("dcell:n=3,k=2")
+    chosen, faults = uniform(net, 20_000), net.link_faults(np.random.default_rng(1), fraction=0.1)
+    usual, first = policy("pr-gpe", least_level=1), policy("pr-gpe", least_level=1, choice=DR_FIRST)
+    alone = policy("pr-gpe", least_level=1, condition1=True)
+    assert net.route(first, chosen).hops.tolist() == net.route(alone, chosen).hops.tolist()
+    by_first, by_usual, by_alone = (net.route(one, chosen, faults) for one in (first, usual, alone))
+    assert by_first.connected == by_usual.connected > by_alone.connected
+    by_first, by_usual = (net.route(one, chosen, faults, balanced=True) for one in (first, usual))
+    assert by_first.mean_hops >= by_usual.mean_hops
+    assert (by_first.loads != by_usual.loads).any()
 
 
 def test_survey_counts_candidates_and_routes_no_longer_than_dimensional_ones():
