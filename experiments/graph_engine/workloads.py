@@ -97,6 +97,37 @@ def all_to_all(hosts: int) -> list[tuple[int, int]]:
     return [(src, (src + step) % hosts) for step in range(1, hosts) for src in range(hosts)]
 
 
+def uniform(rng: Generator, hosts: int) -> list[tuple[int, int]]:
+    """Every host sends to another, all of them equally likely; so some receive much and some nothing."""
+    dst = (np.arange(hosts) + 1 + rng.integers(hosts - 1, size=hosts)) % hosts
+    return list(enumerate(dst.tolist()))
+
+
+def shuffle(hosts: int) -> list[tuple[int, int]]:
+    """Host s sends to rotl_i(s) modulo the number of hosts, 2^i < hosts <= 2^(i+1): its number's i + 1 bits rotated to
+    the left by one (FatPaths, section II-C, which rotates by i "on i bits"; a rotation by the width does nothing).
+
+    Hosts that would send to themselves do not send.
+    """
+    width = max(1, (hosts - 1).bit_length())
+    mask = (1 << width) - 1
+    rotated = [((src << 1 | src >> (width - 1)) & mask) % hosts for src in range(hosts)]
+    return [(src, dst) for src, dst in enumerate(rotated) if src != dst]
+
+
+def stencil(hosts: int, offset: int) -> list[tuple[int, int]]:
+    """A two-dimensional stencil: every host sends to those 1 and `offset` away on both sides (FatPaths, section II-C:
+    42, and 1337 for more than 10,000 hosts)."""
+    found = [(src, (src + step) % hosts) for step in (1, -1, offset, -offset) for src in range(hosts)]
+    return [(src, dst) for src, dst in found if src != dst]
+
+
+def mapped(rng: Generator, hosts: int, chosen: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """`chosen` with its hosts placed at random: FatPaths' randomised workload mapping (section III-D)."""
+    place = rng.permutation(hosts).tolist()
+    return [(place[src], place[dst]) for src, dst in chosen]
+
+
 class Pattern(NamedTuple):
     """Who sends to whom, by name: `pairs` takes a generator, the number of hosts, and the parameter if there is one."""
 
@@ -114,6 +145,12 @@ PATTERNS: Mapping[str, Pattern] = {
         "hosts as a matrix, to their places when it is transposed",
         "rows",
         lambda _, hosts, rows: transpose(hosts, rows),
+    ),
+    "uniform": Pattern("each host to a random other", None, lambda rng, hosts, _: uniform(rng, hosts)),
+    "off-diagonal": Pattern("host i to host i + c", "c", lambda _, hosts, c: stride(hosts, c)),
+    "shuffle": Pattern("each host's number rotated by a bit", None, lambda _rng, hosts, _: shuffle(hosts)),
+    "stencil": Pattern(
+        "each host to those 1 and offset away", "offset", lambda _, hosts, offset: stencil(hosts, offset)
     ),
     "random": Pattern("count random pairs", "count", random_pairs),
     "incast": Pattern("senders to one host", "senders", incast),
@@ -134,7 +171,7 @@ def pairs(spec: str, hosts: int, rng: Generator) -> list[tuple[int, int]]:
         raise ValueError(f"{name}: {parameter} is missing, for example {name}:{parameter}=4")
     if hosts < 2:
         raise ValueError(f"{name}: traffic takes at least 2 hosts, got {hosts}")
-    most = {"step": hosts - 1, "senders": hosts - 1}.get(parameter or "")
+    most = {"step": hosts - 1, "senders": hosts - 1, "c": hosts - 1, "offset": hosts - 1}.get(parameter or "")
     return make(rng, hosts, integer(name, parameter, given[parameter], least=1, most=most) if parameter else 0)
 
 

@@ -108,3 +108,35 @@ def test_the_ideal_time_is_store_and_forward_then_the_rate() -> None:
     assert ideal == pytest.approx(4 * 1514e-6)
     longer = workloads.ideal_s(1448 * 10, rate_bps=8_000_000, hops=4, header_bytes=66, packet_bytes=1448)
     assert longer == pytest.approx(13 * 1514e-6)
+
+
+def test_uniform_traffic_reaches_every_other_host_about_as_often() -> None:
+    counts = Counter(pair for seed in range(2000) for pair in workloads.pairs("uniform", 4, rng(seed)))
+    assert len(counts) == 12
+    assert all(src != dst for src, dst in counts)
+    assert all(570 < count < 770 for count in counts.values())
+
+
+def test_off_diagonals_and_stencils_are_offsets() -> None:
+    assert workloads.pairs("off-diagonal:c=3", 5, rng()) == [(0, 3), (1, 4), (2, 0), (3, 1), (4, 2)]
+    found = Counter((dst - src) % 100 for src, dst in workloads.pairs("stencil:offset=42", 100, rng()))
+    assert found == {1: 100, 99: 100, 42: 100, 58: 100}
+
+
+@pytest.mark.parametrize("hosts", [8, 12, 100])
+def test_a_shuffle_rotates_bits(hosts: int) -> None:
+    width = len(format(hosts - 1, "b"))
+    expected = {}
+    for src in range(hosts):
+        bits = format(src, f"0{width}b")
+        expected[src] = int(bits[1:] + bits[0], 2) % hosts
+    assert workloads.pairs("shuffle", hosts, rng()) == [(src, dst) for src, dst in expected.items() if src != dst]
+
+
+def test_a_random_mapping_renames_hosts() -> None:
+    chosen = workloads.pairs("off-diagonal:c=1", 50, rng())
+    found = workloads.mapped(rng(), 50, chosen)
+    assert found != chosen
+    assert sorted(src for src, _ in found) == sorted(dst for _, dst in found) == list(range(50))
+    place = [src for src, _ in found]
+    assert found == [(place[src], place[dst]) for src, dst in chosen]
