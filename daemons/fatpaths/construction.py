@@ -1,0 +1,140 @@
+"""How layers are made: at random (FatPaths, listing 1), with little overlap (listing 2), as in-trees (ours).
+
+Every construction takes the graph, the number of layers n with layer 0 counted, and a generator of random numbers, and
+returns tables as layers.py has them.  Loops that take long are written over arrays, so that `accelerate`, a compiler of
+such functions, can make machine code of them; without one they run as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from daemons.fatpaths import in_trees, overlap
+from daemons.fatpaths.layers import Graph, distances, everything, next_hops, tables, with_fallback
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.int64]
+
+    Compiler = Callable[[Any], Any]
+
+ATTEMPTS = 1000
+
+
+def as_it_is(function: Any) -> Any:
+    """No compiler."""
+    return function
+
+
+def check(n: int, rho: float = 1.0) -> None:
+    """ValueError unless there can be `n` layers with a fraction `rho` of the links."""
+    if not 1 <= n <= 64:
+        raise ValueError(f"layered routing: there can be 1 .. 64 layers, got {n}")
+    if not 0 < rho <= 1:
+        raise ValueError(f"layered routing: rho must lie in (0, 1], got {rho}")
+
+
+def random_layers(graph: Graph, n: int, rho: float, generator: Generator) -> NDArray[np.int32]:
+    """Listing 1: each layer but the first has floor(rho |E|) links, drawn until they join all routers.
+
+    Ours: a link runs both ways in a layer; the listing's "pi(u) < pi(v)", "if needed", would leave every second ordered
+    pair without a path.  ValueError where no draw is connected.
+    """
+    import numpy as np
+
+    check(n, rho)
+    back, upward = graph.back(), np.flatnonzero(graph.tail < graph.peer)
+    layers = []
+    for _ in range(n - 1):
+        for _ in range(ATTEMPTS):
+            drawn = generator.choice(upward, int(rho * len(upward)), replace=False)
+            arcs = np.zeros(len(graph.peer), dtype=bool)
+            arcs[drawn], arcs[back[drawn]] = True, True
+            if _joined(graph, arcs):
+                break
+        else:
+            raise ValueError(f"layered routing: no draw of {rho:g} of the links joins all routers; raise rho")
+        layers.append(arcs)
+    return tables(graph, layers, generator)
+
+
+def _joined(graph: Graph, arcs: NDArray[np.bool_]) -> bool:
+    import numpy as np
+
+    reached = np.zeros(graph.routers, dtype=bool)
+    reached[0], tail, peer = True, graph.tail[arcs], graph.peer[arcs]
+    while True:
+        before = reached.sum()
+        reached[peer[reached[tail]]] = True
+        if reached.sum() == before:
+            return bool(before == graph.routers)
+
+
+def overlap_layers(
+    graph: Graph,
+    n: int,
+    generator: Generator,
+    *,
+    most_paths: int = 0,
+    accelerate: Compiler = as_it_is,
+) -> NDArray[np.int32]:
+    """Listing 2: each layer but the first is a union of paths of D + 1 links that share little with earlier ones.
+
+    most_paths: the listing's M, paths of a layer at most; 0: as many as there are routers.
+    Ours: paths are D + 1 links long (V-B3: "we prefer paths one hop longer than minimal"); a path of d routers adds i
+    (d - i) to the weight of its i-th link, counted from 1, as many sub-paths as cross it, where the listing's factor
+    gives one end 0.  Links run as the paths do, so that pairs which no path serves take layer 0.
+    """
+    import numpy as np
+
+    check(n)
+    first = next_hops(graph, everything(graph), generator)
+    length = int(distances(graph, everything(graph)).max()) + 1
+    weight, count = np.zeros(len(graph.peer)), np.zeros((graph.routers, graph.routers), dtype=np.int64)
+    work = accelerate(overlap.layer)
+    found = [first]
+    for _ in range(n - 1):
+        rank = generator.permutation(graph.routers)
+        u, v = np.nonzero(rank[:, None] < rank)
+        order = np.lexsort((generator.random(len(u)), count[u, v]))
+        available, chosen = rank[graph.tail] < rank[graph.peer], np.zeros(len(graph.peer), dtype=bool)
+        open_pairs = np.zeros((graph.routers, graph.routers), dtype=bool)
+        open_pairs[u, v] = True
+        pairs = np.stack([u, v], axis=1)[order]
+        scratch = np.empty((length + 1, graph.routers)), np.empty((length + 1, graph.routers), dtype=np.int64)
+        work(
+            *(graph.start, graph.peer, pairs, length, most_paths or graph.routers),
+            *(available, chosen, weight, count, open_pairs, *scratch, np.empty(length + 1, dtype=np.int64)),
+        )
+        found.append(with_fallback(next_hops(graph, chosen, generator), first))
+    return np.stack(found)
+
+
+def in_tree_layers(graph: Graph, n: int, generator: Generator, *, accelerate: Compiler = as_it_is) -> NDArray[np.int32]:
+    """Ours: for each layer and destination an in-tree in which routers with the fewest distinct paths choose first.
+
+    A layer need not be a set of links: forwarding to one destination is free of loops if it is a tree to it.  See
+    in_trees.py.
+    """
+    import numpy as np
+
+    check(n)
+    first = next_hops(graph, everything(graph), generator)
+    if (first < 0).any():
+        raise ValueError("layered routing: the routers are not connected")
+    found = np.full((n, graph.routers, graph.routers), -1, dtype=np.int32)
+    found[0] = first
+    arc_of = np.full((graph.routers, graph.routers), -1, dtype=np.int32)
+    arc_of[graph.tail, graph.peer] = np.arange(len(graph.peer))
+    most_hops = int(distances(graph, everything(graph)).max()) + 1
+    ties = np.argsort(generator.random((graph.routers, graph.routers)), axis=1)
+    accelerate(in_trees.grow)(
+        *(graph.start, graph.peer, arc_of, found, np.zeros(len(graph.peer)), most_hops),
+        *(generator.permutation(graph.routers), ties),
+        *(np.empty(len(graph.peer), dtype=np.int64), np.empty(graph.routers, dtype=np.int64)),
+    )
+    return found

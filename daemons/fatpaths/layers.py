@@ -1,0 +1,164 @@
+"""Layered routing: n forwarding functions sigma_1 .. sigma_n (FatPaths, section V).
+
+Routers are numbered from 0; router i is the node `servers` + i of its Topology.  A graph is two arrays: the routers
+that u is joined to are peer[start[u]] .. peer[start[u + 1] - 1], in order of number.
+
+Tables are one array, shape (layers, routers, routers): tables[i, t, u] is the router after u on the way to t in layer
+i, and tables[i, t, t] is t.  Layer 0, the paper's sigma_1, has a shortest path for every pair.
+
+A router without a path to t in layer i takes layer 0's hop.  That is free of loops: on the path of layer i all routers
+have one, so a packet that has come to it stays on it; before, every hop leads nearer to t on the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+    from topologies.core.topology import Topology
+
+    Array = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+UNREACHED = 127
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Routers and their links as arrays, see the module."""
+
+    start: Array
+    peer: Array
+
+    @classmethod
+    def of(cls, topology: Topology) -> Graph:
+        """The routers of `topology` and their links that have not failed; ValueError if its servers forward."""
+        import numpy as np
+
+        if topology.server_centric:
+            raise ValueError(f"layered routing needs a switch network, and the servers of {topology.spec} forward")
+        links = topology.links[~topology.failed & (topology.links[:, 0] >= topology.servers)]
+        ends = links[:, [0, 2]] - topology.servers
+        near, far = np.concatenate([ends, ends[:, ::-1]]).T
+        order = np.lexsort((far, near))
+        return cls(np.searchsorted(near[order], np.arange(topology.switches + 1)), far[order])
+
+    @property
+    def routers(self) -> int:
+        return len(self.start) - 1
+
+    @property
+    def tail(self) -> Array:
+        """The router that each arc leaves."""
+        import numpy as np
+
+        return np.repeat(np.arange(self.routers), np.diff(self.start))
+
+    def back(self) -> Array:
+        """For each arc, the arc of the same link the other way."""
+        import numpy as np
+
+        return np.lexsort((self.tail, self.peer))
+
+
+def everything(graph: Graph) -> Flags:
+    """All arcs of `graph`."""
+    import numpy as np
+
+    return np.ones(len(graph.peer), dtype=bool)
+
+
+def distances(graph: Graph, arcs: Flags) -> NDArray[np.int8]:
+    """Links from u to t over `arcs` alone, shape (routers u, routers t), UNREACHED where there is no path."""
+    import numpy as np
+
+    adjacent = np.zeros((graph.routers, graph.routers), dtype=np.float32)
+    adjacent[graph.tail[arcs], graph.peer[arcs]] = 1
+    found = np.full(adjacent.shape, UNREACHED, dtype=np.int8)
+    np.fill_diagonal(found, 0)
+    frontier, hops = np.eye(graph.routers, dtype=np.float32), 0
+    while frontier.any() and hops < UNREACHED - 1:
+        hops += 1
+        new = (adjacent @ frontier > 0) & (found == UNREACHED)
+        found[new] = hops
+        frontier = new.astype(np.float32)
+    return found
+
+
+def next_hops(graph: Graph, arcs: Flags, generator: Generator) -> NDArray[np.int32]:
+    """A table of shortest paths over `arcs`, shape (routers t, routers u): a random hop where several are as good, and
+    -1 where there is no path."""
+    import numpy as np
+
+    far = distances(graph, arcs)
+    found = np.full((graph.routers, graph.routers), -1, dtype=np.int32)
+    for u in range(graph.routers):
+        mine = np.arange(graph.start[u], graph.start[u + 1])[arcs[graph.start[u] : graph.start[u + 1]]]
+        if len(mine):
+            peers = graph.peer[mine]
+            draw = generator.random((len(peers), graph.routers), dtype=np.float32)
+            draw[far[peers] != far[u] - 1] = -1
+            best = draw.argmax(axis=0)
+            reached = (far[u] < UNREACHED) & (far[u] > 0)
+            found[reached, u] = peers[best[reached]]
+    np.fill_diagonal(found, np.arange(graph.routers))
+    return found
+
+
+def with_fallback(table: NDArray[np.int32], first: NDArray[np.int32]) -> NDArray[np.int32]:
+    """`table`, shape (routers t, routers u), with the hops of layer 0, `first`, where it has none."""
+    import numpy as np
+
+    return np.where(table < 0, first, table)
+
+
+def tables(graph: Graph, layers: Sequence[Flags], generator: Generator) -> NDArray[np.int32]:
+    """The tables of layer 0 and of each of `layers`, sets of arcs."""
+    import numpy as np
+
+    first = next_hops(graph, everything(graph), generator)
+    if (first < 0).any():
+        raise ValueError("layered routing: the routers are not connected")
+    return np.stack([first, *(with_fallback(next_hops(graph, arcs, generator), first) for arcs in layers)])
+
+
+def path(table: NDArray[np.int32], src: int, dst: int) -> list[int]:
+    """The routers from `src` to `dst` by one layer's table, shape (routers t, routers u); ValueError if it loops."""
+    found = [src]
+    while found[-1] != dst:
+        found.append(int(table[dst, found[-1]]))
+        if len(found) > len(table):
+            raise ValueError(f"the path from router {src} to router {dst} loops")
+    return found
+
+
+def routes(topology: Topology, table: NDArray[np.int32], node: int) -> dict[int, int]:
+    """The port by which the switch `node` sends to each other switch in one layer."""
+    port_to = {peer: port for port, peer, _, _ in topology.live_ports(node) if peer >= topology.servers}
+    own = node - topology.servers
+    return {t + topology.servers: port_to[int(table[t, own]) + topology.servers] for t in range(len(table)) if t != own}
+
+
+def distinct_paths(found: NDArray[np.int32]) -> Array:
+    """How many different paths the layers give each ordered pair, shape (routers t, routers s); 0 for t = s."""
+    import numpy as np
+
+    layers, routers, _ = found.shape
+    keys = np.zeros((layers, routers, routers), dtype=np.uint64)
+    t = np.arange(routers)[:, None]
+    for layer in range(layers):
+        at = np.broadcast_to(np.arange(routers), (routers, routers))
+        while (going := at != t).any():
+            at = found[layer][t, at]
+            hashed = (keys[layer] + at.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+            keys[layer][going] = (hashed ^ hashed >> np.uint64(29))[going]
+    keys.sort(axis=0)
+    counts = 1 + (keys[1:] != keys[:-1]).sum(axis=0, dtype=np.int64)
+    counts[np.diag_indices(routers)] = 0
+    return np.asarray(counts, dtype=np.int64)

@@ -1,0 +1,194 @@
+"""Layers of FatPaths: no loops for any layer, source and destination; what each construction promises."""
+
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemons.fatpaths import construction, layers
+from daemons.fatpaths.layers import Graph, distances, distinct_paths, everything, path, routes, tables
+from experiments.graph_engine.compiled import compiled
+from topologies import build
+from topologies.core.user_graph import topology_of
+
+SPECS = [
+    "slimfly:q=3",
+    "slimfly:q=5",
+    "dragonfly:p=2",
+    "hyperx:l=2,s=3",
+    "jellyfish:n=14,r=4,p=1,seed=3",
+    "clos:n=2,r=3,m=2",
+]
+MAKE = {
+    "random": lambda graph, n, rng: construction.random_layers(graph, n, 0.8, rng),
+    "overlap": construction.overlap_layers,
+    "in-trees": construction.in_tree_layers,
+}
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def graph_of(spec):
+    return Graph.of(build(spec))
+
+
+def check(graph, found):
+    """Every path of every layer follows links, ends, and enters no router twice; layer 0's are shortest."""
+    neighbours = [set(graph.peer[graph.start[u] : graph.start[u + 1]].tolist()) for u in range(graph.routers)]
+    far = distances(graph, everything(graph))
+    for number, table in enumerate(found):
+        for src in range(graph.routers):
+            for dst in range(graph.routers):
+                way = path(table, src, dst)
+                assert len(set(way)) == len(way)
+                assert all(b in neighbours[a] for a, b in pairwise(way))
+                assert number or len(way) - 1 == far[src, dst]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("name", MAKE)
+def test_no_layer_loops(spec, name):
+    graph = graph_of(spec)
+    found = MAKE[name](graph, 5, rng())
+    assert found.shape == (5, graph.routers, graph.routers)
+    check(graph, found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(4, 11), st.integers(0, 10**6), st.data())
+def test_any_sets_of_arcs_make_layers_without_loops(size, seed, data):
+    """Arcs drawn one by one: layers that are directed, not connected, even empty."""
+    graph = Graph.of(topology_of(nx.connected_watts_strogatz_graph(size, 3, 0.5, seed=seed)))
+    drawn = [
+        np.array(data.draw(st.lists(st.booleans(), min_size=len(graph.peer), max_size=len(graph.peer))))
+        for _ in range(2)
+    ]
+    found = tables(graph, drawn, rng(seed))
+    check(graph, found)
+    for arcs, table in zip(drawn, found[1:], strict=True):
+        far = distances(graph, arcs)
+        for src, dst in zip(*np.nonzero((far < layers.UNREACHED) & (far > 0)), strict=True):
+            assert len(path(table, src, dst)) - 1 == far[src, dst]  # shortest within the layer
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(5, 12), st.integers(0, 10**6), st.sampled_from(["overlap", "in-trees"]))
+def test_constructions_have_no_loops_on_any_graph(size, seed, name):
+    graph = Graph.of(topology_of(nx.connected_watts_strogatz_graph(size, 4, 0.7, seed=seed)))
+    check(graph, MAKE[name](graph, 4, rng(seed)))
+
+
+def test_distances_are_those_of_networkx_on_directed_arcs():
+    graph = graph_of("dragonfly:p=2")
+    arcs = rng().random(len(graph.peer)) < 0.4
+    plain = nx.DiGraph()
+    plain.add_nodes_from(range(graph.routers))
+    plain.add_edges_from(zip(graph.tail[arcs].tolist(), graph.peer[arcs].tolist(), strict=True))
+    found = distances(graph, arcs)
+    for src in plain:
+        expected = nx.single_source_shortest_path_length(plain, src)
+        assert {t: int(found[src, t]) for t in plain if found[src, t] < layers.UNREACHED} == expected
+
+
+@pytest.mark.parametrize("rho", [0.5, 0.8])
+def test_a_random_layer_has_so_many_links_and_joins_all(rho):
+    graph = graph_of("slimfly:q=5")
+    found = construction.random_layers(graph, 4, rho, rng())
+    for table in found[1:]:
+        used = {(min(u, v), max(u, v)) for t in range(50) for u, v in enumerate(table[t].tolist()) if u != v}
+        assert len(used) <= int(rho * 175)
+        plain = nx.Graph(list(used))
+        assert len(plain) == 50
+        assert nx.is_connected(plain)
+        assert len(path(table, 3, 40)) - 1 == nx.shortest_path_length(plain, 3, 40)
+
+
+def test_next_hops_are_drawn_among_equals():
+    """A HyperX has two shortest paths between routers that differ in both coordinates: layers with all links differ."""
+    graph = graph_of("hyperx:l=2,s=4")
+    counts = distinct_paths(construction.random_layers(graph, 8, 1.0, rng()))
+    far = distances(graph, everything(graph))
+    assert set(counts[far == 1]) == {1}
+    assert set(counts[far == 2]) <= {1, 2}
+    assert (counts[far == 2] == 2).mean() > 0.95  # 1 - 2^-7
+
+
+def test_in_trees_give_every_pair_of_a_moore_graph_nearly_all_its_paths():
+    """slimfly:q=5 has 7 paths of at most 3 links between routers 2 apart, and none but the link between neighbours."""
+    graph = graph_of("slimfly:q=5")
+    far = distances(graph, everything(graph))
+    ours, random = (distinct_paths(MAKE[name](graph, 9, rng())) for name in ("in-trees", "random"))
+    assert ours[far == 2].min() >= 5
+    assert ours[far == 2].mean() > 6.5 > random[far == 2].mean()
+    assert ours[far == 1].min() == 2  # the other one is 4 links long
+    assert random[far == 2].min() <= 3
+
+
+def test_in_trees_are_not_much_longer_than_shortest():
+    graph = graph_of("slimfly:q=5")
+    far = distances(graph, everything(graph))
+    lengths = [
+        (far[src, dst], len(path(table, src, dst)) - 1)
+        for table in construction.in_tree_layers(graph, 9, rng())
+        for src in range(50)
+        for dst in range(50)
+    ]
+    apart = [length for distance, length in lengths if distance == 2]
+    assert np.mean([length <= 3 for length in apart]) > 0.9
+    assert max(length for _, length in lengths) <= 5  # behind a neighbour of the destination that goes 4 itself
+
+
+def test_the_first_paths_of_overlapping_layers_are_one_link_longer():
+    graph = graph_of("slimfly:q=5")
+    found = construction.overlap_layers(graph, 6, rng())
+    lengths = [len(path(table, s, t)) - 1 for table in found[1:] for s in range(50) for t in range(50) if s != t]
+    assert lengths.count(3) > 0.05 * len(lengths)
+
+
+def test_compiled_constructions_are_the_same():
+    graph = graph_of("slimfly:q=4")
+    for make in (construction.overlap_layers, construction.in_tree_layers):
+        assert (make(graph, 4, rng()) == make(graph, 4, rng(), accelerate=compiled)).all()
+
+
+def test_routes_are_ports_to_next_routers():
+    topology = build("slimfly:q=3,p=2")
+    graph = Graph.of(topology)
+    table = construction.in_tree_layers(graph, 3, rng())[2]
+    for node in (topology.servers, topology.nodes - 1):
+        found = routes(topology, table, node)
+        assert len(found) == topology.switches - 1
+        peer_of = {port: peer for port, peer, _, _ in topology.ports(node)}
+        for other, port in found.items():
+            assert peer_of[port] - topology.servers == table[other - topology.servers, node - topology.servers]
+
+
+def test_distinct_paths_are_counted_as_sets():
+    graph = graph_of("slimfly:q=3")
+    found = construction.random_layers(graph, 6, 0.7, rng())
+    counts = distinct_paths(found)
+    for src in range(18):
+        for dst in range(18):
+            expected = len({tuple(path(table, src, dst)) for table in found}) if src != dst else 0
+            assert counts[dst, src] == expected
+
+
+@pytest.mark.parametrize(("make", "line"), [
+    (lambda: construction.random_layers(graph_of("slimfly:q=3"), 0, 0.5, rng()),
+     "layered routing: there can be 1 .. 64 layers, got 0"),
+    (lambda: construction.random_layers(graph_of("slimfly:q=3"), 3, 1.5, rng()),
+     "layered routing: rho must lie in (0, 1], got 1.5"),
+    (lambda: construction.random_layers(graph_of("slimfly:q=3"), 3, 0.1, rng()),
+     "layered routing: no draw of 0.1 of the links joins all routers; raise rho"),
+    (lambda: graph_of("dcell:n=3,k=1"),
+     "layered routing needs a switch network, and the servers of dcell:n=3,k=1 forward"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused_in_one_line(make, line):
+    with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared whole
+        make()
+    assert str(raised.value) == line
