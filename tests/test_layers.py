@@ -1,6 +1,7 @@
 """The order of folders and rooms, which keeps protocols apart from the system they run on, and the size of files."""
 
 import ast
+import dataclasses
 import io
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from testbed.linux.clock import Clock
 
 ROOT = Path(__file__).parent.parent
 ORDER = ["topologies", "daemons", "testbed", "experiments"]
@@ -54,15 +57,31 @@ def test_a_file_imports_only_from_its_left(path):
         assert not found & SYSTEM - ALLOWED.get(path, set()), "take time, randomness and packets as arguments"
 
 
-# Who may tell the time by himself, and why.
+# Files that may ask the system for the time, and why.
 TIMEKEEPERS = {
     "testbed/linux/clock.py": "is the clock",
 }
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.startswith("testbed/") and path not in TIMEKEEPERS])
+@pytest.mark.parametrize("path", [path for path in FILES if path not in TIMEKEEPERS])
 def test_the_clock_is_asked_for_the_time(path):
-    assert not imported((ROOT / path).read_text()) & {"datetime", "sched", "time"}, "ask testbed.linux.clock"
+    source = (ROOT / path).read_text()
+    assert not imported(source) & {"datetime", "sched", "time"}, "ask testbed.linux.clock"
+    assert not kept_functions(source), "write clock.monotonic(): a function imported by name is never replaced"
+
+
+def kept_functions(source: str) -> set[str]:
+    """The functions of a clock that `source` imports by name."""
+    return {
+        alias.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and node.module == "testbed.linux.clock"
+        for alias in node.names
+    } & {field.name for field in dataclasses.fields(Clock)}
+
+
+def test_a_function_of_the_clock_that_would_be_kept_is_seen():
+    assert kept_functions("def f():\n    from testbed.linux.clock import sleep, wait_until") == {"sleep"}
 
 
 def test_imports_are_seen_wherever_they_stand():

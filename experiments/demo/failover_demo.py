@@ -3,7 +3,6 @@ experiments/demo/first_light.py."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from experiments.runner.console import duration, step
 from experiments.runner.definition import Value
 from experiments.scenarios.predicted_paths import Pair, both_ways, lengths
 from experiments.scenarios.routes import lost_pairs
+from testbed.linux import clock
 from topologies.core.failures import fail_links
 from topologies.core.link import LinkSpec, Mbps
 from topologies.core.topology import Topology
@@ -82,8 +82,8 @@ def survive(net: Net, link: int, silent: bool) -> tuple[dict[str, Value], bool]:
     ends = f"{topology.naming.name(src)} to {topology.naming.name(dst)}"
     with step(f"{name} dies, {'silent' if silent else 'announced'}, with TCP from {ends}") as told:
         with Stream(net, src, dst) as stream:
-            time.sleep(WATCHED_S)  # in which TCP finds its rate
-            failed_s = time.monotonic()
+            clock.sleep(WATCHED_S)  # in which TCP finds its rate
+            failed_s = clock.monotonic()
             net.fail(name, silent=silent)
             pinged = reachability.wait_for_pings(net, ended, saved)
             goes_on, stall_s, after_bps = watch(stream, failed_s)
@@ -125,12 +125,12 @@ def watch(stream: Stream, failed_s: float) -> tuple[bool, float, float]:
     from testbed.linux.wait import wait_until
 
     def flows() -> bool:
-        now = time.monotonic()
+        now = clock.monotonic()
         recent = stream.arrivals.stall_s(now - RECENT_S, now) < RECENT_S
         return recent and now > failed_s + WATCHED_S
 
     with suppress(TimeoutError):
         wait_until("TCP goes on", flows, timeout_s=NOTICE_S)
-    now, arrivals = time.monotonic(), stream.arrivals
+    now, arrivals = clock.monotonic(), stream.arrivals
     after_bps = arrivals.goodput_bps(now - RECENT_S, now)
     return after_bps > 0, arrivals.stall_s(failed_s, now), after_bps

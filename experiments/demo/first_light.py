@@ -8,7 +8,6 @@ around: those of the pairs that the graph predicts still ping, and a TCP flow go
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from experiments.runner.definition import Experiment, Result, Run, Table, Value
 from experiments.runner.parameters import Integer
 from experiments.scenarios import common_parameters as common
 from experiments.scenarios.routes import find, lost_pairs
+from testbed.linux import clock
 from topologies import build
 from topologies.core.failures import draw, fail_links
 from topologies.core.link import LinkSpec, Mbps
@@ -97,7 +97,7 @@ class Story:
         predicted = lost_pairs("dr", fail_links(self.topology, [link]))
         with OutageProbe(self.net, sorted(predicted)[:MOST_WATCHED]) as probe:
             with step(f"{name} dies, {how}") as told:
-                died_ns = time.monotonic_ns()
+                died_ns = clock.monotonic_ns()
                 self.net.fail(name, silent=silent)
                 noticed_s = reachability.wait_for_notice(self.net, reachability.around(self.topology, link), died_ns)
                 reachability.wait_for_routes(self.net, predicted)
@@ -108,7 +108,7 @@ class Story:
                 says = f"{noticed}; pairs lost: {exact if lost == predicted else missed}"
                 told.says(says, self.holds(lost == predicted and noticed_s is not None))
             with step(f"{name} is back") as told:
-                restored_at_s = time.monotonic()
+                restored_at_s = clock.monotonic()
                 self.net.restore(name)
                 self.net.network.wait_until_converged()
                 reached = not reachability.pinged(self.net).lost

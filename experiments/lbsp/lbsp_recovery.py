@@ -22,7 +22,6 @@ The scheme frr-bgp is FRR's BGP, equal-cost paths and BFD (testbed/interop/frr_c
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -37,6 +36,7 @@ from experiments.runner.definition import Experiment, Result, Run, Table, Value
 from experiments.runner.parameters import Integer, Number, Spec, Word
 from experiments.scenarios import common_parameters as common
 from experiments.scenarios.lbsp_tables import shape_of
+from testbed.linux import clock
 from topologies import build
 from topologies.core.grammar import integer, parse, unknown
 from topologies.core.link import LinkSpec, Mbps
@@ -149,16 +149,16 @@ def outages(on: Routed, run: Run, fidelity: Fidelity) -> dict[str, Value]:
     lost_before = on.losses()
     with Reordering(network) as order, OutageProbe(network, some_pairs(network, run), interval_ms=INTERVAL_MS) as probe:
         with traffic(network, run, BEFORE_S + after_s):
-            time.sleep(BEFORE_S)
-            failed_s = time.monotonic()
+            clock.sleep(BEFORE_S)
+            failed_s = clock.monotonic()
             fail()
-            time.sleep(after_s)
+            clock.sleep(after_s)
         lost_neighbours = on.losses() - lost_before
         packets = order.read()
-        mended_s = time.monotonic()
+        mended_s = clock.monotonic()
         mend()
         on.wait()
-        time.sleep(BEFORE_S)
+        clock.sleep(BEFORE_S)
     fidelity.add(probe.table.lateness())
     found = probe.table.outages
     rerouted = [1000 * rerouted_s(one, failed_s, mended_s) for one in found]
@@ -268,15 +268,15 @@ def degraded(network: Network, run: Run) -> dict[str, Value]:
         target=partial(flows.run, network, endless, deadline_s=BEFORE_S + 2 * LEARN_S, congestion_control="reno")
     )
     traffic.start()
-    time.sleep(LEARN_S / 2)
+    clock.sleep(LEARN_S / 2)
     set_rate(network, name, round(run.integer("rate_mbps") * Mbps * lbsp_tcp.DEGRADED_FRACTION))
-    failed_s = time.monotonic()
+    failed_s = clock.monotonic()
     learned_s = None
-    while learned_s is None and time.monotonic() < failed_s + LEARN_S:
+    while learned_s is None and clock.monotonic() < failed_s + LEARN_S:
         known = control.status(network.run.directory, watcher)["protocol"].get("failures", ())
         if any(each["link"] == name and each["degraded"] for each in known):
-            learned_s = time.monotonic() - failed_s
-        time.sleep(0.005)
+            learned_s = clock.monotonic() - failed_s
+        clock.sleep(0.005)
     traffic.join()
     return {"outage_ms": None if learned_s is None else 1000 * learned_s, "unreachable_pairs": 0}
 

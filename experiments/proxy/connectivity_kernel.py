@@ -12,7 +12,6 @@ thousand servers and more are those of the experiment `connectivity`.
 
 from __future__ import annotations
 
-import time
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from experiments.figures import figures, style
 from experiments.runner.definition import Experiment, Result, Run, Table
 from experiments.scenarios import common_parameters as common
 from experiments.scenarios.predicted_paths import asking, both_ways, connects, lengths, routings
+from testbed.linux import clock
 from topologies import build
 from topologies.core.failures import draw, fail_links, fail_nodes, fail_racks, racks, random_links
 from topologies.core.topology import Topology
@@ -62,10 +62,10 @@ def measure(run: Run) -> Result:
     packed = run.integer("processes") or None
     with Net(build(run.text("topology")), routing=routing, packed=packed) as net, Fidelity(net) as fidelity:
         fail(net, broken)
-        began_s = time.monotonic()
+        began_s = clock.monotonic()
         expects = joined if expected is None else expected
         reached = reachability.wait_for_pings(net, pairs, expects, timeout_s=PATIENCE_S)
-        settled_s = time.monotonic() - began_s
+        settled_s = clock.monotonic() - began_s
     report = fidelity.report
     return Result(
         figures={

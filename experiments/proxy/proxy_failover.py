@@ -11,7 +11,6 @@ one of them runs through it, alone.  Rates are scaled down from the papers' 1 Gb
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -26,6 +25,7 @@ from experiments.runner.parameters import Integer, Number, Word
 from experiments.scenarios import common_parameters as common
 from experiments.scenarios.failure import KINDS, Failure
 from experiments.scenarios.predicted_paths import Pair, both_ways, connects, lengths, routings, some_pairs
+from testbed.linux import clock
 from topologies import build
 from topologies.core.link import LinkSpec, Mbps
 
@@ -131,16 +131,16 @@ def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None, fidelity: F
     from testbed.measure.traceroute import trace
 
     with OutageProbe(net, hit.pairs, interval_ms=INTERVAL_MS) as probe:
-        time.sleep(SETTLE_S)
-        failed_s = time.monotonic()
+        clock.sleep(SETTLE_S)
+        failed_s = clock.monotonic()
         hit.failure.happen(net)
-        time.sleep(float(run.parameters["failure_s"]))
-        traced_s = time.monotonic()
+        clock.sleep(float(run.parameters["failure_s"]))
+        traced_s = clock.monotonic()
         traces = trace(net, hit.pairs, timeout_s=0.3, retries=1)
-        mended_s = time.monotonic()
+        mended_s = clock.monotonic()
         hit.failure.mend(net)
         net.wait_until_converged()
-        time.sleep(HEAL_S)
+        clock.sleep(HEAL_S)
     fidelity.add(probe.table.lateness())
     outages_ms = [1000 * outage_s(one, failed_s, mended_s) for one in probe.table.outages]
     recovered = [not cut_off_at(one, traced_s) for one in probe.table.outages]
@@ -205,19 +205,19 @@ def one_stream(net: Net, run: Run, hit: Hit, pair: Pair) -> dict[str, Value]:
     from testbed.traffic.stream import Stream
 
     with Stream(net, *pair, congestion_control=run.text("congestion_control")) as flow:
-        time.sleep(2 * STEADY_S)
+        clock.sleep(2 * STEADY_S)
         concerned = any(hit.failure.passes(one.nodes) for one in trace(net, [pair, pair[::-1]]))
-        failed_s = time.monotonic()
+        failed_s = clock.monotonic()
         before_bps = flow.arrivals.goodput_bps(failed_s - STEADY_S, failed_s)
         if not concerned:
             nothing = dict.fromkeys(("tcp_through_bps", "tcp_stall_ms", "tcp_error"))
             return {"tcp_concerned": False, "tcp_before_bps": before_bps, **nothing}
         hit.failure.happen(net)
-        time.sleep(float(run.parameters["failure_s"]))
-        mended_s = time.monotonic()
+        clock.sleep(float(run.parameters["failure_s"]))
+        mended_s = clock.monotonic()
         hit.failure.mend(net)
         net.wait_until_converged()
-        time.sleep(STEADY_S)
+        clock.sleep(STEADY_S)
     arrivals = flow.arrivals
     return {
         "tcp_concerned": True,

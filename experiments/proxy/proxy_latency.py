@@ -14,7 +14,6 @@ PR's sources may ask `questions_per_s`, more than usually, so that their paths a
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -32,6 +31,7 @@ from experiments.runner.definition import Experiment, Result, Run, Table, Value
 from experiments.runner.parameters import Integer
 from experiments.scenarios import common_parameters as common
 from experiments.scenarios.predicted_paths import Pair, asking, lengths, routings, some_pairs
+from testbed.linux import clock
 from topologies import build
 from topologies.core.topology import Topology
 
@@ -163,10 +163,10 @@ def routing_us(topology: Topology, routing: str, pairs: Sequence[Pair]) -> float
         return 0.0
     chosen = pairs[:TIMED]
     find(*chosen[0])
-    begin_s = time.process_time()
+    begin_s = clock.cpu_s()
     for src, dst in chosen:
         find(src, dst)
-    return 1e6 * (time.process_time() - begin_s) / len(chosen)
+    return 1e6 * (clock.cpu_s() - begin_s) / len(chosen)
 
 
 def finder(topology: Topology, routing: str) -> Callable[[int, int], object] | None:

@@ -6,7 +6,6 @@ rich is imported where it is first needed, so that `weft --help` does not wait f
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from experiments.runner.definition import Row, Run
 from experiments.runner.failures import Failure
+from testbed.linux import clock
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,7 +51,7 @@ class Bar:
     def __init__(self, title: str, total: int, *, ticking: bool) -> None:
         self.title, self.total, self.ticking = title, total, ticking
         self.count = self.failed = 0
-        self.began = self.said = time.monotonic()
+        self.began = self.said = clock.monotonic()
         self.bar: Progress | None = None
 
     def __enter__(self) -> Self:
@@ -71,7 +71,7 @@ class Bar:
 
     def ended(self, run: Run, failure: Failure | None) -> None:
         self.count += 1
-        now = time.monotonic()
+        now = clock.monotonic()
         left_s = (now - self.began) / self.count * (self.total - self.count)
         left = f"{duration(left_s)} left" if self.count < self.total else ""
         if failure:
@@ -96,10 +96,10 @@ class Bar:
 def stages(title: str) -> Iterator[Callable[[str], None]]:
     """Yields what is to be told of each stage as it begins; plain lines only once it takes more than two seconds."""
     if plain():
-        began = time.monotonic()
+        began = clock.monotonic()
 
         def tell(stage: str) -> None:
-            if time.monotonic() - began >= QUIET_S:
+            if clock.monotonic() - began >= QUIET_S:
                 say(f"{title}: {stage}")
 
         yield tell
@@ -125,7 +125,7 @@ class Step:
 @contextmanager
 def step(what: str) -> Iterator[Step]:
     """Tell that `what` is being done, and when it is, how long it took and what was found; an error is a FAIL."""
-    told, begin = Step(), time.monotonic()
+    told, begin = Step(), clock.monotonic()
     try:
         if plain():
             yield told
@@ -136,7 +136,7 @@ def step(what: str) -> Iterator[Step]:
         told.says(" ".join(f"{type(error).__name__} {error}".split()), passed=False)
         raise
     finally:
-        line(told.mark, time.monotonic() - begin, what, told.found)
+        line(told.mark, clock.monotonic() - begin, what, told.found)
 
 
 def line(mark: str, took_s: float, what: str, found: str) -> None:

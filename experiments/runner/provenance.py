@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from testbed.host.doctor import probe
 from testbed.host.machine import machine
+from testbed.linux import clock
 
 
 def code_and_machine(*, kernel: bool) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def code_and_machine(*, kernel: bool) -> dict[str, Any]:
     return {
         "commit": commit,
         "dirty": dirty,
-        "swept_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "swept_at": clock.utc_time(clock.wall()),
         "machine": machine(),
         **features,
     }

@@ -81,6 +81,11 @@ def local_time(wall_s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(micros // 1_000_000)) + f".{micros % 1_000_000:06}"
 
 
+def utc_time(wall_s: float) -> str:
+    """`wall_s` in universal time, to the second: 2024-05-17T07:30:00+00:00."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(wall_s))
+
+
 def wait_until(what: str, answer: Callable[[], T], *, timeout_s: float = 30.0, every_s: float = 0.005) -> T:
     """Return the first true `answer()`; TimeoutError tells `what` was awaited and the last answer."""
     end_s = monotonic() + timeout_s

@@ -1,6 +1,7 @@
 """The one clock, and another in its place."""
 
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -63,3 +64,8 @@ def test_local_time_has_microseconds(wall_s, fraction):
     seconds, _, micros = text.partition(".")
     assert micros == fraction
     assert time.mktime(time.strptime(seconds, "%Y-%m-%dT%H:%M:%S")) == int(wall_s + 1e-6)
+
+
+@pytest.mark.parametrize("wall_s", [0.0, 1_715_931_000.9])
+def test_universal_time_is_as_iso_8601_has_it(wall_s):
+    assert clock.utc_time(wall_s) == datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="seconds")
