@@ -23,7 +23,12 @@ def catalogue() -> dict[str, Any]:
                 "source": experiment.source,
                 "engines": list(experiment.engines),
                 "sweep": {key: list(values) for key, values in experiment.sweep.items()},
+                "parameters": {
+                    key: {"meaning": one.meaning, "unit": one.unit, "values": one.range}
+                    for key, one in experiment.parameters.items()
+                },
                 "seeds": experiment.seeds,
+                "takes_s": experiment.takes_s,
             }
             for experiment in discover().values()
         ],

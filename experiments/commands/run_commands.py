@@ -1,19 +1,16 @@
-"""The commands about experiments: run, plot, export."""
+"""The command `weft run`, and what the other commands about experiments share with it."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from experiments.commands.experiment_help import Help
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from experiments.runner.definition import Experiment, Row, Run
     from experiments.runner.failures import Failure
     from experiments.runner.results import Store
@@ -27,7 +24,7 @@ MOST_NAMED = 6  # commits, or cells, that a line names
 
 
 def add_commands(commands: Any) -> None:
-    """Add run, plot and export."""
+    """Add run."""
     add = commands.add_parser("run", help="measure what an experiment asks for and is not stored yet", add_help=False)
     shared(add, "values of a parameter")
     add.add_argument("--seeds", metavar="N", type=int, help="runs of each cell, seeded 0 .. N-1")
@@ -42,21 +39,6 @@ def add_commands(commands: Any) -> None:
     add.add_argument("--dry-run", action="store_true", help="print which runs would be measured, and measure nothing")
     add.add_argument("--json", action="store_true", help="print the rows as JSON")
     add.set_defaults(action=run)
-
-    add = commands.add_parser("plot", help="draw what is stored of an experiment, or of each", add_help=False)
-    shared(add, "draw only these", optional=True)
-    add.add_argument(
-        "-o", "--output", metavar="FILE", help=".png, .pdf or .svg; of each, a directory (that of the results)"
-    )
-    add.set_defaults(action=plot)
-
-    add = commands.add_parser("export", help="write what is stored of an experiment for other tools", add_help=False)
-    shared(add, "write only these")
-    add.add_argument("--format", choices=("csv", "json", "parquet"), default="csv", help="csv, json or parquet (csv)")
-    add.add_argument("-o", "--output", metavar="FILE", help="a file (standard output)")
-    with_it = "with each row what it was measured with: the code, the machine, what was read back; JSON only"
-    add.add_argument("--provenance", action="store_true", help=with_it)
-    add.set_defaults(action=export)
 
 
 def shared(add: argparse.ArgumentParser, values: str, *, optional: bool = False) -> None:
@@ -210,90 +192,3 @@ def no_root(experiment: Experiment) -> str:
     instead = f"--engine {others[0]} needs none, and " if others else ""
     uml = f"`weft uml -- weft run {experiment.name}` brings a kernel of its own"
     return f"{experiment.name}: the kernel engine needs root; {instead}{uml}"
-
-
-def stored(given: argparse.Namespace) -> tuple[Experiment, Entries]:
-    """The experiment that is asked for, and its rows with their provenance; ValueError if it has none."""
-    from pathlib import Path
-
-    from experiments.runner import definition
-    from experiments.runner.results import Store
-
-    experiment = definition.find(given.experiment)
-    chosen = experiment.values(definition.assignments(given.set))
-    table = Store(Path(given.results)).table(experiment)
-    entries = [(row, about) for row, about in table if all(row[key] in values for key, values in chosen.items())]
-    if not entries:
-        raise ValueError(
-            f"nothing of {experiment.name} is stored in {given.results}; weft run {experiment.name} measures it"
-        )
-    return experiment, entries
-
-
-def plot(given: argparse.Namespace) -> int:
-    """Draw what is stored of an experiment, or of each that has something."""
-    from pathlib import Path
-
-    if given.experiment:
-        _, entries = stored(given)
-        draw(given.experiment, entries, Path(given.output or f"{given.results}/{given.experiment}.png"))
-        return 0
-    return plot_each(given)
-
-
-def plot_each(given: argparse.Namespace) -> int:
-    """Draw every experiment that is stored, into the directory `output`."""
-    from pathlib import Path
-
-    from experiments.figures.figures import FORMATS
-    from experiments.runner.console import say
-    from experiments.runner.results import Store
-
-    folder = Path(given.output or given.results)
-    if given.set or folder.suffix in FORMATS:
-        raise ValueError("without EXPERIMENT every one is drawn: -o DIR says where, and --set has no meaning")
-    names = Store(Path(given.results)).experiments()
-    if not names:
-        raise ValueError(f"nothing is stored in {given.results}; weft run measures")
-    for name in names:
-        given.experiment = name
-        try:
-            _, entries = stored(given)
-        except ValueError as error:  # of an experiment, or a version of it, that there was once
-            say(f"weft: {name} is not drawn: {error}")
-        else:
-            draw(name, entries, folder / f"{name}.png")
-    return 0
-
-
-def draw(name: str, entries: Entries, output: Path) -> None:
-    """A figure of the rows of the experiment called `name`."""
-    from experiments.figures import figures
-    from experiments.runner import definition
-    from experiments.runner.ownership import given_back
-
-    with given_back(output):
-        figures.plot(definition.find(name), entries, output)
-    print(output)
-
-
-def export(given: argparse.Namespace) -> int:
-    """Write what is stored of an experiment."""
-    from pathlib import Path
-
-    from experiments.runner.export import written
-    from experiments.runner.ownership import given_back
-
-    if given.provenance and given.format != "json":
-        raise ValueError(f"--provenance goes with --format json, not {given.format}")
-    if given.format == "parquet" and not given.output:
-        raise ValueError("Parquet is binary: -o FILE says where it goes")
-    _, entries = stored(given)
-    rows = [{**row, "provenance": about} if given.provenance else row for row, about in entries]
-    content = written(rows, given.format)
-    if not given.output:
-        sys.stdout.write(content.decode())
-        return 0
-    with given_back(Path(given.output)):
-        Path(given.output).write_bytes(content)
-    return 0

@@ -17,16 +17,20 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from experiments.runner.failures import reason
 from experiments.runner.parameters import Parameter, Scalar
 from topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from matplotlib.figure import Figure
 
 Value = bool | int | float | str | None | list[bool] | list[int] | list[float] | list[str]
 Row = dict[str, Value]
 Table = Sequence[Row]
 
+ENTRY_POINTS = "weft.experiments"
 ENGINES = ("graph", "fabric", "kernel")
 CIRCUMSTANCES = ("seed", "engine", "fidelity", "run")  # columns that every row may have beside parameters and figures
 # A comma followed by key= continues the value before it: dcell:n=4,k=1,ficonn:n=4,k=2 is two networks.
@@ -235,12 +239,20 @@ def assignments(items: Sequence[str]) -> dict[str, str]:
 
 
 def names() -> list[str]:
-    """The experiments that exist: every file of this floor that assigns EXPERIMENT."""
-    return sorted(_modules())
+    """The experiments that exist: every file of this floor that assigns EXPERIMENT, and what other packages add.
+
+    ValueError if two have one name.
+    """
+    found = [*_modules(), *(entry.name for entry in _added())]
+    if twice := {name for name in found if found.count(name) > 1}:
+        raise ValueError(
+            f"there are several experiments called {', '.join(sorted(twice))} (entry points {ENTRY_POINTS})"
+        )
+    return sorted(found)
 
 
 def _modules() -> dict[str, str]:
-    """The module of each experiment."""
+    """The module of each experiment of weft's own."""
     floor = Path(__file__).parents[1]
     return {
         path.stem: ".".join(("experiments", *path.relative_to(floor).with_suffix("").parts))
@@ -249,12 +261,33 @@ def _modules() -> dict[str, str]:
     }
 
 
+def _added() -> Sequence[EntryPoint]:
+    """The entry points by which other packages add experiments: name = "module:EXPERIMENT"."""
+    from importlib.metadata import entry_points
+
+    return tuple(entry_points(group=ENTRY_POINTS))
+
+
 def find(name: str) -> Experiment:
-    """The experiment called `name`; ValueError names the ones that exist."""
+    """The experiment called `name`; ValueError names the ones that exist, or says what is wrong with that one."""
     modules = _modules()
-    if name not in modules:
-        raise ValueError(unknown("experiment", name, sorted(modules)))
-    found: Experiment = import_module(modules[name]).EXPERIMENT
+    if name in modules:
+        found: Experiment = import_module(modules[name]).EXPERIMENT
+        return found
+    for entry in _added():
+        if entry.name == name:
+            return _loaded(entry)
+    raise ValueError(unknown("experiment", name, names()))
+
+
+def _loaded(entry: EntryPoint) -> Experiment:
+    """The experiment of another package; ValueError, in one line, if there is none."""
+    try:
+        found = entry.load()
+    except Exception as error:  # whatever the package raises
+        raise ValueError(f"experiment {entry.name}, {entry.value}: {reason(error)}") from error
+    if not isinstance(found, Experiment) or found.name != entry.name:
+        raise ValueError(f"experiment {entry.name}, {entry.value}: is no Experiment of that name")
     return found
 
 

@@ -16,7 +16,7 @@ import quick
 from experiments.commands import cli, graph_commands
 from experiments.commands.cli import main
 from experiments.demo import link_loss
-from experiments.runner import definition, provenance
+from experiments.runner import console, definition, provenance
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture(autouse=True)
 def results(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setattr(console, "QUIET_S", 1e6)  # no progress is told, however slow the machine is
     monkeypatch.chdir(tmp_path)
     return tmp_path / "results"
 
@@ -562,8 +563,6 @@ def test_help_comes_at_once():
 
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(monkeypatch):
-    from experiments.runner import console
-
     told = io.StringIO()
     monkeypatch.setattr(sys, "stderr", told)
     monkeypatch.setattr(console, "QUIET_S", 0.0)

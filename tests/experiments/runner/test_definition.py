@@ -1,8 +1,11 @@
+import json
+import sys
 from dataclasses import dataclass, replace
 
 import pytest
 from quick import EXPERIMENT
 
+from experiments.commands.cli import main
 from experiments.runner import definition
 from experiments.runner.definition import Run, assignments, canonical, split
 
@@ -148,3 +151,54 @@ def test_every_experiment_is_found_and_complete():
 def test_an_unknown_experiment_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match="no experiment 'link_los', did you mean link_loss"):
         definition.find("link_los")
+
+
+# -- experiments of other packages
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Install a package with an entry point: its name, and the text of its module."""
+
+    def install(name, text, value="theirs:EXPERIMENT"):
+        (tmp_path / "theirs.py").write_text(text)
+        about = tmp_path / "theirs-1.0.dist-info"
+        about.mkdir(exist_ok=True)
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text(f"[weft.experiments]\n{name} = {value}\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "theirs", raising=False)
+
+    return install
+
+
+def test_a_package_adds_an_experiment(package, capsys, tmp_path):
+    package("quick", "from quick import EXPERIMENT\n")
+    assert "quick" in definition.names()
+    assert definition.find("quick") is EXPERIMENT
+    assert main(["run", "quick", "--results", str(tmp_path / "results"), "--set", "size=1", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 4
+    with pytest.raises(ValueError, match=r"no experiment 'quik', did you mean quick\?"):
+        definition.find("quik")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("quick", "import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+        ("quick", "EXPERIMENT = 1", "is no Experiment of that name"),
+        ("slow", "from quick import EXPERIMENT", "is no Experiment of that name"),
+    ],
+)
+def test_a_package_that_is_wrong_is_named(package, name, text, says):
+    package(name, text)
+    with pytest.raises(ValueError, match="experiment") as error:
+        definition.find(name)
+    assert str(error.value) == f"experiment {name}, theirs:EXPERIMENT: {says}"
+
+
+def test_two_experiments_of_one_name_are_refused(package):
+    package("hop_length", "from quick import EXPERIMENT")
+    with pytest.raises(ValueError, match="there are several experiments called hop_length"):
+        definition.names()
+    assert definition.find("hop_length").source.startswith("CCRDN")
