@@ -282,6 +282,8 @@ def status(given: argparse.Namespace) -> int:
     )
     for link, (one, other) in state["mtu_bytes"].items():
         print(f"{link} has MTU {one} at one end and {other} at the other: larger packets are dropped on arrival")
+    if state["bypassed_packets"]:
+        print(f"{state['bypassed_packets']} packets bypassed the scheme: fragments, IP options, or longer than an MTU")
     if state["nodes"]:
         show(state["nodes"], list(state["nodes"][0]))
     return 0

@@ -202,7 +202,7 @@ class Daemon:
     ) -> Daemon:
         """The daemon that routes by `view`; ValueError if the node has one already."""
         protocol = schemes.protocol(view, clock.wall_ns())
-        asks = crowding if view.options.get("states") else None
+        asks = crowding if "states" in view.options else None  # also while they are off: `weft scheme` may turn them on
         return cls(directory, site, protocol, Duties.of(view), cells, groups, asks, relay)
 
     def descriptors(self) -> list[int]:

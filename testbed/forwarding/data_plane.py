@@ -299,6 +299,14 @@ class DataPlane:
         return sum(each.bypassed for each in self.counters().values())
 
 
+def bypassed(net: NetworkHandle) -> int | None:
+    """DataPlane.bypassed() of a network that has a data plane; None for any other."""
+    if net.topology.server_centric or program_of(net) is None:
+        return None
+    with DataPlane.open(net) as plane:
+        return plane.bypassed()
+
+
 def switches(topology: Topology) -> range:
     """The nodes that are switches."""
     return range(topology.servers, topology.nodes)

@@ -7,6 +7,7 @@ from testbed.agent import control_socket
 from testbed.agent.daemon import DEGRADED
 from testbed.linux import netlink, tc
 from testbed.network.network import Network
+from testbed.network.scheme_change import routing
 from testbed.plan.network_plan import End
 from topologies.core.grammar import parse
 from topologies.core.link import LinkSpec
@@ -35,7 +36,7 @@ def report(network: Network, name: str, *, degraded: bool = True) -> None:
 
     Raises ValueError if there is no such link, or its ends have no daemons of a scheme that cares (lbsp).
     """
-    wanted, _ = parse(str(network.run.journal["scheme"]))
+    wanted, _ = parse(routing(network.run.journal))
     if wanted not in KNOW_DEGRADED:
         raise ValueError(f"scheme {wanted} treats degraded links as any other; {' and '.join(KNOW_DEGRADED)} does not")
     link = network.topology.link(name)

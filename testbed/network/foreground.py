@@ -15,6 +15,7 @@ from testbed.forwarding import transit_program
 from testbed.forwarding.data_plane import program_of
 from testbed.forwarding.plane_tables import of_program
 from testbed.network.network import Network
+from testbed.network.scheme_change import routing
 from testbed.plan.network_plan import sites
 from testbed.plan.plane_selection import carriage
 
@@ -25,7 +26,7 @@ def serve(network: Network, node: int, scheme: str | None) -> int:
     scheme: None for that of the run.  ValueError if the node has a daemon already, cannot have one, or if the run has
     no scheme of daemons.
     """
-    chosen = scheme or str(network.run.journal["scheme"])
+    chosen = scheme or routing(network.run.journal)
     how = carriage(chosen)
     if not how.daemons:
         raise ValueError(f"{chosen} needs no daemons; say which scheme, for example weft daemon dr --node h3")

@@ -16,7 +16,7 @@ from testbed.agent.counters import Row
 from testbed.forwarding.data_plane import DataPlane
 from testbed.linux import clock, netlink
 from testbed.linux.process import need_root
-from testbed.network import bring_up, clean, faults, read_back, status
+from testbed.network import bring_up, clean, faults, read_back, scheme_change, status
 from testbed.network.handle import Handle
 from testbed.plan import run
 from testbed.plan.network_plan import Plan
@@ -107,11 +107,13 @@ class Network(Handle):
     def change_scheme(self, scheme: str) -> None:
         """Let the data plane of a running fabric choose ports by `scheme`, without losing a packet; its daemons go on.
 
-        ValueError if there is no such scheme, or if the run has no data plane.
+        ValueError if there is no such scheme, if it needs other routes than its daemons', or if the run has no data
+        plane.
         """
+        scheme_change.check(scheme_change.routing(self.run.journal), scheme)
         with DataPlane.open(self) as plane:
             plane.set_scheme(scheme)
-        run.write_journal(self.run, self.run.journal | {"scheme": scheme})
+        run.write_journal(self.run, scheme_change.changed(self.run.journal, scheme))
 
     def wait_until_converged(self, timeout_s: float = status.CONVERGENCE_S) -> None:
         """Return when every daemon has all its neighbours and routes; TimeoutError names those that have not."""

@@ -8,6 +8,7 @@ from typing import Any
 from daemons.core import schemes
 from testbed.agent.counters import FILE as COUNTERS
 from testbed.agent.counters import Board, Row
+from testbed.forwarding import data_plane
 from testbed.linux import clock
 from testbed.network import faults
 from testbed.network.handle import Handle
@@ -65,6 +66,8 @@ def status(network: Handle) -> dict[str, Any]:
     link: what links carry, None if as much as the machine can.  host_link: what those of hosts carry, None if the same.
     failed: the links that do not carry packets both ways.  mtu_bytes: the MTU of both ends of each link whose ends
     differ: the smaller one drops larger packets on arrival.
+    bypassed_packets: of a fabric with a data plane, those that the kernel has sent on in the scheme's place, once for
+        each switch: fragments, packets with IP options, or longer than the MTU.
     """
     journal, links, link_name = network.run.journal, faults.inspect(network), network.topology.link_name
     return {
@@ -75,6 +78,7 @@ def status(network: Handle) -> dict[str, Any]:
         "scheme": journal["scheme"],
         "failed": [link_name(link) for link in links.failed],
         "mtu_bytes": {link_name(link): list(both) for link, both in links.mtu_bytes.items()},
+        "bypassed_packets": data_plane.bypassed(network),
         "nodes": [
             {
                 "node": network.plan.names[node],

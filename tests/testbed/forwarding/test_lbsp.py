@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from daemons.lbsp.routing import Shape, table
 from testbed.agent import control
 from testbed.forwarding.data_plane import DataPlane
+from testbed.linux import netns
 from testbed.linux.clock import wait_until
 from testbed.measure.ping import ping
-from testbed.network import degrade
+from testbed.network import degrade, scheme_change
 from testbed.network.network import Network
 from testbed.plan.network_handle import all_pairs
 from testbed.traffic.flows import Flow, run
@@ -136,6 +138,55 @@ def test_crowded_link_groups_give_packets_away(network: Callable[..., Network]) 
         net.down()
     assert shares[0] < 0.01  # what is for group 1 is only what answers
     assert shares[1] > 0.1
+
+
+def test_states_that_are_turned_on_later_reach_every_switch(network: Callable[..., Network]) -> None:
+    """The daemons came up without them, and take what the queues call for all the same; and they can be turned off."""
+    net = network(SMALL, LINK, "lbsp:hello_ms=10")
+    net.change_scheme("lbsp:states=1")
+    with DataPlane.open(net) as plane:
+        wants, states = (plane._source.map(name, "=I", "=I") for name in ("wants", "states"))
+
+        def all_are_in(state: int) -> bool:
+            aggregation = [at for at, node in enumerate(plane.switches) if net.plan.names[node][0] == "a"]
+            return {states[at,][0] for at in aggregation} == {state}
+
+        for at, _ in enumerate(plane.switches):
+            wants[at,] = (2,)  # as the program would, had it found link group 1 crowded
+        wait_until("every aggregation switch is in state 2", lambda: all_are_in(2))
+        net.change_scheme("lbsp")
+        wait_until("and in none again", lambda: all_are_in(0))
+
+
+@pytest.mark.parametrize(
+    ("came_up_with", "spec", "said"),
+    [
+        ("ecmp", "lbsp", "lbsp needs the routes of its own daemons, and those of ecmp route here"),
+        ("ttc", "lbsp:states=1", "lbsp:states=1 needs the routes of its own daemons, and those of ttc route here"),
+        ("lbsp", "lbsp:groups=4", "the daemons of this run part a switch's uplinks into 2 link groups"),
+    ],
+)
+def test_lbsp_is_refused_over_routes_that_are_not_its_own(came_up_with: str, spec: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        scheme_change.check(came_up_with, spec)
+
+
+def test_a_run_goes_back_to_the_scheme_that_its_daemons_route_by(fabric: Network) -> None:
+    fabric.change_scheme("rr")
+    assert scheme_change.routing(fabric.run.journal) == "lbsp"
+    degrade.tell(fabric, "a1.0-c0")  # LBSP's daemons still know what that is
+    fabric.change_scheme("lbsp:hash=1")
+    with pytest.raises(ValueError, match="into 2 link groups"):
+        fabric.change_scheme("lbsp:groups=4")
+
+
+def test_packets_that_bypass_the_scheme_are_told_by_the_status(fabric: Network) -> None:
+    assert fabric.status()["bypassed_packets"] == 0
+    with netns.inside(fabric.netns(0)):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender:
+        sender.sendto(bytes(2000), ("10.3.1.1", 9))  # two fragments, five switches
+    wait_until("fragments are counted", lambda: fabric.status()["bypassed_packets"] == 10)
 
 
 def test_a_hash_of_the_flow_may_choose_instead(network: Callable[..., Network]) -> None:

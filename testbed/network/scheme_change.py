@@ -1,0 +1,39 @@
+"""Another scheme of the data plane for a running fabric: what its daemons' routes can be used for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daemons.routing import load_balancing
+from daemons.routing.load_balancing import Rule
+from topologies.core.grammar import parse
+
+
+def routing(journal: Mapping[str, Any]) -> str:
+    """The scheme that the run of this journal came up with, which its daemons still route by."""
+    return str(journal.get("routing", journal["scheme"]))
+
+
+def changed(journal: Mapping[str, Any], spec: str) -> dict[str, Any]:
+    """The journal of a run whose data plane has been given `spec`."""
+    return {**journal, "scheme": spec, "routing": routing(journal)}
+
+
+def check(came_up_with: str, spec: str) -> None:
+    """ValueError unless the routes of daemons that route by `came_up_with` are such as `spec` needs.
+
+    LBSP's rule takes the ports of a route for columns of link groups, which only its own daemons keep when links fail.
+    """
+    chosen = load_balancing.scheme(spec)
+    if chosen.rule is not Rule.LBSP:
+        return
+    name, given = parse(came_up_with)
+    advice = f"take the run down and bring it up with --routing {spec}"
+    if name != "lbsp":
+        raise ValueError(
+            f"{spec} needs the routes of its own daemons, and those of {came_up_with} route here; {advice}"
+        )
+    groups = int(given.get("groups", load_balancing.scheme("lbsp")["groups"]))
+    if groups != chosen["groups"]:
+        raise ValueError(f"{spec}: the daemons of this run part a switch's uplinks into {groups} link groups; {advice}")
