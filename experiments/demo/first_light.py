@@ -8,6 +8,7 @@ around: those of the pairs that the graph predicts still ping, and a TCP flow go
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -195,10 +196,27 @@ def links_to_kill(topology: Topology, generator: np.random.Generator) -> tuple[i
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """How long things took: a row for each, a mark for each run."""
-    axes = figure.add_subplot()
-    rows: list[Any] = list(table)
-    took_ms = {
+    """How long things took, for each network and setting: a row for each, a mark for each run."""
+    groups = figures.by_setting(table, ("topology", "routing", "rate_bps", "queue_packets"))
+    took = {title: took_ms(rows) for title, rows in groups.items()}
+    heights = [0.9 + 0.32 * len(times) for times in took.values()]
+    figure.set_figheight(0.5 + sum(heights))
+    panels = figure.subplots(len(groups), 1, squeeze=False, sharex=True, height_ratios=heights).flat
+    for axes, (title, rows) in zip(panels, groups.items(), strict=True):
+        for height, times in enumerate(reversed(took[title].values())):
+            known = [(ms, figures.failed_fidelity(row)) for ms, row in zip(times, rows, strict=True) if ms]
+            x, hollow = [ms for ms, _ in known], [failed for _, failed in known]
+            figures.marks(axes, x, [height] * len(x), style.ENGINES["kernel"], hollow)
+        axes.set(xscale="log", yticks=range(len(took[title])), yticklabels=list(reversed(took[title])))
+        axes.set_ylim(-0.5, len(took[title]) - 0.5)
+        axes.set_title(f"First light of {title}")
+        figures.plain_numbers(axes.xaxis)
+    axes.set_xlabel("time (ms)")
+
+
+def took_ms(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    """What took time, and how long it did in each of `rows`; None for what did not happen."""
+    found = {
         "comes up, with daemons": [1000 * row["up_s"] for row in rows],
         "announced death noticed": [row["announced_noticed_ms"] for row in rows],
         "silent death noticed": [row["silent_noticed_ms"] for row in rows],
@@ -209,16 +227,8 @@ def plot(table: Table, figure: Figure) -> None:
         for how in ("announced", "silent"):
             stalls = [row.get(f"{prefix(survivor, how)}_tcp_stall_ms") for row in rows]
             if any(stalls):
-                took_ms[f"TCP stalls, {how} death, {style.scheme(survivor).label}"] = stalls
-    for height, times in enumerate(reversed(took_ms.values())):
-        known = [(time_ms, figures.failed_fidelity(row)) for time_ms, row in zip(times, rows, strict=True) if time_ms]
-        x, hollow = [time_ms for time_ms, _ in known], [failed for _, failed in known]
-        figures.marks(axes, x, [height] * len(x), style.ENGINES["kernel"], hollow)
-    axes.set(xscale="log", xlabel="time (ms)", yticks=range(len(took_ms)), yticklabels=list(reversed(took_ms)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    figure.set_figheight(1.4 + 0.32 * len(took_ms))
-    axes.set_ylim(-0.5, len(took_ms) - 0.5)
-    axes.set_title(f"First light of {', '.join(dict.fromkeys(row['topology'] for row in rows))}")
+                found[f"TCP stalls, {how} death, {style.scheme(survivor).label}"] = stalls
+    return found
 
 
 EXPERIMENT = Experiment(

@@ -10,7 +10,7 @@ reversed, so what is lost one way is lost both ways.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
 from functools import lru_cache
 from itertools import cycle
 from statistics import mean
@@ -28,6 +28,7 @@ from topologies.core.failures import fail_links, random_links
 from topologies.core.topology import Topology
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from testbed.measure.fidelity import Report
@@ -114,28 +115,41 @@ def lost_on_kernel(routing: str, topology: Topology, expected: Pairs) -> tuple[P
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """Lost pairs over failed links: a line through the graph's means, and for each run a mark of each engine."""
-    axes = figure.add_subplot()
-    cells: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    for row in table:
-        cells[str(row["topology"]), str(row["routing"])].append(row)
-    several = len({routing for _, routing in cells}) > 1
-    for colour, ((topology, routing), rows) in zip(cycle(style.SEVERAL), cells.items(), strict=False):
-        for engine, look in style.ENGINES.items():
-            seen = [row for row in rows if f"lost_{engine}_fraction" in row]
-            x, y = ([row[key] for row in seen] for key in ("failed_links_fraction", f"lost_{engine}_fraction"))
-            hollow = [figures.failed_fidelity(row) for row in seen]
-            figures.marks(axes, x, y, look._replace(colour=colour), hollow)
-        on_graph = {(row["failed_links_fraction"], row["seed"]): row["lost_graph_fraction"] for row in rows}
-        counts = sorted({count for count, _ in on_graph})
-        means = [mean(lost for (count, _), lost in on_graph.items() if count == one) for one in counts]
-        axes.plot(counts, means, color=colour, label=f"{topology} {routing}" if several else topology)
+    """Lost pairs over failed links, a panel for each scheme and a colour for each network: a line through the graph's
+    means, and for each run a mark of each engine."""
+    networks = list(dict.fromkeys(str(row["topology"]) for row in table))
+    colours = dict(zip(networks, cycle(style.SEVERAL), strict=False))
+    routings = list(dict.fromkeys(str(row["routing"]) for row in table))
+    columns = min(3, len(routings))
+    panels = figure.subplots(math.ceil(len(routings) / columns), columns, sharey=True, squeeze=False)
+    figure.set_size_inches(max(6.4, 3.8 * columns), 0.4 + 3.8 * len(panels))
+    for axes, routing in zip(panels.flat, routings, strict=False):
+        for network in networks:
+            rows = [row for row in table if (row["topology"], row["routing"]) == (network, routing)]
+            draw(axes, rows, colours[network], network)
+        axes.set_title(style.lines([routing])[routing][0].label)
+        axes.set(xlabel="failed links (fraction)", ylim=(0, None))
+    for axes in panels.flat[len(routings) :]:
+        axes.remove()
+    for axes in panels[:, 0]:
+        axes.set_ylabel("ordered pairs lost (fraction)")
     for engine, look in style.ENGINES.items():
         if any(f"lost_{engine}_fraction" in row for row in table):
-            figures.marks(axes, [], [], look._replace(colour="#777777"), [], label=engine)
-    axes.set(xlabel="failed links (fraction)", ylabel="ordered pairs lost (fraction)", ylim=(0, None))
-    axes.set_title("Pairs that lose each other as links die" + ("" if several else f" ({style.scheme(routing).label})"))
-    axes.legend()
+            figures.marks(panels[0, 0], [], [], look._replace(colour="#777777"), [], label=engine)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper left", ncols=4)
+
+
+def draw(axes: Axes, rows: list[Any], colour: str, label: str) -> None:
+    """The runs of one network and scheme."""
+    for engine, look in style.ENGINES.items():
+        seen = [row for row in rows if f"lost_{engine}_fraction" in row]
+        x, y = ([row[key] for row in seen] for key in ("failed_links_fraction", f"lost_{engine}_fraction"))
+        hollow = [figures.failed_fidelity(row) for row in seen]
+        figures.marks(axes, x, y, look._replace(colour=colour), hollow)
+    on_graph = {(row["failed_links_fraction"], row["seed"]): row["lost_graph_fraction"] for row in rows}
+    counts = sorted({count for count, _ in on_graph})
+    means = [mean(lost for (count, _), lost in on_graph.items() if count == one) for one in counts]
+    axes.plot(counts, means, color=colour, label=label)
 
 
 EXPERIMENT = Experiment(

@@ -63,10 +63,10 @@ def foot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) 
 def by_setting(table: Table, keys: Sequence[str], *, always: int = 1) -> dict[str, list[Row]]:
     """The rows with the same values of `keys` together, in order, under a title: the value of the first key, and of the
     others those that are among the first `always`, or differ within `table`."""
-    named = [key for at, key in enumerate(keys) if at and (at < always or len({row[key] for row in table}) > 1)]
+    named = [key for at, key in enumerate(keys) if at and (at < always or len({row.get(key) for row in table}) > 1)]
     found: dict[str, list[Row]] = {}
     for row in table:
-        title = ", ".join([str(row[keys[0]]), *(f"{key}={row[key]}" for key in named)])
+        title = ", ".join([str(row[keys[0]]), *(f"{key}={row.get(key)}" for key in named)])
         found.setdefault(title, []).append(row)
     return found
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from experiments.demo import link_loss
 from experiments.demo.first_light import EXPERIMENT, links_to_kill
 from experiments.figures import figures, style
 from experiments.scenarios.reachability import around
@@ -50,6 +51,34 @@ def test_first_light_is_drawn_also_where_something_was_not_noticed(tmp_path):
     assert "1 failed fidelity (hollow)" in text
     assert "silent death noticed" in text
     assert "TCP stalls, announced death, GP_I" in text
+
+
+def test_runs_of_different_networks_have_panels_of_their_own():
+    times = {"up_s": 0.2, "announced_noticed_ms": 3.5, "silent_noticed_ms": 80.0}
+    times |= {"announced_restored_ms": 40.0, "silent_restored_ms": 50.0}
+    rows = [{"topology": one, "fidelity": "PASS", **times} for one in ("dcell:n=4,k=1", "ficonn:n=4,k=1")]
+    with figures.new() as figure:
+        EXPERIMENT.plot([*rows, rows[0]], figure)
+        assert [axes.get_title(loc="left").split()[-1] for axes in figure.axes] == [row["topology"] for row in rows]
+        assert [max(len(line.get_xdata()) for line in axes.get_lines()) for axes in figure.axes] == [2, 1]
+
+
+def test_lost_pairs_of_each_scheme_have_a_panel_and_of_each_network_a_line():
+    rows = [
+        {
+            "topology": topology, "routing": routing, "failed_links_fraction": count / 10, "seed": 0,
+            "lost_graph_fraction": count / 20, "fidelity": "PASS",
+        }
+        for topology in ("dcell:n=4,k=1", "ficonn:n=4,k=1")
+        for routing in ("dr", "pr-gpi", "dfr", "dr:hello_ms=5")
+        for count in (2, 0)
+    ]  # fmt: skip
+    with figures.new() as figure:
+        link_loss.EXPERIMENT.plot(rows, figure)
+        assert [axes.get_title(loc="left") for axes in figure.axes] == ["DR", "GP_I", "DFR", "DR hello_ms=5"]
+        lines = [line for line in figure.axes[1].get_lines() if line.get_linestyle() == "-"]
+    assert [line.get_xydata().tolist() for line in lines] == [[[0, 0], [0.2, 0.1]]] * 2
+    assert len({line.get_color() for line in lines}) == 2
 
 
 def test_runs_that_failed_fidelity_are_hollow():
