@@ -22,13 +22,13 @@ from contextlib import ExitStack, closing, contextmanager
 
 from bench.forwarding import LONG, SHORT, Chains
 from bench.report import Line, show
-from daemons.core.contract import Flow, Readdress, SetFlow
+from daemons.core.actions import Flow, Readdress, SetFlow
 from daemons.dfr import dfr_addresses
 from daemons.routing import proxy_addresses
 from testbed.forwarding import transit_program
-from testbed.forwarding.flow_rewrite import FlowTable
-from testbed.forwarding.prefix_rewrite import Readdressing
-from testbed.forwarding.source_rewrite import Steering
+from testbed.forwarding.flow_rewrite import FlowRewriting
+from testbed.forwarding.prefix_rewrite import PrefixRewriting
+from testbed.forwarding.source_rewrite import SourceRewriting
 from testbed.linux import fib, netlink, netns
 from testbed.network.network import Network
 from testbed.plan.network_plan import End
@@ -84,7 +84,7 @@ def pr(network: Network, stack: ExitStack, _: int) -> int:
             with netns.inside(network.netns(node)):
                 own = stack.enter_context(closing(netlink.Socket()))
                 ports = {end.ifindex: port}
-                made = Steering(network.plan.address(node), proxy_addresses.ways(NAMING.network), own, ports)
+                made = SourceRewriting(network.plan.address(node), proxy_addresses.ways(NAMING.network), own, ports)
                 stack.enter_context(closing(made))
     return octet
 
@@ -98,7 +98,7 @@ def dfr(octet: int) -> Equip:
         for node, _, _ in hops(network):
             if node:
                 with inside(network, node) as own:
-                    made = Readdressing(network.plan.address(node), OCTETS, TTL, own, relays.relay(node))
+                    made = PrefixRewriting(network.plan.address(node), OCTETS, TTL, own, relays.relay(node))
                 stack.enter_context(closing(made))
                 turn = (BEFORE, AFTER) if node % 2 == 0 else (AFTER, BEFORE)
                 prefix = Prefix(dfr_addresses.readdressed(network.plan.address(1) & ~255, turn[0]), 24)
@@ -118,7 +118,7 @@ def tar(network: Network, stack: ExitStack, first_port: int) -> int:
         if node:
             with netns.inside(network.netns(node)):
                 own = stack.enter_context(closing(netlink.Socket()))
-                made = FlowTable(network.plan.address(node), own, {end.ifindex: port}, relays.relay(node))
+                made = FlowRewriting(network.plan.address(node), own, {end.ifindex: port}, relays.relay(node))
             stack.enter_context(closing(made))
             ports = [(first_port + i & 0xFFFF) << 16 | PORT for i in range(THOUSANDS)]
             flows = [Flow(source, destination, socket.IPPROTO_UDP, each) for each in ports]

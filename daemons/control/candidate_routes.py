@@ -12,14 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from daemons.control.hello import Event, NeighbourChanged, Neighbourhood
+from daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
 from daemons.core import wire
-from daemons.core.contract import NOTHING, Action, Adjacencies, Hop, SetRoute
+from daemons.core.actions import NOTHING, Action, Hop, SetRoute
+from daemons.core.contract import Adjacencies, useless
+from daemons.core.events import Event
 from topologies.core.address import Prefix
 
 
 class LiveRoutes:
-    """A RoutingProtocol that sets, for each of `candidates`, the hops that live."""
+    """A state machine that sets, for each of `candidates`, the hops that live."""
 
     def __init__(self, neighbourhood: Neighbourhood, candidates: Sequence[tuple[Prefix, tuple[Hop, ...]]]) -> None:
         self._neighbourhood = neighbourhood
@@ -59,6 +61,9 @@ class LiveRoutes:
         (self._alive.update if up else self._alive.difference_update)(changed)
         return self._set_routes(changed) + self._follow(self._neighbourhood.link_changed(port, up, now))
 
+    def event(self, event: Event, now: float) -> Sequence[Action]:
+        raise useless(event)
+
     def tick(self, now: float) -> Sequence[Action]:
         return self._follow(self._neighbourhood.tick(now))
 
@@ -81,7 +86,7 @@ class LiveRoutes:
             "garbage": self._garbage,
         }
 
-    def _follow(self, events: Iterable[Event]) -> list[Action]:
+    def _follow(self, events: Iterable[Outcome]) -> list[Action]:
         """Set the routes that `events` change, and then do the rest of them."""
         changed: list[Hop] = []
         rest: list[Action] = []

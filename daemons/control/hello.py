@@ -37,7 +37,8 @@ from math import inf
 from typing import Any
 
 from daemons.core import wire
-from daemons.core.contract import Adjacencies, Hop, Note, Send
+from daemons.core.actions import Hop, Note, Send
+from daemons.core.contract import Adjacencies
 
 SEQUENCE_BYTES = wire.SEQUENCE.size
 MOST_GRACE_S = 0.002  # on its way, and until a timer of a machine that is not overloaded fires
@@ -53,7 +54,7 @@ class NeighbourChanged:
     up: bool
 
 
-Event = NeighbourChanged | Send | Note
+Outcome = NeighbourChanged | Send | Note
 
 
 class Neighbour:
@@ -144,7 +145,7 @@ class Neighbourhood:
         self._strangers: set[Hop] = set()
         self._counters = {"hellos_sent": 0, "downs": 0, "late_ticks": 0, "strangers": 0}
 
-    def start(self, now: float) -> list[Event]:
+    def start(self, now: float) -> list[Outcome]:
         """Say hello everywhere."""
         self._regular_s = now + self._interval_s * self._phase_fraction
         return self._speak(now, everywhere=True)
@@ -161,7 +162,7 @@ class Neighbourhood:
             neighbour.heard_s = now
         return True
 
-    def receive(self, hello: wire.Hello, payload: bytes, port: int, now: float) -> list[Event]:
+    def receive(self, hello: wire.Hello, payload: bytes, port: int, now: float) -> list[Outcome]:
         """A hello, `payload` as it was on the wire, that refresh() left."""
         if port not in self._ports or not self._ports[port].carrier:
             return []  # read after the carrier had gone, sent before
@@ -190,7 +191,7 @@ class Neighbourhood:
         listed = (self.node, self._incarnation) in hello.heard
         return self._set_up(neighbour, listed, "hears us" if listed else "does not hear us", now) + self._speak(now)
 
-    def link_changed(self, port: int, up: bool, now: float) -> list[Event]:
+    def link_changed(self, port: int, up: bool, now: float) -> list[Outcome]:
         """The carrier of `port` came or went."""
         if port not in self._ports or self._ports[port].carrier == up:
             return []
@@ -200,14 +201,14 @@ class Neighbourhood:
             events += self._silence(neighbour, "no carrier", now)
         return events + self._speak(now)
 
-    def tick(self, now: float) -> list[Event]:
+    def tick(self, now: float) -> list[Outcome]:
         """Note who is dead, say hello where it is time to."""
         late_s = now - self.deadline
         if late_s > self._interval_s:
             self._counters["late_ticks"] += 1
             for neighbour in self._neighbours:
                 neighbour.heard_s = min(neighbour.heard_s + late_s, now)
-        events: list[Event] = []
+        events: list[Outcome] = []
         for neighbour in self._neighbours:
             if neighbour.heard and neighbour.heard_s + neighbour.dead_s <= now:
                 events += self._silence(neighbour, f"silent for {(now - neighbour.heard_s) * 1000:.0f} ms", now)
@@ -260,7 +261,7 @@ class Neighbourhood:
             return "up"
         return "damped" if neighbour in self._damped else "heard" if neighbour.heard else "silent"
 
-    def _set_up(self, neighbour: Neighbour, up: bool, why: str, now: float) -> list[Event]:
+    def _set_up(self, neighbour: Neighbour, up: bool, why: str, now: float) -> list[Outcome]:
         self._damped.discard(neighbour)
         if neighbour.up == up:
             return []
@@ -279,7 +280,7 @@ class Neighbourhood:
         text = f"port {neighbour.hop.port}: neighbour {self.name(neighbour.hop.node)} {state}: {why}"
         return [NeighbourChanged(neighbour.hop, up), Note(text)]
 
-    def _silence(self, neighbour: Neighbour, why: str, now: float) -> list[Event]:
+    def _silence(self, neighbour: Neighbour, why: str, now: float) -> list[Outcome]:
         """It is not heard any more."""
         if neighbour.heard:
             neighbour.heard = False
@@ -288,7 +289,7 @@ class Neighbourhood:
             at.body = None
         return self._set_up(neighbour, False, why, now)
 
-    def _stranger(self, hop: Hop) -> list[Event]:
+    def _stranger(self, hop: Hop) -> list[Outcome]:
         self._counters["strangers"] += 1
         if hop in self._strangers or len(self._strangers) >= STRANGERS_NOTED:
             return []
@@ -300,9 +301,9 @@ class Neighbourhood:
         port.digest = self._digest
         return wire.hello_body(self.node, self._incarnation, self._interval_ms, self._digest, heard)
 
-    def _speak(self, now: float, everywhere: bool = False) -> list[Event]:
+    def _speak(self, now: float, everywhere: bool = False) -> list[Outcome]:
         """Send what has to be sent now, and find the next deadline."""
-        events: list[Event] = []
+        events: list[Outcome] = []
         sequence = b""
         deadline = self._regular_s
         for port in self._ports.values():

@@ -22,7 +22,7 @@ from math import inf
 from typing import Any
 
 from daemons.core import wire
-from daemons.core.contract import Hop, Send
+from daemons.core.actions import Hop, Send
 from daemons.core.mixing import mixed
 
 MOST_S = 0.1  # that backoff() grows to

@@ -12,14 +12,16 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any
 
-from daemons.control.hello import Event, NeighbourChanged, Neighbourhood
+from daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
 from daemons.control.link_state import Database, backoff
 from daemons.core import wire
-from daemons.core.contract import NOTHING, Action, Adjacencies, Hop
+from daemons.core.actions import NOTHING, Action, Hop
+from daemons.core.contract import Adjacencies, useless
+from daemons.core.events import Event
 
 
 class Flooding(ABC):
-    """A RoutingProtocol for the node of `neighbourhood` and `database`, less what it makes of them."""
+    """A state machine for the node of `neighbourhood` and `database`, less what it makes of them."""
 
     def __init__(self, neighbourhood: Neighbourhood, database: Database, *, hold_s: float) -> None:
         self._neighbourhood = neighbourhood
@@ -66,8 +68,11 @@ class Flooding(ABC):
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         return self._follow(self._neighbourhood.link_changed(port, up, now), now)
 
+    def event(self, event: Event, now: float) -> Sequence[Action]:
+        raise useless(event)
+
     def tick(self, now: float) -> Sequence[Action]:
-        events: list[Event] = []
+        events: list[Outcome] = []
         if now >= self._neighbourhood.deadline:
             events += self._neighbourhood.tick(now)
         if now >= self._database.deadline:
@@ -90,7 +95,7 @@ class Flooding(ABC):
     def status(self) -> dict[str, Any]:
         return {**self._neighbourhood.status(), **self._database.status(), **self._counters}
 
-    def _follow(self, events: Iterable[Event], now: float) -> list[Action]:
+    def _follow(self, events: Iterable[Outcome], now: float) -> list[Action]:
         """Tell the database what `events` say, the neighbours its digest, and do the rest."""
         actions: list[Action] = []
         for event in events:

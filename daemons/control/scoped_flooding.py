@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
-from daemons.core.contract import Send
+from daemons.core.actions import Send
 
 Body = TypeVar("Body")
 

@@ -23,7 +23,7 @@ from typing import Any
 from daemons.control.hello import Neighbourhood
 from daemons.control.link_state import Database
 from daemons.control.link_state_routing import Flooding
-from daemons.core.contract import Action, Hop, Readdress, SetRoute
+from daemons.core.actions import Action, Hop, Readdress, SetRoute
 from daemons.dfr import dfr_addresses
 from daemons.dfr import routing as dfr
 from daemons.dfr.dfr_addresses import NO_COPY, State
@@ -36,7 +36,7 @@ GATE = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear what they
 
 
 class DfrRouting(Flooding):
-    """A RoutingProtocol for the server of `neighbourhood` and `database`, whose scope is the server's X(settings.b)."""
+    """A state machine for the server of `neighbourhood` and `database`, whose scope is the server's X(settings.b)."""
 
     def __init__(
         self,

@@ -22,10 +22,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from daemons.control.hello import Event, NeighbourChanged, Neighbourhood
+from daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
 from daemons.control.scoped_flooding import Notice, Notices
 from daemons.core import wire
-from daemons.core.contract import NOTHING, Action, Adjacencies, Hop, Note, Send, SetRoute, SetState
+from daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetRoute, SetState
+from daemons.core.contract import Adjacencies, useless
+from daemons.core.events import Event, LinkDegraded, QueuesCall
 from daemons.lbsp import messages
 from daemons.lbsp import routing as lbsp
 from daemons.lbsp.messages import Body, Crowding, Failure, Failures, Told
@@ -38,7 +40,7 @@ Hosts = Sequence[tuple[Prefix, tuple[Hop, ...]]]
 
 
 class Lbsp:
-    """A RoutingProtocol of switch `node` in a fat-tree of this shape.
+    """LBSP's state machine for switch `node` in a fat-tree of this shape.
 
     hosts: of an edge switch, its own, and the port of each.
     begin_s: how long neighbours may take to come up at first.
@@ -140,7 +142,15 @@ class Lbsp:
             actions += self._work_out()
         return actions
 
-    def degrade(self, port: int, degraded: bool, now: float) -> Sequence[Action]:
+    def event(self, event: Event, now: float) -> Sequence[Action]:
+        match event:
+            case LinkDegraded(port, degraded):
+                return self._degrade(port, degraded, now)
+            case QueuesCall(state):
+                return self._queues_call(state, now)
+        raise useless(event)
+
+    def _degrade(self, port: int, degraded: bool, now: float) -> Sequence[Action]:
         """The link at `port` works slower than it should, or as it should again: somebody says so or has measured it.
 
         ValueError if no other switch is there.
@@ -154,7 +164,7 @@ class Lbsp:
         text = f"port {port}: the link to {name} is {'degraded' if degraded else 'sound again'}"
         return [Note(text), *self._changed(now)]
 
-    def crowded(self, state: int, now: float) -> Sequence[Action]:
+    def _queues_call(self, state: int, now: float) -> Sequence[Action]:
         """The queues of this switch call for `state` (section 5.1)."""
         if state == self._want or self._place.tier == CORE:
             return NOTHING
@@ -193,7 +203,7 @@ class Lbsp:
             for prefix in prefixes
         ]
 
-    def _follow(self, events: Iterable[Event], now: float) -> list[Action]:
+    def _follow(self, events: Iterable[Outcome], now: float) -> list[Action]:
         """Note who came and went, say so, and do the rest of `events`."""
         came: list[int] = []
         rest: list[Action] = []

@@ -38,12 +38,15 @@ from typing import Any
 from daemons.control.candidate_routes import LiveRoutes
 from daemons.control.hello import Neighbourhood
 from daemons.core import wire
-from daemons.core.contract import NOTHING, Action, Adjacencies, Hop, Note, Send, SetRoute, Steer
+from daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetRoute, Steer
+from daemons.core.contract import Adjacencies, useless
+from daemons.core.events import DestinationInUse, Event, Measured, Refused
 from daemons.core.token_bucket import Budget
 from daemons.proxy import routing as proxy
 from daemons.proxy.path_selection import NOT_ASKED, Paths, Way
-from daemons.proxy.probe import Answer, Event, HopLost, Probes
+from daemons.proxy.probe import Answer, HopLost, Outcome, Probes
 from daemons.proxy.probe_queue import Asking, Lane, Question
+from daemons.proxy.settings import Settings
 from daemons.routing import dr, proxy_addresses
 from daemons.routing.path_tables import Tables, tabulate
 from topologies.core.address import SERVER_BLOCK, Prefix
@@ -67,11 +70,9 @@ def tables(network: Ccrdn) -> Tables:
 
 
 class Pr:
-    """A SteeringProtocol for the server of `neighbourhood`.
+    """PR's state machine for the server of `neighbourhood`.
 
     routes: DR's, to the servers' own addresses.
-    policy: which proxies are tried.
-    choice: among connected paths, as in routing.py.
     """
 
     def __init__(
@@ -79,28 +80,11 @@ class Pr:
         neighbourhood: Neighbourhood,
         network: Ccrdn,
         routes: Sequence[tuple[Prefix, tuple[Hop, ...]]],
-        *,
-        policy: proxy.Policy,
-        choice: int = proxy.SHORTEST,
-        hello_ms: int,
-        refresh_ms: int,
-        probe_ms: int,
-        hold_ms: int,
-        most_hold_ms: int,
-        table_ms: int,
-        idle_s: int,
-        probes_per_s: int,
-        urgent_per_s: int,
-        wakes_per_s: int,
+        settings: Settings,
     ) -> None:
         self.node = neighbourhood.node
         self._target = self.node.to_bytes(4, "big")
-        self._neighbourhood = neighbourhood
-        self._network = network
-        self._policy = policy._replace(dr_first=choice == proxy.DR_FIRST)
-        self._cost = proxy.cost_of(choice)
-        self._refresh_s, self._idle_s = refresh_ms / 1000, idle_s
-        self._hold_s, self._most_hold_s = hold_ms / 1000, most_hold_ms / 1000
+        self._network, self._settings = network, settings
         steered = [(prefix, (hop,)) for prefix, hop in proxy_addresses.prefix_routes(network, self.node)]
         self._routes = LiveRoutes(neighbourhood, steered)
         self._gates = {prefix: hops[0] for prefix, hops in routes}
@@ -108,11 +92,12 @@ class Pr:
         self._hops = [neighbour.hop for neighbour in neighbourhood.neighbours()]
         self._alive: frozenset[Hop] = frozenset()
         self._loads: Mapping[int, int] = {}
-        self._probes = self._make_probes(wakes_per_s, table_ms / 1000)
+        self._probes = self._make_probes(settings.wakes_per_s, settings.table_s)
         self._paths: dict[int, Paths] = {}  # by the destination's number, those first that were asked longest ago
+        urgent_per_s, probes_per_s = settings.urgent_per_s, settings.probes_per_s
         self._asking = Asking(
-            urgent=Lane(Budget(urgent_per_s, urgent_per_s * BURST_S), probe_ms / 1000),
-            routine=Lane(Budget(probes_per_s, probes_per_s), SLOW_INTERVALS * hello_ms / 1000),
+            urgent=Lane(Budget(urgent_per_s, urgent_per_s * BURST_S), settings.probe_s),
+            routine=Lane(Budget(probes_per_s, probes_per_s), SLOW_INTERVALS * settings.hello_s),
         )
         self._forget_s = inf  # when to look for destinations that are not in use
         self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
@@ -189,7 +174,18 @@ class Pr:
         }
         return {**self._routes.status(), "destinations": steered, **self._counters}
 
-    def in_use(self, destination: int, now: float) -> Sequence[Action]:
+    def event(self, event: Event, now: float) -> Sequence[Action]:
+        match event:
+            case DestinationInUse(destination):
+                return self._in_use(destination, now)
+            case Refused(destination):
+                return self._refused(destination, now)
+            case Measured(loads):
+                self._loads = loads
+                return NOTHING
+        raise useless(event)
+
+    def _in_use(self, destination: int, now: float) -> Sequence[Action]:
         node = self._number(destination)
         if node is None:
             return NOTHING
@@ -198,7 +194,7 @@ class Pr:
             at = proxy.parting(self._network.t, self.node, node)
             alternatives = [
                 (hops, proxy_addresses.number(self._network, at.level, copy))
-                for hops, copy in proxy.alternatives(tables(self._network), self._policy, self.node, node)
+                for hops, copy in proxy.alternatives(tables(self._network), self._settings.policy, self.node, node)
             ]
             if len(alternatives) == 1 or len(self._paths) >= MOST_DESTINATIONS:
                 return NOTHING
@@ -207,17 +203,17 @@ class Pr:
                 destination,
                 alternatives,
                 proxy_addresses.DIRECT,
-                cost=self._cost,
-                hold_s=self._hold_s,
-                most_hold_s=self._most_hold_s,
-                direct_first=self._policy.dr_first and proxy.near(self._network.rule, self._network.t, at),
+                cost=self._settings.cost,
+                hold_s=self._settings.hold_s,
+                most_hold_s=self._settings.most_hold_s,
+                direct_first=self._settings.policy.dr_first and proxy.near(self._network.rule, self._network.t, at),
             )
             self._refresh(paths, now)
             self._forget_s = min(self._forget_s, now + FORGET_S)
         paths.used_s = now
         return self._ask(now)
 
-    def refused(self, destination: int, now: float) -> Sequence[Action]:
+    def _refused(self, destination: int, now: float) -> Sequence[Action]:
         node = self._number(destination)
         paths = None if node is None else self._paths.get(node)
         if paths is None:
@@ -225,9 +221,6 @@ class Pr:
         # The packet may have gone by the path before the present one; so ask.
         self._asking.want(paths, [paths.current], urgent=True)
         return self._ask(now)
-
-    def measured(self, loads: Mapping[int, int]) -> None:
-        self._loads = loads
 
     def _number(self, address: int) -> int | None:
         """The other server that has `address`, None if nobody has."""
@@ -282,7 +275,7 @@ class Pr:
     def _refresh_oldest(self, now: float) -> None:
         if self._paths and self._asking.idle(now):
             oldest = next(iter(self._paths.values()))
-            if oldest.refreshed_s + self._refresh_s <= now:
+            if oldest.refreshed_s + self._settings.refresh_s <= now:
                 self._refresh(oldest, now)
 
     def _ask(self, now: float) -> list[Action]:
@@ -297,7 +290,7 @@ class Pr:
     def _forget(self, now: float) -> list[Action]:
         """Forget what is not in use."""
         actions: list[Action] = []
-        for paths in [paths for paths in self._paths.values() if paths.used_s + self._idle_s < now]:
+        for paths in [paths for paths in self._paths.values() if paths.used_s + self._settings.idle_s < now]:
             del self._paths[paths.node]
             self._asking.forget(paths)
             actions.append(Steer(paths.address, None))
@@ -318,7 +311,7 @@ class Pr:
 
     # -- answers
 
-    def _take(self, events: Iterable[Event], now: float) -> list[Action]:
+    def _take(self, events: Iterable[Outcome], now: float) -> list[Action]:
         actions: list[Action] = []
         for event in events:
             if isinstance(event, Answer):

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from daemons.core import wire
-from daemons.core.contract import Hop, Send
+from daemons.core.actions import Hop, Send
 from daemons.core.token_bucket import Budget
 
 MOST_SERVERS = 64  # on a path: what has come further runs in circles
@@ -55,7 +55,7 @@ class HopLost:
     by: int
 
 
-Event = Send | Answer | HopLost
+Outcome = Send | Answer | HopLost
 
 
 class Probes:
@@ -98,12 +98,12 @@ class Probes:
         self._broken_s: dict[Hashable, float] = {}  # until when, of paths through the copies that begin here
         self._passed: dict[Hop, dict[int, tuple[float, tuple[int, ...]]]] = {}  # source -> until when, by whom it came
 
-    def ask(self, destination: int, way: int, token: int, now: float, *, urgent: bool) -> list[Event]:
+    def ask(self, destination: int, way: int, token: int, now: float, *, urgent: bool) -> list[Outcome]:
         """Ask how the path to `destination`, another server, by way of `way` is."""
         probe = wire.Probe(self.node, self.node, self.node, destination, token, way, 0, wire.ASKING, urgent, ())
         return self._on(probe, now)
 
-    def receive(self, message: wire.Probe | wire.HopDied, now: float) -> list[Event]:
+    def receive(self, message: wire.Probe | wire.HopDied, now: float) -> list[Outcome]:
         """A neighbour passes `message` on."""
         if message.target != self.node or len(message.visited) > MOST_SERVERS:
             return []
@@ -113,21 +113,21 @@ class Probes:
             return self._back(replace(message, visited=(*message.visited, self.node), verdict=wire.CONNECTED), now)
         return self._on(message, now)
 
-    def hop_died(self, hop: Hop, now: float) -> list[Event]:
+    def hop_died(self, hop: Hop, now: float) -> list[Outcome]:
         """Tell those who had a path over `hop`."""
-        told: list[Event] = []
+        told: list[Outcome] = []
         for until_s, visited in self._passed.pop(hop, {}).values():
             if now < until_s and self._news.take(now):
                 told += self._back(wire.HopDied(self.node, self.node, self.node, hop.node, visited), now)
         return told
 
-    def tell(self, path: Sequence[int], hop: tuple[int, int], now: float) -> list[Event]:
+    def tell(self, path: Sequence[int], hop: tuple[int, int], now: float) -> list[Outcome]:
         """Tell the last server of `path`, which begins here, that `hop` is dead, as though it had asked along it."""
         if not self._news.take(now):
             return []
         return self._back(wire.HopDied(self.node, self.node, *hop, tuple(reversed(path))), now)
 
-    def _on(self, probe: wire.Probe, now: float) -> list[Event]:
+    def _on(self, probe: wire.Probe, now: float) -> list[Outcome]:
         hop = self._next_hop(probe.destination, probe.way)
         visited = (*probe.visited, self.node)
         if not self._lives(hop) or now < self._broken_s.get(self._entered(probe, visited), -inf):
@@ -163,7 +163,7 @@ class Probes:
             self._broken_s = {each: until_s for each, until_s in self._broken_s.items() if until_s > now}
             self._broken_s[path] = now + self._table_s
 
-    def _back(self, message: wire.Probe | wire.HopDied, now: float) -> list[Event]:
+    def _back(self, message: wire.Probe | wire.HopDied, now: float) -> list[Outcome]:
         """One server back towards the source, or the news for us if that is who we are."""
         try:
             at = message.visited.index(self.node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemons.core.contract import Hop
+from daemons.core.actions import Hop
 from daemons.routing import dr
 from topologies.core.address import Prefix
 from topologies.recursive.ccrdn import CcrdnNaming

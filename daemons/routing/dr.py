@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daemons.core.contract import Hop
+from daemons.core.actions import Hop
 from topologies.core.address import Prefix
 from topologies.recursive.ccrdn import Ccrdn, common_level, gateway, peer
 

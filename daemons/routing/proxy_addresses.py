@@ -18,7 +18,7 @@ in DCell_{2,3}.
 
 from __future__ import annotations
 
-from daemons.core.contract import Hop
+from daemons.core.actions import Hop
 from daemons.routing import dr
 from topologies.core.address import SERVER_BLOCK, Prefix
 from topologies.recursive.ccrdn import Ccrdn, common_level

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from daemons.core.contract import Hop
+from daemons.core.actions import Hop
 from daemons.routing import shortest
 from topologies.core.address import EVERYTHING, FabricNaming, Layout, Prefix
 

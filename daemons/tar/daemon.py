@@ -17,13 +17,15 @@ Ours: a path that comes to a server again is cut short there, for a flow's state
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from daemons.control.candidate_routes import LiveRoutes
 from daemons.control.hello import Neighbourhood
 from daemons.core import wire
-from daemons.core.contract import NOTHING, Action, Adjacencies, Flow, Hop, Note, Send, SetFlow, SetRoute
+from daemons.core.actions import NOTHING, Action, Flow, Hop, Note, Send, SetFlow, SetRoute
+from daemons.core.contract import Adjacencies, useless
+from daemons.core.events import Event, FlowInUse, Measured, Refused
 from daemons.dfr import dfr_addresses
 from daemons.routing import proxy_addresses
 from daemons.tar import messages
@@ -40,7 +42,7 @@ FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
 
 
 class TarRouting:
-    """A FlowProtocol for the server of `neighbourhood`.
+    """TAR's state machine for the server of `neighbourhood`.
 
     routes: DR's, to the servers' own addresses.
     relay: where a bypassed flow goes, as in routing.py.
@@ -134,7 +136,19 @@ class TarRouting:
         ]
         return {**self._routes.status(), "flows": flows, "states": len(self._states), **self._counters}
 
-    def in_use(self, flow: Flow, now: float) -> Sequence[Action]:
+    def event(self, event: Event, now: float) -> Sequence[Action]:
+        match event:
+            case FlowInUse(flow):
+                return self._in_use(flow, now)
+            case Refused(destination):
+                self._own.refused(destination, now)
+                return NOTHING
+            case Measured(loads):
+                self._states.loads = loads
+                return NOTHING
+        raise useless(event)
+
+    def _in_use(self, flow: Flow, now: float) -> Sequence[Action]:
         if own := self._own.get(flow):
             self._own.used(flow, own, now)
             return NOTHING
@@ -145,13 +159,6 @@ class TarRouting:
         if destination != self.node and self._number(flow.source) == self.node:
             self._own.add(flow, destination, now)
         return NOTHING
-
-    def refused(self, destination: int, now: float) -> Sequence[Action]:
-        self._own.refused(destination, now)
-        return NOTHING
-
-    def measured(self, loads: Mapping[int, int]) -> None:
-        self._states.loads = loads
 
     def _number(self, address: int) -> int:
         """The server that has `address`; ValueError if nobody has."""

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from daemons.core.contract import Flow, Hop
+from daemons.core.actions import Flow, Hop
 
 
 class State(NamedTuple):

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from daemons.core.contract import Flow
+from daemons.core.actions import Flow
 from daemons.core.wire import BROKEN, HEADER, MAGIC, VERSION, Garbage
 
 FLOW_PROBE, FLOW_BREAKS = 24, 25

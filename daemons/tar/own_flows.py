@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
-from daemons.core.contract import Flow
+from daemons.core.actions import Flow
 from daemons.core.rto_estimator import Patience
 from daemons.tar.routing import number
 

@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from daemons.core.schemes import SCHEMES
-from daemons.routing import load_balancing
+from daemons.core import registry
+from daemons.core.scheme import Scheme
 from experiments.runner.definition import discover
 from topologies import families
 from topologies.core.family import Parameter
 
 
 def catalogue() -> dict[str, Any]:
-    """What exists, JSON-able: for each kind of thing a list, each entry with its name and what there is to know."""
+    """What exists, JSON-able: for each kind of thing a list, each entry with its name and what there is to know.
+
+    data_plane: schemes of a switch fabric that a running network can change to, whose daemons are those of ecmp.
+    """
+    schemes = registry.schemes().values()
     return {
         "experiments": [
             {
@@ -42,22 +46,32 @@ def catalogue() -> dict[str, Any]:
             }
             for family in families().values()
         ],
-        "routing": [
-            {"name": scheme.name, "summary": scheme.summary, "parameters": as_dicts(scheme.parameters)}
-            for scheme in SCHEMES.values()
-        ],
-        "data_plane": [
-            {
-                "name": name,
-                "summary": kind.summary,
-                "source": kind.source,
-                "parameters": {key: value._asdict() for key, value in load_balancing.keys(name).items()},
-            }
-            for name, kind in load_balancing.KINDS.items()
-            if name not in SCHEMES
-        ],
+        "routing": [as_dict(scheme) for scheme in schemes if not only_balances(scheme)],
+        "data_plane": [as_dict(scheme) for scheme in schemes if only_balances(scheme)],
+    }
+
+
+def only_balances(scheme: Scheme) -> bool:
+    """Whether what is special to `scheme` is its data plane alone."""
+    ecmp = registry.find("ecmp")
+    return scheme is not ecmp and scheme.machine is ecmp.machine and scheme.selection is not None
+
+
+def as_dict(scheme: Scheme) -> dict[str, Any]:
+    """What a person may want to know of a scheme."""
+    parameters = scheme.selection.parameters if scheme.selection and only_balances(scheme) else scheme.parameters
+    return {
+        "name": scheme.name,
+        "summary": scheme.summary,
+        "source": scheme.source,
+        "parameters": as_dicts(parameters),
     }
 
 
 def as_dicts(parameters: Mapping[str, Parameter]) -> dict[str, dict[str, Any]]:
-    return {key: asdict(parameter) for key, parameter in parameters.items()}
+    """Each parameter, its default as it is written."""
+    found = {key: asdict(parameter) for key, parameter in parameters.items()}
+    for has in found.values():
+        if has["words"]:
+            has["default"] = has["words"][has["default"]]
+    return found

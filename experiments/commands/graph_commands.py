@@ -56,17 +56,16 @@ def list_all(given: argparse.Namespace) -> int:
     print("\nschemes of a switch fabric's data plane (NAME or NAME:key=value,...)")
     for one in found["data_plane"]:
         print(f"  {one['name']:<14} {one['summary']}")
-        for key, has in one["parameters"].items():
-            span = " or ".join(has["words"]) if has["words"] else f"at least {has['least']}"
-            print(f"  {'':<14} {key}: {has['meaning']}, {span}, {has['default']} by default")
+        print_parameters(one["parameters"], 14)
     return 0
 
 
 def print_parameters(parameters: dict[str, dict[str, Any]], indent: int) -> None:
     for key, parameter in parameters.items():
+        span = " or ".join(parameter["words"]) or f"at least {parameter['least']}"
         default = "" if parameter["default"] is None else f", {parameter['default']} by default"
         optional = ", may be left out" if parameter["optional"] else ""
-        print(f"  {'':<{indent}} {key}: {parameter['meaning']}, at least {parameter['least']}{default}{optional}")
+        print(f"  {'':<{indent}} {key}: {parameter['meaning']}, {span}{default}{optional}")
 
 
 def topo(given: argparse.Namespace) -> int:
@@ -104,7 +103,8 @@ def plot(topology: Topology, path: str) -> None:
 
 
 def route(given: argparse.Namespace) -> int:
-    """The path from one server to another; status 1 if there is none."""
+    """The paths from one server to another; status 1 if there is none."""
+    from daemons.core import registry
     from experiments.scenarios.routes import find
     from topologies import build
 
@@ -112,17 +112,22 @@ def route(given: argparse.Namespace) -> int:
     src, dst = (topology.naming.node(text) for text in (given.src, given.dst))
     failed = [topology.link(text) for text in given.fail]
     found = find(given.routing, topology, src, dst, failed)
-    if found is None:
+    if not found:
         ends = f"from {topology.naming.name(src)} to {topology.naming.name(dst)}"
         dead = f" with {', '.join(topology.link_name(link) for link in failed)} failed" if failed else ""
         reason = f"{given.routing} finds no path {ends}{dead}"
         print(json.dumps({"path": None, "hops": None, "reason": reason}) if given.json else reason)
         return 1
-    path = [topology.naming.name(node) for node in found.path]
-    hops = len(path) - 1
+    rows: list[dict[str, Any]] = [
+        {"path": [topology.naming.name(node) for node in path.nodes], "hops": len(path.nodes) - 1, "share": path.share}
+        for path in found
+    ]
+    several = len(rows) > 1 or registry.scheme(given.routing)[0].selection is not None
     if given.json:
-        print(json.dumps({"path": path, "hops": hops} | ({} if found.paths is None else {"paths": found.paths})))
+        single = {key: rows[0][key] for key in ("path", "hops")}
+        print(json.dumps(single | ({"paths": len(rows)} if several else {}) | {"choices": rows}))
         return 0
-    others = "" if found.paths is None else f", one of {found.paths}"
-    print(f"{' '.join(path)}  ({hops} hops{others})")
+    for row in rows:
+        share = f", {100 * row['share']:.4g} % of packets" if several else ""
+        print(f"{' '.join(row['path'])}  ({row['hops']} hops{share})")
     return 0

@@ -108,9 +108,10 @@ def _of_run(parser: argparse.ArgumentParser) -> None:
 
 
 def up(given: argparse.Namespace) -> int:
-    from daemons.core.schemes import usual
+    from daemons.core.registry import usual
     from testbed.linux.process import need_root
     from testbed.network import bring_up
+    from testbed.plan.plane_selection import planes
     from testbed.plan.run import require_name
     from topologies import build
 
@@ -120,12 +121,12 @@ def up(given: argparse.Namespace) -> int:
     bring_up.require_processes(given.packed)
     if given.detach is not None:
         require_name(given.detach)
-    planes = bring_up.select_planes(topology, link, routing, host_link=host_link)
-    if given.packed and not planes.configurations:
+    how = planes(topology, routing, link, host_link=host_link)
+    if given.packed and not how.configs:
         raise ValueError(f"--packed shares out daemons, and scheme {routing} has none")
     wanted = {"link": link, "host_link": host_link, "packed": given.packed}
     if given.dry_run:
-        return _print_plan(topology, link, host_link, static=planes.how.static, name=given.detach)
+        return _print_plan(topology, link, host_link, static=how.static, name=given.detach)
     need_root()
     if given.detach is not None:
         return _detach(topology, routing, given.detach, wanted)

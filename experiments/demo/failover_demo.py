@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from daemons.core import schemes
+from daemons.core import registry
 from experiments.runner.console import duration, step
 from experiments.runner.definition import Value
 from experiments.scenarios.predicted_paths import Pair, both_ways, lengths
@@ -29,7 +29,7 @@ RECENT_S = 0.3
 
 def survivors() -> list[str]:
     """The schemes that are put to the same test as DR."""
-    return [name for name in SURVIVORS if name in schemes.SCHEMES]
+    return [name for name in SURVIVORS if name in registry.schemes()]
 
 
 def prefix(routing: str, how: str) -> str:

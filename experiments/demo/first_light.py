@@ -75,7 +75,7 @@ class Story:
 
     def computed(self, src: int, dst: int) -> list[int]:
         found = find("dr", self.topology, src, dst)
-        return found.path if found else []
+        return list(found[0].nodes) if found else []
 
     def tcp_gets_its_rate(self, rate_bps: int, seconds: int) -> None:
         from testbed.traffic.iperf import IperfSpec, iperf
@@ -176,12 +176,12 @@ def measure(run: Run) -> Result:
 
 def check(run: Run) -> None:
     """ValueError unless DR runs on the network of `run`."""
-    from daemons.core import schemes
+    from daemons.core import registry
 
-    chosen, _ = schemes.scheme(run.text("routing"))
+    chosen, _ = registry.scheme(run.text("routing"))
     if chosen.name != "dr":
         raise ValueError(f"first_light: routing must be dr, got {chosen.name}")
-    schemes.views(build(run.text("topology")), run.text("routing"))
+    registry.configure(build(run.text("topology")), run.text("routing"))
 
 
 def links_of(run: Run) -> LinkSpec:

@@ -50,15 +50,15 @@ def broken(run: Run) -> Topology:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a network, a scheme that goes with it, and no more links than there are."""
-    from daemons.core import schemes
+    from daemons.core import registry
 
     topology, links = whole(run.text("topology")), run.integer("failed_links")
-    chosen, _ = schemes.scheme(run.text("routing"))
+    chosen, _ = registry.scheme(run.text("routing"))
     if chosen.name not in SCHEMES:
         raise ValueError(f"link_loss: routing must be {' or '.join(SCHEMES)}, got {chosen.name}")
     if links > len(topology.links):
         raise ValueError(f"link_loss: failed_links must be 0 .. {len(topology.links)} in {topology.spec}, got {links}")
-    schemes.views(topology, run.text("routing"))
+    registry.configure(topology, run.text("routing"))
 
 
 def measure(run: Run) -> Result:
@@ -89,9 +89,9 @@ def measure(run: Run) -> Result:
 
 def lost_in_fabric(routing: str, topology: Topology) -> Pairs:
     """The pairs between which packets do not arrive, once the daemons know what has failed."""
-    from daemons.simulator.simulator import Fabric
+    from daemons.simulator.simulator import Simulator
 
-    fabric = Fabric(whole(topology.spec), routing)
+    fabric = Simulator(whole(topology.spec), routing)
     fabric.run_until_converged()
     for link in np.flatnonzero(topology.failed).tolist():
         fabric.fail(link)

@@ -283,12 +283,12 @@ def degraded(network: Network, run: Run) -> dict[str, Value]:
 
 def check_scheme(text: str) -> None:
     """ValueError unless daemons or FRR route by the scheme `text`."""
-    from testbed.plan.plane_selection import carriage
+    from daemons.core import registry
 
     if is_frr(text):
         frr_options(text)
     else:
-        carriage(text)
+        registry.scheme(text)
 
 
 def check(run: Run) -> None:

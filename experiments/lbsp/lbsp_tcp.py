@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daemons.routing import load_balancing
-from daemons.routing.load_balancing import Rule
+from daemons.core import registry
+from daemons.load_balancing.scheme import Rule
 from experiments.figures import style
 from experiments.runner.definition import Result, Run, Table, Value
 from experiments.runner.parameters import Integer, Word
@@ -124,7 +124,7 @@ def damage(network: Network, plane: DataPlane, run: Run, link: LinkSpec) -> Topo
     gone = np.flatnonzero(left.failed).tolist()
     for at in gone:
         network.fail(topology.link_name(at))
-    if load_balancing.scheme(run.text("scheme")).rule is Rule.LBSP:
+    if registry.rule(run.text("scheme")).rule == Rule.LBSP:
         slow = [topology.link(name)] if kind == "degraded" else []
         dead, degraded = ([lbsp_link(topology, at) for at in links] for links in (gone, slow))
         set_tables(network, plane, run.text("scheme"), dead, degraded)

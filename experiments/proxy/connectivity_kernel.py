@@ -93,12 +93,12 @@ def fail(net: Net, broken: Topology) -> None:
 
 def check(run: Run) -> None:
     """ValueError unless the scheme of `run` goes with its network, and something is left of it."""
-    from daemons.core import schemes
+    from daemons.core import registry
 
     topology = build(run.text("topology"))
     if not topology.server_centric:
         raise ValueError(f"connectivity_kernel: topology must be dcell, beta-dcell or ficonn, got {topology.spec}")
-    schemes.views(topology, run.text("routing"))
+    registry.configure(topology, run.text("routing"))
     if run.number("failed_fraction") == 1:
         raise ValueError("connectivity_kernel: failed_fraction must lie in [0, 1), got 1")
 

@@ -230,9 +230,9 @@ def one_stream(net: Net, run: Run, hit: Hit, pair: Pair) -> dict[str, Value]:
 
 def check(run: Run) -> None:
     """ValueError unless the scheme of `run` goes with its network, and this kernel has its TCP."""
-    from daemons.core import schemes
+    from daemons.core import registry
 
-    schemes.views(build(run.text("topology")), run.text("routing"))
+    registry.configure(build(run.text("topology")), run.text("routing"))
     if not build(run.text("topology")).server_centric:
         raise ValueError(f"proxy_failover: topology must be dcell, beta-dcell or ficonn, got {run.text('topology')}")
     common.check_tcp(run)

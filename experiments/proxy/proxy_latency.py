@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from daemons.core import schemes
+from daemons.core import registry
 from daemons.proxy.routing import parting, route, search, shortest_first
 from daemons.routing import dr, shortest
 from daemons.routing.path_tables import tabulate
@@ -171,7 +171,7 @@ def routing_us(topology: Topology, routing: str, pairs: Sequence[Pair]) -> float
 
 def finder(topology: Topology, routing: str) -> Callable[[int, int], object] | None:
     """What finds the path from a source to a destination under `routing`."""
-    scheme, options = schemes.scheme(routing)
+    scheme, options = registry.scheme(routing)
     if scheme.name == "bfs":
         return lambda src, dst: shortest.route(topology.adjacency, src, dst)
     network: Any = getattr(topology.naming, "network", None)
@@ -206,7 +206,7 @@ def check(run: Run) -> None:
     topology = build(run.text("topology"))
     if not topology.server_centric:
         raise ValueError(f"proxy_latency: topology must be dcell, beta-dcell or ficonn, got {topology.spec}")
-    schemes.views(topology, run.text("routing"))
+    registry.configure(topology, run.text("routing"))
 
 
 def plot(table: Table, figure: Figure) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daemons.core import schemes
+from daemons.core import registry
 from daemons.proxy.routing import SHORTEST, cost_of
 from experiments.ccrdn.recursive import title, traffic
 from experiments.figures import figures, style
@@ -155,7 +155,7 @@ def channels(t: Sequence[int], path: Sequence[int]) -> list[int]:
 
 def on_graph(run: Run, chosen: Pairs, payload_bps: float) -> dict[str, Value]:
     """RAT and UAT by the graph engine's loads for the same pairs; None for a scheme that it counts no flows for."""
-    scheme, options = schemes.scheme(run.text("routing"))
+    scheme, options = registry.scheme(run.text("routing"))
     net = graph(run.text("topology"))
     if scheme.name == "dr" or scheme.name in METHODS:
         choice = options.get("choice", SHORTEST)
@@ -182,7 +182,7 @@ def check(run: Run) -> None:
     topology = build(run.text("topology"))
     if not topology.server_centric:
         raise ValueError(f"proxy_throughput: topology must be dcell, beta-dcell or ficonn, got {topology.spec}")
-    schemes.views(topology, run.text("routing"))
+    registry.configure(topology, run.text("routing"))
     flows = traffic(run, run.text("traffic")).total
     if flows > MOST_FLOWS:
         raise ValueError(f"proxy_throughput: at most {MOST_FLOWS} flows, {run.text('traffic')} is {flows}")

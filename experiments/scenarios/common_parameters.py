@@ -18,16 +18,17 @@ CONTROLS = (
 
 def data_plane_scheme(text: str) -> None:
     """ValueError unless the data plane of a switch fabric has the scheme `text`."""
-    from daemons.routing import load_balancing
+    from daemons.core import registry
 
-    load_balancing.scheme(text)
+    registry.rule(text)
 
 
 def daemon_scheme(text: str) -> None:
     """ValueError unless there are daemons for the scheme `text`."""
-    from daemons.core import schemes
+    from daemons.core import registry
 
-    schemes.scheme(text)
+    if registry.scheme(text)[0].machine is None:
+        raise ValueError(f"scheme {text} has no daemons")
 
 
 def transport(text: str) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from daemons.routing import load_balancing
-from daemons.routing.load_balancing import Rule
+from daemons.core import registry
+from daemons.load_balancing.scheme import Rule
 from experiments.runner.definition import Run, Value
 from experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
 from testbed.forwarding.data_plane import DataPlane
@@ -57,11 +57,11 @@ def damaged_link(topology: Topology) -> int:
 
 def check_scheme(run: Run) -> None:
     """ValueError unless `run` names a load-balancing scheme and a fabric of switches in tiers that it suits."""
-    chosen = load_balancing.scheme(run.text("scheme"))
+    chosen = registry.rule(run.text("scheme"))
     topology = build(run.text("topology"))
     if topology.server_centric or not (topology.level == 1).any():
         raise ValueError(f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}")
-    if chosen.rule is Rule.LBSP:
+    if chosen.rule == Rule.LBSP:
         shape_of(topology, run.text("scheme"))
 
 
@@ -89,7 +89,7 @@ def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[Fabric
                 plane.follow(topology)
             elif damage == "degraded":
                 set_rate(network, name, round(link.rate_bps * DEGRADED_FRACTION))
-            if load_balancing.scheme(run.text("scheme")).rule is Rule.LBSP:
+            if registry.rule(run.text("scheme")).rule == Rule.LBSP:
                 set_tables(
                     network, plane, run.text("scheme"), [lbsp_link(topology, at)] if damage == "failed" else [], []
                 )

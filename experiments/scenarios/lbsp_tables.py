@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from daemons.core import registry
 from daemons.lbsp import routing as lbsp
 from daemons.lbsp.routing import Link, Shape
-from daemons.routing import load_balancing
 from topologies.core.topology import Topology
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def shape_of(topology: Topology, scheme: str = "lbsp") -> Shape:
     """The fat-tree of LBSP, with the link groups of `scheme`, two if it has none; ValueError if LBSP cannot part the
     paths of `topology`."""
-    return lbsp.shape_of(topology, load_balancing.scheme(scheme)["groups"] or 2)
+    return lbsp.shape_of(topology, registry.rule(scheme)["groups"] or 2)
 
 
 def lbsp_link(topology: Topology, link: int) -> Link:

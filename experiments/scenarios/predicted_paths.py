@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from daemons.core import schemes
-from daemons.core.contract import Flow
+from daemons.core import registry
+from daemons.core.actions import Flow
 from daemons.dfr.routing import FIELDS, Dfr
 from daemons.proxy.routing import most_routes
 from daemons.routing import shortest
@@ -38,14 +38,14 @@ Ask = Callable[[Pairs, list[int]], None]  # of the one pair of a traffic; counts
 
 def routings() -> list[str]:
     """The schemes of daemons that an experiment sweeps where nobody asks for others, such as tar on ficonn."""
-    return [name for name in EVERYWHERE if name in schemes.SCHEMES]
+    return [name for name in EVERYWHERE if name in registry.schemes()]
 
 
 def asking(routing: str, per_s: int) -> str:
     """`routing` with so many questions a second for each source, of those that PR asks about paths, where it does not
     say itself how many; as it is if `per_s` is 0 or the scheme asks none."""
     name, given = parse(routing)
-    known = schemes.scheme(routing)[0].parameters
+    known = registry.scheme(routing)[0].parameters
     budgets = {key: str(per_s) for key in BUDGETS if key in known and per_s}
     return unparse(name, {**budgets, **given})
 
@@ -63,7 +63,7 @@ def lengths(topology: Topology, routing: str, pairs: Iterable[Pair]) -> dict[Pai
 
     None for a scheme whose paths do not follow from the live links alone.
     """
-    if schemes.scheme(routing)[0].name == "bfs":
+    if registry.scheme(routing)[0].name == "bfs":
         distances = lru_cache(maxsize=None)(lambda src: shortest.distances(topology.adjacency, src))
         found = {(src, dst): distances(src).get(dst) for src, dst in pairs}
     else:
@@ -80,7 +80,7 @@ def connects(topology: Topology, routing: str, pairs: Iterable[Pair]) -> set[Pai
 
     Of tar: those whose pings some attempt finds a path for where no link is busy.
     """
-    scheme, options = schemes.scheme(routing)
+    scheme, options = registry.scheme(routing)
     if scheme.name == "tar" and isinstance(topology.naming, CcrdnNaming):
         probe = partial(probed, topology.naming, dead_channels(topology, topology.naming.network), options["relay"])
         return {pair for pair in pairs if probe(*pair)}
@@ -101,7 +101,7 @@ def probed(naming: CcrdnNaming, down: Sequence[int], relay: int, src: int, dst: 
 
 def loop(net: Graph, routing: str, down: Any) -> Ask | None:
     """How the graph engine carries `routing` out where the channels `down` are dead; None if it depends on more."""
-    scheme, options = schemes.scheme(routing)
+    scheme, options = registry.scheme(routing)
     rule, t, nobody = net.network.rule, net.network.t, NO_FAULTS.servers
     if scheme.name == "dr" or scheme.name in METHODS:
         tables = tabulate(rule, t, 1, with_channels=True)

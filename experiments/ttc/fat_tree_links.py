@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daemons.routing.load_balancing import Rule, Scheme, values
-from daemons.routing.load_balancing import scheme as named
+from daemons.core import registry
+from daemons.load_balancing.scheme import Rule
 from daemons.routing.selection import below, d_mod_k, drill, shortest, ttc
 from experiments.graph_engine.compiled import allocates_nothing
 from topologies import family
@@ -78,15 +78,18 @@ class Rules(NamedTuple):
 
 def rules(spec: str) -> Rules:
     """The scheme that `spec` names, for the models; ValueError for a scheme or a parameter that they lack."""
-    name, found = values(spec)
-    scheme: Scheme = named(spec)
+    name, found = registry.rule_options(spec)
+    scheme = registry.rule(spec)
     if name not in MODELLED:
         raise ValueError(f"the models of TTC have {', '.join(MODELLED)}, and not {name}")
     for key, value in found.items():
-        if key not in MODELLED[name] and value not in ("packets", 0):
+        if key not in MODELLED[name] and value:
             known = " and ".join(MODELLED[name]) or "no parameters"
-            raise ValueError(f"the models of TTC have no {key}={value}: of {name} they know {known}")
-    rule = Rule.RANDOM if scheme.rule in (Rule.FLOW_HASH, Rule.KERNEL) else scheme.rule  # a hash as good as random
+            given = parse(spec)[1].get(key, value)
+            raise ValueError(f"the models of TTC have no {key}={given}: of {name} they know {known}")
+    rule = (
+        Rule.RANDOM if scheme.rule in (Rule.FLOW_HASH, Rule.KERNEL) else Rule(scheme.rule)
+    )  # a hash as good as random
     return Rules(int(rule), scheme["delta"], scheme["tie"])
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daemons.routing import load_balancing
-from daemons.routing.load_balancing import Rule
+from daemons.core import registry
+from daemons.load_balancing.scheme import Rule
 from experiments.figures import figures, style
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
 from experiments.runner.parameters import Spec
@@ -161,7 +161,7 @@ def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> di
 def redirected(run: Run, topology: Topology, before: Counters, after: Counters) -> dict[str, Value]:
     """Of the packets that switches of each tier sent up the fraction that TTC moved away from D-mod-k's port; None
     under other schemes, for which the data plane does not count this, and where nothing went up."""
-    of_ttc = load_balancing.scheme(run.text("scheme")).rule is Rule.TTC
+    of_ttc = registry.rule(run.text("scheme")).rule == Rule.TTC
     found: dict[str, Value] = {}
     for level in range(1, int(topology.level.max()) + 1):
         ends = [(node, port) for node, port, _, _ in topology.links[topology.level == level].tolist()]

@@ -126,7 +126,7 @@ class Requests:
 def ask(directory: Path, name: str, what: str, timeout_s: float = 2.0) -> dict[str, Any]:
     """What the daemon of the node called `name` answers to `status` or `stop`.
 
-    Raises ValueError if it has none, TimeoutError if it does not answer.
+    Raises ValueError if it has none or cannot do that, TimeoutError if it does not answer.
     """
     own = directory / f"{name}.ask.{os.getpid()}.{clock.monotonic_ns()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as asking:
@@ -141,4 +141,6 @@ def ask(directory: Path, name: str, what: str, timeout_s: float = 2.0) -> dict[s
             raise TimeoutError(f"the daemon of {name} does not answer") from None
         finally:
             own.unlink(missing_ok=True)
+    if "error" in told:
+        raise ValueError(told["error"])
     return told

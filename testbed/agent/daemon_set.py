@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemons.core.schemes import View
+from daemons.core.node_config import NodeConfig
 from testbed.linux.node_interfaces import Site
 
 FILE = "daemons.pickle"
@@ -23,7 +23,7 @@ class Daemons:
     """
 
     sites: Mapping[int, Site]
-    views: Mapping[int, View]
+    configs: Mapping[int, NodeConfig]
     program: int | None = None
     first_switch: int = 0
     relay: int | None = None

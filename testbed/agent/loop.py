@@ -16,9 +16,10 @@ from collections.abc import Callable, Collection, Sequence
 from fcntl import ioctl
 from math import inf
 
-from daemons.core.contract import Action
-from testbed.agent.daemon import AT_ONCE, ONCE_A_TICK, Daemon, Source
+from daemons.core.actions import Action
+from testbed.agent.daemon import Daemon, Source
 from testbed.agent.transport import PAYLOAD_BYTES, SIOCGSTAMPNS, TIMESPEC
+from testbed.forwarding.capability import Wakes
 from testbed.linux import clock
 
 Receive = Callable[[bytes, int, float], Sequence[Action]]
@@ -51,14 +52,14 @@ class Loop:
                 self._ears[ear.fileno()] = (ear.recv, daemon.protocol.receive, port, daemon)
                 self._queued.register(ear, select.EPOLLIN)
             self._wake.register(link.urgent, select.EPOLLIN)
-        requests: Source = (daemon.requests.socket, lambda now: self._answer(daemon), AT_ONCE)
+        requests: Source = (daemon.requests.socket, lambda now: self._answer(daemon), Wakes.AT_ONCE)
         for source, handler, wakes in (*daemon.sources(), requests):
             self._handlers[source.fileno()] = (daemon, handler)
             if wakes:
                 self._wake.register(source, wakes)
-            if wakes == ONCE_A_TICK:
+            if wakes == Wakes.ONCE_A_TICK:
                 self._once.add(source.fileno())
-            if wakes != AT_ONCE:
+            if wakes != Wakes.AT_ONCE:
                 self._queued.register(source, select.EPOLLIN)
 
     def nodes(self) -> tuple[int, ...]:
@@ -145,7 +146,7 @@ class Loop:
             self._do(daemon, daemon.tick, now)
         if due and self._quiet:
             for fd in self._quiet & self._handlers.keys():
-                self._wake.modify(fd, ONCE_A_TICK)
+                self._wake.modify(fd, Wakes.ONCE_A_TICK)
             self._quiet.clear()
         for daemon in busy:
             if not daemon.closed:

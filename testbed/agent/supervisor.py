@@ -29,14 +29,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from daemons.core.schemes import SCHEMES, View
+from daemons.core.node_config import NodeConfig
 from testbed.agent import control_socket, daemon_set
-from testbed.agent.counters import COLUMNS, FILE, WORDS, Board
+from testbed.agent.counters import COLUMNS, FILE, Board
 from testbed.agent.daemon import Daemon
 from testbed.agent.loop import Loop
+from testbed.agent.make_daemon import Programs
+from testbed.agent.rehearsal import rehearse
 from testbed.forwarding.groups import Groups
-from testbed.forwarding.plane_tables import Tables, of_program
-from testbed.forwarding.transit_rewrite import Relays
 from testbed.linux import clock, netns
 
 PID, CONVERGED = COLUMNS["pid"], COLUMNS["converged"]
@@ -46,7 +46,6 @@ PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 REAL_TIME_PRIORITY = 10
 DESCRIPTORS_PER_NODE = 128
 TOGETHER = 12
-REHEARSALS, REHEARSED_TURNS = 8, 10
 WORTH_REHEARSING = 8  # processes
 START_S, STOP_S = 30.0, 5.0
 
@@ -90,10 +89,8 @@ class Supervisor:
         self._server.bind(str(directory / SOCKET))
         self._server.listen()
         self._owner = os.pidfd_open(owner) if owner else -1
-        self._tables: Tables | None = None
-        self._relays = Relays(self._daemons.relay) if self._daemons.relay is not None else None
-        if self._daemons.program is not None:
-            self._maps, self._tables = of_program(self._daemons.program)
+        theirs = self._daemons
+        self._programs = Programs(theirs.program, theirs.first_switch, theirs.relay)
         self._poll = select.epoll()
         for fd in (self._server.fileno(), *([self._owner] if owner else [])):
             self._poll.register(fd, select.EPOLLIN)
@@ -113,7 +110,7 @@ class Supervisor:
         shares = [nodes[i * len(nodes) // count : (i + 1) * len(nodes) // count] for i in range(count)]
         if count >= WORTH_REHEARSING:
             rehearse(self._directory / "rehearsal", self._daemons)
-        groups = self._groups(nodes)
+        groups = self._programs.groups(nodes)
         loops = [Loop([self._make(node, groups.get(node)) for node in share]) for share in shares]
         self._log.write(f"began: process {os.getpid()}, {len(nodes)} daemons in {count} processes")
         gc.collect()
@@ -122,32 +119,21 @@ class Supervisor:
 
     def _make(self, node: int, groups: Groups | None) -> Daemon:
         at, cells = self._daemons.sites[node], self._board.cells(node)
-        crowding = self._tables.crowding(node - self._daemons.first_switch) if self._tables else None
-        relay = self._relays.relay(node) if self._relays else None
-        return Daemon.of(self._directory, at, self._view(node), cells, groups, crowding, relay)
+        return self._programs.make_daemon(self._directory, at, self._config(node), cells, groups)
 
-    def _groups(self, nodes: Sequence[int]) -> dict[int, Groups]:
-        """The part of each of `nodes` in the data plane's maps, as it is now; none if there is no data plane."""
-        if self._tables is None:
-            return {}
-        first = self._daemons.first_switch
-        found = self._tables.all(node - first for node in nodes)
-        return {first + switch: groups for switch, groups in found.items()}
-
-    def _view(self, node: int) -> View:
+    def _config(self, node: int) -> NodeConfig:
         """Daemons that share a process tick a dozen at a time, those of neighbouring nodes together: what one of them
         brings into the cache, of Python and of the network, serves the next."""
-        view = self._daemons.views[node]
+        config = self._daemons.configs[node]
         if not self._processes:
-            return view
+            return config
         nodes = list(self._daemons.sites)
         first = nodes.index(node) // TOGETHER * TOGETHER
-        return replace(view, phase_fraction=1 - first / len(nodes))
+        return replace(config, phase_fraction=1 - first / len(nodes))
 
     def _fork(self, loops: Sequence[Loop]) -> list[Child]:
         """Let each of `loops` run in a process of its own; returns when their daemons have started."""
-        maps = [descriptor for held in (self._tables, self._relays) if held for descriptor in held.descriptors()]
-        shared = [0, 1, 2, *maps]
+        shared = [0, 1, 2, *self._programs.descriptors()]
         briefs = [(loop, loop.name().encode(), gaps([*shared, *loop.descriptors()])) for loop in loops]
         cells = [self._board.cells(node) for loop in loops for node in loop.nodes()[:1]]
         parent = os.getpid()
@@ -187,17 +173,17 @@ class Supervisor:
         return ", ".join(self._daemons.sites[node].name for node in child.nodes)
 
     def serve(self) -> None:
-        """Answer requests and bury the dead until the owner ends."""
+        """Answer requests and reap children until the owner ends."""
         while True:
             for fd, _ in self._poll.poll():
                 if fd in self._children:
-                    self._bury(self._children[fd])
+                    self._reap(self._children[fd])
                 elif fd == self._owner:
                     return
                 else:
                     self._answer()
 
-    def _bury(self, child: Child) -> None:
+    def _reap(self, child: Child) -> None:
         """`child` has ended."""
         result = os.waitid(os.P_PIDFD, child.fd, os.WEXITED)
         assert result is not None
@@ -241,7 +227,7 @@ class Supervisor:
 
     def _start(self, name: str) -> dict[str, Any]:
         node = self._daemons.node(name)
-        (child,) = self._fork([Loop([self._make(node, self._groups([node]).get(node))])])
+        (child,) = self._fork([Loop([self._make(node, self._programs.groups([node]).get(node))])])
         return {"pid": child.pid}
 
     def _stop(self, name: str) -> dict[str, Any]:
@@ -279,43 +265,7 @@ class Supervisor:
             while self._children and clock.monotonic() < end:
                 for fd, _ in self._poll.poll(max(0.0, end - clock.monotonic())):
                     if fd in self._children:
-                        self._bury(self._children[fd])
-
-
-def rehearse(directory: Path, daemons: daemon_set.Daemons) -> None:
-    """Let a few neighbours route at a quick pace, several times over, and leave no trace.
-
-    Python rewrites what runs often into forms that write less: no counts of references to names, no entries in caches.
-    What has been rewritten here the children share; it saves each a quarter of its own memory.  Where there is traffic
-    to lose, because daemons before these have left routes, and where a daemon does more than set routes, nothing is
-    rehearsed.
-    """
-    first = next(iter(daemons.views.values()))
-    if SCHEMES[first.scheme].readdressed:
-        return
-    (directory / "log").mkdir(parents=True)
-    nodes = [first.node, *(first.ports[0][1][:2] if first.ports else ())]
-    for _ in range(REHEARSALS):
-        views = [daemons.views[node] for node in nodes]
-        quick = [replace(view, options={**view.options, "hello_ms": 1}) for view in views]
-        cells = [memoryview(bytearray(WORDS * 8)).cast("Q") for _ in nodes]
-        made = [
-            Daemon.of(directory, daemons.sites[view.node], view, row) for view, row in zip(quick, cells, strict=True)
-        ]
-        loop = Loop(made)
-        if any(daemon.inherited for daemon in made):
-            loop.end("nothing to rehearse")
-            break
-        loop.start()
-        for _ in range(REHEARSED_TURNS):
-            loop.turn()
-        for daemon in made:
-            daemon.forget_routes()
-        loop.end("rehearsed")
-    for place in (directory / "log", directory):
-        for file in place.iterdir():
-            file.unlink()
-        place.rmdir()
+                        self._reap(self._children[fd])
 
 
 def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int) -> NoReturn:

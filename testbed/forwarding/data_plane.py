@@ -21,10 +21,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from daemons.core import registry
+from daemons.core.selection_rule import NO_QUEUES, SelectionRule
 from daemons.lbsp.routing import shape_of
-from daemons.routing import load_balancing, selection
+from daemons.load_balancing.scheme import Rule
+from daemons.routing import selection
 from daemons.routing.candidates import candidates
-from daemons.routing.load_balancing import Rule, Scheme
 from testbed.forwarding import plane_program
 from testbed.forwarding.groups import Groups
 from testbed.forwarding.plane_program import PRIORITY, PROGRAM
@@ -99,7 +101,7 @@ class DataPlane:
         Raises ValueError for a network that is no switch fabric or a scheme that there is not, and BpfError if the
         kernel does not take the program.
         """
-        load_balancing.scheme(spec)
+        registry.rule(spec)
         topology = net.topology
         if not isinstance(topology.naming, FabricNaming):
             raise ValueError(f"{topology.spec} is no switch fabric: its servers forward, by dr for example")
@@ -191,18 +193,18 @@ class DataPlane:
         Where the kernel's multipath hash cannot be seeded (before Linux 6.11), the program hashes flows for ecmp too:
         else all switches would choose alike.
         """
-        chosen = load_balancing.scheme(spec)
+        chosen = registry.rule(spec)
         if self.queue_reader == "none" and chosen.asks_queues:
             raise ValueError(
                 f"{spec}: nobody sees this kernel's queues, which has no BTF; take ecmp, dmodk, vlb or rps"
             )
         if chosen.asks_queues and not empty_queues and not has_rate(self.net):
-            raise ValueError(f"{spec}: {load_balancing.NO_QUEUES}")
-        if chosen.rule is Rule.LBSP:
+            raise ValueError(f"{spec}: {NO_QUEUES}")
+        if chosen.rule == Rule.LBSP:
             shape_of(self.net.topology, chosen["groups"])
         seeds = {node: selection.mix(selection.mix(seed, 1), node) or 1 for node in self.switches}
-        if chosen.rule is Rule.KERNEL and not self._seed_kernels(seeds):
-            chosen = Scheme(Rule.FLOW_HASH)
+        if chosen.rule == Rule.KERNEL and not self._seed_kernels(seeds):
+            chosen = SelectionRule(Rule.FLOW_HASH)
         wants = self._source.map("wants", "=I", "=I")
         for node in self.switches:
             number = self._number(node)
@@ -211,7 +213,7 @@ class DataPlane:
                 wants[number,] = (0,)  # nobody looks any more at the queues that called for a state
         return seeds
 
-    def _fields(self, node: int, chosen: Scheme, seed: int) -> Mapping[str, int | Sequence[int]]:
+    def _fields(self, node: int, chosen: SelectionRule, seed: int) -> Mapping[str, int | Sequence[int]]:
         """What the program is told of a switch, by the names in struct switch_."""
         naming = self.net.topology.naming
         assert isinstance(naming, FabricNaming)

@@ -23,7 +23,8 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
-from daemons.core.contract import Flow, SetFlow
+from daemons.core.actions import Flow, SetFlow
+from daemons.core.events import Event, FlowInUse
 from daemons.dfr import dfr_addresses
 from daemons.routing import proxy_addresses
 from testbed.forwarding.source_rewrite import (
@@ -128,34 +129,46 @@ def key_of(flow: Flow) -> bytes:
     return struct.pack(">IIBxxxI", flow.source, steered, flow.protocol, flow.ports)
 
 
-class FlowTable(OwnPackets):
+class FlowRewriting(OwnPackets):
     """Flows at one server."""
+
+    actions = (SetFlow,)
 
     def __init__(self, address: int, routes: netlink.Socket, ports: Mapping[int, int], relay: Relay) -> None:
         """Begin with no flow known."""
         super().__init__([dfr_addresses.readdressed(address, DIRECT)], rules(address), routes, ports)
         self._address = address
-        self._known: set[Flow] = set()
+        self._held: dict[Flow, int] = {}  # of its own flows, as the kernel has them
+        self._changed: dict[Flow, int | None] = {}  # those of which it may have another, and what is wanted
         self._relay = relay
         relay.begin(By.FLOW)
 
     def set(self, changes: Iterable[SetFlow]) -> None:
-        """Make the changes: those of its own flows all at once, and all of them or none."""
-        messages, known = [], set(self._known)
+        """Make the changes, and those that were refused before: those of its own flows all at once, and all of them or
+        none."""
+        others = []
         for change in changes:
-            if change.flow.source != self._address:
-                self._relay.set_flow(change.flow, change.first_octet)
-                continue
-            key = key_of(change.flow)
-            if change.flow in known:
+            if change.flow.source == self._address:
+                self._changed[change.flow] = change.first_octet
+            else:
+                others.append(change)
+        for change in others:
+            self._relay.set_flow(change.flow, change.first_octet)
+        messages, held = [], dict(self._held)
+        for flow, octet in self._changed.items():
+            key = key_of(flow)
+            if held.pop(flow, None) is not None:
                 messages.append(nft.flow(TABLE, FLOWS, key, None))
-                known.discard(change.flow)
-            if change.first_octet is not None:
-                messages.append(nft.flow(TABLE, FLOWS, key, change.first_octet))
-                known.add(change.flow)
+            if octet is not None:
+                messages.append(nft.flow(TABLE, FLOWS, key, octet))
+                held[flow] = octet
         if messages:
             self._tables.change(messages)
-        self._known = known
+        self._held = held
+        self._changed.clear()
+
+    def used(self) -> Iterator[Event]:
+        return map(FlowInUse, self.in_use())
 
     def in_use(self) -> Iterator[Flow]:
         for packet in self._shown():

@@ -22,8 +22,9 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from daemons.core.contract import Readdress
+from daemons.core.actions import Readdress
 from daemons.dfr import dfr_addresses
+from testbed.forwarding.capability import LinuxCapability
 from testbed.forwarding.source_rewrite import IP_CHECKSUM, IP_DESTINATION, TO_ITSELF, Carried, Rule, take, taken_in
 from testbed.forwarding.transit_rewrite import By, Relay
 from testbed.linux import netlink, nft
@@ -84,8 +85,10 @@ def at_once(octets: Mapping[Prefix, int]) -> dict[Prefix, int]:
     return found
 
 
-class Readdressing:
+class PrefixRewriting(LinuxCapability):
     """What packets carry, at one server."""
+
+    actions = (Readdress,)
 
     def __init__(self, address: int, octets: Sequence[int], ttl: int, routes: netlink.Socket, relay: Relay) -> None:
         """Begin, in the namespace of the calling thread, with no prefix readdressed; `routes` is a socket there.
@@ -104,12 +107,15 @@ class Readdressing:
         relay.begin(By.PREFIX)
 
     def sockets(self) -> list[socket.socket]:
-        """All that it has open."""
         return [self._tables.socket]
 
-    def close(self) -> None:
-        """Let go of the socket; packets go on being readdressed as they are."""
-        self._tables.close()
+    def apply(self, actions: Sequence[Readdress]) -> str:
+        self.set(actions)
+        count = sum(action.first_octet is not None for action in actions)
+        return f"packets readdressed: {count} prefixes more, {len(actions) - count} fewer"
+
+    def reconcile(self) -> None:
+        self.set(())
 
     def set(self, changes: Iterable[Readdress]) -> None:
         """Make the changes, and those that were refused before, all at once; NetlinkError if the kernel refuses one,

@@ -27,15 +27,17 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from daemons.core.contract import Steer
+from daemons.core.actions import Steer
+from daemons.core.events import DestinationInUse, Event, Measured, Refused
 from daemons.routing import proxy_addresses
+from testbed.forwarding.capability import LinuxCapability, Source, Wakes
 from testbed.linux import icmp, netlink, nft
 from testbed.linux.fib import RTA_DST, RTA_OIF, RTMSG, RTPROT_WEFT
 from testbed.linux.netlink import Message
@@ -151,11 +153,11 @@ def take(addresses: Iterable[int], routes: netlink.Socket) -> None:
     ACCEPT_LOCAL.write_text("1")
 
 
-class OwnPackets(ABC):
+class OwnPackets(LinuxCapability):
     """What one server does to its own packets beside routing them, and news of them.
 
     news: becomes readable when a destination, or a flow, is in use; see in_use().
-    errors: when a packet of ours was refused on its way; see refused().
+    errors: when a packet of this server's own was refused on its way; see refused().
     """
 
     def __init__(
@@ -179,20 +181,41 @@ class OwnPackets(ABC):
 
     @abstractmethod
     def set(self, changes: Iterable[Any]) -> None:
-        """Make the changes, all at once; NetlinkError if the kernel refuses one, and then none is made."""
+        """Make the changes, and those that were refused before, all at once; NetlinkError if the kernel refuses one,
+        and then none is made."""
 
     @abstractmethod
     def in_use(self) -> Iterator[Any]:
         """What packets were sent to, of which there is news."""
 
-    def sockets(self) -> list[socket.socket]:
-        """All that it has open."""
-        return [self._tables.socket, self.news, self.errors]
+    @abstractmethod
+    def used(self) -> Iterator[Event]:
+        """The same, as events."""
 
-    def close(self) -> None:
-        """Let go of the sockets; packets go on as they do."""
-        for each in self.sockets():
-            each.close()
+    def apply(self, actions: Sequence[Any]) -> str:
+        self.set(actions)
+        return ""
+
+    def reconcile(self) -> None:
+        self.set(())
+
+    def sources(self) -> list[Source]:
+        # That a destination is in use can wait.
+        return [
+            Source(self.news, self.used, Wakes.NEVER),
+            Source(self.errors, self._refusals, Wakes.ONCE_A_TICK),
+        ]
+
+    def _refusals(self) -> Iterator[Event]:
+        yield from self.used()  # what was refused may have been the first packets
+        yield from map(Refused, self.refused())
+
+    def look(self, now: float) -> list[Event]:
+        loads = self.loads(now)
+        return [Measured(loads)] if loads else []
+
+    def sockets(self) -> list[socket.socket]:
+        return [self._tables.socket, self.news, self.errors]
 
     def loads(self, now: float) -> dict[int, int]:
         """What has left by each port since the last time, in kbit/s; nothing if that was less than MEASURE_S ago."""
@@ -232,26 +255,33 @@ class OwnPackets(ABC):
                 yield struct.unpack_from(">I", packet, quoted + IP_DESTINATION)[0]
 
 
-class Steering(OwnPackets):
+class SourceRewriting(OwnPackets):
     """Steered packets of one server: destinations are in use, and steered."""
+
+    actions = (Steer,)
 
     def __init__(self, address: int, ways: int, routes: netlink.Socket, ports: Mapping[int, int]) -> None:
         """Begin with nothing steered; `ways`: how many first octets there are, from 64 on."""
         super().__init__([proxy_addresses.address(address, p) for p in range(ways)], rules(address), routes, ports)
-        self._steered: set[int] = set()
+        self._held: dict[int, int] = {}  # as the kernel has them
+        self._changed: dict[int, int | None] = {}  # destinations for which it may have another, and what is wanted
 
     def set(self, changes: Iterable[Steer]) -> None:
-        messages, steered = [], set(self._steered)
-        for change in changes:
-            if change.destination in steered:
-                messages.append(nft.element(TABLE, STEERED, change.destination, None))
-                steered.discard(change.destination)
-            if change.steered is not None:
-                messages.append(nft.element(TABLE, STEERED, change.destination, change.steered))
-                steered.add(change.destination)
+        self._changed |= {change.destination: change.steered for change in changes}
+        messages, held = [], dict(self._held)
+        for destination, steered in self._changed.items():
+            if held.pop(destination, None) is not None:
+                messages.append(nft.element(TABLE, STEERED, destination, None))
+            if steered is not None:
+                messages.append(nft.element(TABLE, STEERED, destination, steered))
+                held[destination] = steered
         if messages:
             self._tables.change(messages)
-        self._steered = steered
+        self._held = held
+        self._changed.clear()
+
+    def used(self) -> Iterator[Event]:
+        return map(DestinationInUse, self.in_use())
 
     def in_use(self) -> Iterator[int]:
         for packet in self._shown():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daemons.core.contract import Hop, SetRoute
+from daemons.core.actions import Hop, SetRoute
 from testbed.forwarding.groups import Groups
 from testbed.linux import netlink
 from testbed.linux.fib import Fib

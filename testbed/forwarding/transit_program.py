@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from daemons.core.schemes import routers
+from daemons.core.node_config import routers
 from testbed.forwarding.transit_rewrite import Relays
 from testbed.linux import libbpf, tc
 from testbed.plan.network_handle import NetworkHandle, device, netlink_of
@@ -55,7 +55,12 @@ def program_of(net: NetworkHandle) -> int | None:
         return libbpf.program_at(socket, net.ifindex(node, port), PRIORITY)
 
 
-def of(net: NetworkHandle) -> Relays:
-    """The maps of the program that is attached at the routers of `net`, which is done now unless it is."""
+def ensure(net: NetworkHandle) -> int:
+    """The id of the program that is attached at the routers of `net`, which is done now unless it is."""
     program = program_of(net)
-    return Relays(attach(net) if program is None else program)
+    return attach(net) if program is None else program
+
+
+def of(net: NetworkHandle) -> Relays:
+    """The maps of that program."""
+    return Relays(ensure(net))

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
-from daemons.core.contract import Flow
+from daemons.core.actions import Flow
 from testbed.linux import libbpf
 from topologies.core.address import Prefix
 

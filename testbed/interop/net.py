@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mininet.net import Mininet
 
-from daemons.core.schemes import usual
+from daemons.core.registry import usual
 from testbed.agent import control
 from testbed.interop.node import Host, LazyShellNode, Link, Port, Switch
 from testbed.network.network import Network
@@ -40,7 +40,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
     link: what every link carries in each direction; None: as fast as this machine goes.
     host_link: what the links between hosts and switches of a fabric carry; None: as much as the others.
     routing: the scheme, such as "dr" or "dr:hello_ms=30", "static" for routes without daemons, or "none"; by default
-        what daemons/core/schemes.py has for such a network: dr if it is server-centric, else ecmp.
+        dr if it is server-centric, else ecmp.
     name: the run's name; by default four hexadecimal digits.
     packed: how many processes share the daemons; None: every node has one of its own.
     progress: called with the name of each stage as it begins.

@@ -10,7 +10,7 @@ import errno
 import struct
 from collections.abc import Iterable, Sequence
 
-from daemons.core.contract import Hop, SetRoute
+from daemons.core.actions import Hop, SetRoute
 from testbed.linux import netlink
 from testbed.linux.netlink import Message
 from testbed.linux.node_interfaces import Site

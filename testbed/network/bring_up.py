@@ -7,11 +7,11 @@ plane, and the daemons.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from daemons.core import schemes
+from daemons.core.capabilities import IN_TRANSIT, REWRITES
+from daemons.core.node_config import NodeConfig
 from testbed.agent import control
 from testbed.agent.daemon_set import Daemons
 from testbed.forwarding import transit_program
@@ -23,32 +23,9 @@ from testbed.linux.process import allow_descriptors
 from testbed.network import read_back, status
 from testbed.network.handle import Handle
 from testbed.plan.network_plan import SEED_SYSCTL, Plan, sites
-from testbed.plan.plane_selection import Carriage, carriage, under_delay
-from topologies.core.link import LinkSpec
-from topologies.core.topology import Topology
+from testbed.plan.plane_selection import Planes
 
 Stage = tuple[str, Callable[[], None]]
-
-
-@dataclass(frozen=True)
-class Planes:
-    """What carries a scheme out on a network.
-
-    how: its control and data planes.  configurations: what each node's daemon must know; empty if there are none.
-    """
-
-    how: Carriage
-    configurations: Mapping[int, schemes.View]
-
-
-def select_planes(topology: Topology, link: LinkSpec | None, scheme: str, *, host_link: LinkSpec | None) -> Planes:
-    """What carries out `scheme` on `topology` with such links; ValueError says in one line why nothing can."""
-    delayed = any(spec and spec.delay_us for spec in (link, host_link))
-    how = under_delay(scheme) if delayed and not clock.is_virtual() else carriage(scheme)
-    if how.balancing and topology.server_centric:
-        raise ValueError(f"scheme {scheme} is for switch fabrics; {topology.spec} is none, take dr")
-    link_kbps = link.rate_bps // 1000 if link else schemes.UNSHAPED_KBPS
-    return Planes(how, schemes.views(topology, how.daemons, link_kbps=link_kbps) if how.daemons else {})
 
 
 def kernel_properties() -> dict[str, bool]:
@@ -62,11 +39,10 @@ def require_processes(packed: int | None) -> None:
         raise ValueError(f"daemons are shared by at least 1 process, not by {packed}")
 
 
-def require_features(plan: Plan, scheme: str, how: Carriage) -> None:
+def require_features(plan: Plan, scheme: str, how: Planes) -> None:
     """ValueError unless this kernel can do what `scheme`, carried out like `how`, and the links of `plan` need."""
-    chosen = schemes.scheme(how.daemons)[0] if how.daemons else None
-    needed = ["steering"] if chosen and chosen.readdressed else []
-    needed += ["clsact and cls_bpf", "bpf", "libbpf"] if chosen and chosen.relays else []
+    needed = ["steering"] if how.needs & REWRITES else []
+    needed += ["clsact and cls_bpf", "bpf", "libbpf"] if how.needs & IN_TRANSIT else []
     for feature in needed:
         doctor.require(feature, f"scheme {scheme}")
     for link in (plan.link, plan.host_link):
@@ -100,32 +76,32 @@ def kernel_stages(network: Handle) -> list[Stage]:
     ]
 
 
-def program_stages(network: Handle, how: Carriage) -> list[Stage]:
+def program_stages(network: Handle, how: Planes) -> list[Stage]:
     """Attach the eBPF programs that `how` needs."""
     stages: list[Stage] = []
     if how.balancing:
         stages.append(("data plane", partial(_attach_data_plane, network, how.balancing)))
-    if how.daemons and schemes.scheme(how.daemons)[0].relays:
+    if how.needs & IN_TRANSIT:
         stages.append(("relay", partial(_attach_transit, network)))
     return stages
 
 
 def daemon_stages(
-    network: Handle, views: Mapping[int, schemes.View], packed: int | None, keep: int | None
+    network: Handle, configs: Mapping[int, NodeConfig], packed: int | None, keep: int | None
 ) -> list[Stage]:
     """Start the daemons and wait for them; a detached run without daemons has a supervisor that only keeps it."""
-    if not views and keep is None:
+    if not configs and keep is None:
         return []
-    stages: list[Stage] = [("daemons", partial(_launch, network, views, packed, keep))]
-    if views:
+    stages: list[Stage] = [("daemons", partial(_launch, network, configs, packed, keep))]
+    if configs:
         stages.append(("neighbours", partial(status.wait_for_neighbours, network)))
         stages.append(("convergence", partial(status.wait_until_converged, network)))
     return stages
 
 
-def _launch(network: Handle, views: Mapping[int, schemes.View], packed: int | None, keep: int | None) -> None:
+def _launch(network: Handle, configs: Mapping[int, NodeConfig], packed: int | None, keep: int | None) -> None:
     programs = program_of(network), network.topology.servers, transit_program.program_of(network)
-    daemons = Daemons(sites(network.plan, views), views, *programs)
+    daemons = Daemons(sites(network.plan, configs), configs, *programs)
     control.launch(network.run, daemons, nodes=network.topology.nodes, packed=packed, keep=keep)
 
 

@@ -6,41 +6,42 @@ import os
 import sys
 from contextlib import suppress
 
-from daemons.core import schemes
+from daemons.core.capabilities import IN_TRANSIT
 from testbed.agent.counters import FILE, Board
-from testbed.agent.daemon import Daemon
 from testbed.agent.loop import Loop
+from testbed.agent.make_daemon import Programs
 from testbed.agent.supervisor import REAL_TIME_PRIORITY
 from testbed.forwarding import transit_program
 from testbed.forwarding.data_plane import program_of
-from testbed.forwarding.plane_tables import of_program
 from testbed.network.network import Network
 from testbed.network.scheme_change import routing
 from testbed.plan.network_plan import sites
-from testbed.plan.plane_selection import carriage
+from testbed.plan.plane_selection import planes
 
 
 def serve(network: Network, node: int, scheme: str | None) -> int:
-    """Run the daemon of `node` in this process until it is ended; the exit status, 1 if its protocol failed.
+    """Run the daemon of `node` in this process until it is ended; the exit status, 1 if its state machine failed.
+
+    It starts from what the supervisor's daemons start from: the same links, programs and capabilities.
 
     scheme: None for that of the run.  ValueError if the node has a daemon already, cannot have one, or if the run has
     no scheme of daemons.
     """
     chosen = scheme or routing(network.run.journal)
-    how = carriage(chosen)
-    if not how.daemons:
+    how = planes(network.topology, chosen, network.plan.link, host_link=network.plan.host_link)
+    if not how.configs:
         raise ValueError(f"{chosen} needs no daemons; say which scheme, for example weft daemon dr --node h3")
-    views = schemes.views(network.topology, how.daemons)
     name = network.plan.names[node]
-    if node not in views:
+    if node not in how.configs:
         raise ValueError(f"{name} runs no daemon: it does not forward")
     file = network.run.directory / FILE
     board = Board(file, create_nodes=None if file.exists() else network.topology.nodes)
-    program = program_of(network)
-    groups = of_program(program)[1].groups(node - network.topology.servers) if program is not None else None
-    relays = transit_program.of(network).relay(node) if schemes.scheme(how.daemons)[0].relays else None
-    site = sites(network.plan, [node])[node]
-    daemon = Daemon.of(network.run.directory, site, views[node], board.cells(node), groups, relay=relays)
+    transit = transit_program.ensure(network) if how.needs & IN_TRANSIT else None
+    programs = Programs(program_of(network), network.topology.servers, transit)
+    site, cells = sites(network.plan, [node])[node], board.cells(node)
+    daemon = programs.make_daemon(
+        network.run.directory, site, how.configs[node], cells, programs.groups([node]).get(node)
+    )
     with suppress(PermissionError):  # the counters tell whether there is real-time priority
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
     print(

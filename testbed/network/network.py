@@ -20,7 +20,7 @@ from testbed.network import bring_up, clean, faults, read_back, scheme_change, s
 from testbed.network.handle import Handle
 from testbed.plan import run
 from testbed.plan.network_plan import Plan
-from testbed.plan.plane_selection import carriage
+from testbed.plan.plane_selection import is_static, planes
 from testbed.plan.run import RunLock
 from topologies import build
 from topologies.core.link import LinkSpec
@@ -58,7 +58,7 @@ class Network(Handle):
 
         host_link: what the links between hosts and switches of a fabric are like; None: like all others.
         scheme: what routes; `static` installs the routes that the topology alone gives, `none` none; everything else is
-            a scheme of daemons (daemons/core/schemes.py) or of the data plane (daemons/routing/load_balancing.py).
+            a scheme that daemons/core/registry.py has.
         packed: how many processes share the daemons; None: every node has one of its own.
         detached: leave the run to its supervisor, which keeps it alive when this process has ended.
         progress: called with the name of each stage as it begins.
@@ -66,18 +66,18 @@ class Network(Handle):
         """
         need_root()
         bring_up.require_processes(packed)
-        planes = bring_up.select_planes(topology, link, scheme, host_link=host_link)
+        how = planes(topology, scheme, link, host_link=host_link)
         held = bring_up.kernel_properties()
-        draft = Plan(run.UNNAMED, topology, link, static=planes.how.static, host_link=host_link, **held)
-        bring_up.require_features(draft, scheme, planes.how)
+        draft = Plan(run.UNNAMED, topology, link, static=how.static, host_link=host_link, **held)
+        bring_up.require_features(draft, scheme, how)
         kept = run.reserve(name)
         network = None
         try:
             network = cls(replace(draft, run=kept.run), kept)
             run.write_journal(kept.run, journal(network.plan, scheme))
-            stages = bring_up.kernel_stages(network) + bring_up.program_stages(network, planes.how)
+            stages = bring_up.kernel_stages(network) + bring_up.program_stages(network, how)
             keep = kept.lock if detached else None
-            stages += bring_up.daemon_stages(network, planes.configurations, packed, keep)
+            stages += bring_up.daemon_stages(network, how.configs, packed, keep)
             network.stages = bring_up.perform(stages, progress)
         except BaseException:
             if network:
@@ -97,7 +97,7 @@ class Network(Handle):
             raise ValueError(f"run {found.id} is still coming up")
         link, host_link = (LinkSpec(**told[key]) if told.get(key) else None for key in ("link", "host_link"))
         topology = build(told.get("topology_file") or told["topology"])
-        static = carriage(told["scheme"]).static
+        static = is_static(told["scheme"])
         return cls(Plan(found, topology, link, static=static, host_link=host_link), None)
 
     def check(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daemons.routing import load_balancing
-from daemons.routing.load_balancing import Rule
+from daemons.core import registry
+from daemons.load_balancing.scheme import Rule
 from topologies.core.grammar import parse
 
 
@@ -25,8 +25,8 @@ def check(came_up_with: str, spec: str) -> None:
 
     LBSP's rule takes the ports of a route for columns of link groups, which only its own daemons keep when links fail.
     """
-    chosen = load_balancing.scheme(spec)
-    if chosen.rule is not Rule.LBSP:
+    chosen = registry.rule(spec)
+    if chosen.rule != Rule.LBSP:
         return
     name, given = parse(came_up_with)
     advice = f"take the run down and bring it up with --routing {spec}"
@@ -34,6 +34,6 @@ def check(came_up_with: str, spec: str) -> None:
         raise ValueError(
             f"{spec} needs the routes of its own daemons, and those of {came_up_with} route here; {advice}"
         )
-    groups = int(given.get("groups", load_balancing.scheme("lbsp")["groups"]))
+    groups = int(given.get("groups", registry.rule("lbsp")["groups"]))
     if groups != chosen["groups"]:
         raise ValueError(f"{spec}: the daemons of this run part a switch's uplinks into {groups} link groups; {advice}")

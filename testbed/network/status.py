@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from daemons.core import schemes
+from daemons.core.node_config import routers
 from testbed.agent.counters import FILE as COUNTERS
 from testbed.agent.counters import Board, Row
 from testbed.forwarding import data_plane
 from testbed.linux import clock
 from testbed.network import faults
 from testbed.network.handle import Handle
-from testbed.plan.plane_selection import carriage
+from testbed.plan.plane_selection import has_daemons
 
 CONVERGENCE_S = 60.0
 POLL_S = 0.001
@@ -34,7 +34,7 @@ def wait_until_converged(network: Handle, timeout_s: float = CONVERGENCE_S) -> N
 def _wait(network: Handle, ready: Callable[[Row], bool], what: str, timeout_s: float) -> None:
     directory = network.run.directory
     board = Board(directory / COUNTERS)
-    waiting = list(schemes.routers(network.topology))
+    waiting = list(routers(network.topology))
     end_s = clock.monotonic() + timeout_s
     try:
         while waiting := [node for node in waiting if not ready(board.row(node))]:
@@ -52,10 +52,10 @@ def _wait(network: Handle, ready: Callable[[Row], bool], what: str, timeout_s: f
 
 def rows(network: Handle) -> dict[int, Row]:
     """The counters of every daemon, by node; empty if the run has no daemons."""
-    if not carriage(network.run.journal["scheme"]).daemons:
+    if not has_daemons(network.run.journal["scheme"]):
         return {}
     board = Board(network.run.directory / COUNTERS)
-    found = {node: board.row(node) for node in schemes.routers(network.topology)}
+    found = {node: board.row(node) for node in routers(network.topology)}
     board.close()
     return found
 

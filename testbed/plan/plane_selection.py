@@ -1,68 +1,74 @@
-"""What carries a scheme out: fixed routes, daemons, the data plane of a switch fabric, or the last two together.
-
-A scheme of the data plane (daemons/routing/load_balancing.py) says which of several ports takes a packet.  Which ports
-there are for each destination is told to it by the daemons of a scheme (daemons/core/schemes.py): those of `ecmp`,
-unless the scheme is one of daemons that says itself how its switches balance."""
+"""What carries a scheme out on the kernel: fixed routes, daemons, the data plane of a switch fabric, or the last two
+together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from daemons.core import schemes
-from daemons.routing import load_balancing
+from daemons.core import registry
+from daemons.core.capabilities import Capability
+from daemons.core.node_config import NodeConfig
+from daemons.core.scheme import UNSHAPED_KBPS, Scheme
+from daemons.core.selection_rule import KERNEL
+from testbed.linux import clock
 from topologies.core.grammar import parse, unknown, unparse
+from topologies.core.link import LinkSpec
+from topologies.core.topology import Topology
 
-FOLLOWER = "ecmp"  # the daemons that tell the data plane what lives
-
-
-class Carriage(NamedTuple):
-    """static: whether routes are fixed.  daemons: the spec of their scheme, balancing: that of the data plane's; "" for
-    none."""
-
-    static: bool
-    daemons: str
-    balancing: str
+NONE = "none"  # no routes at all
 
 
-def carriage(scheme: str) -> Carriage:
-    """What carries out `scheme`: none, static, or the spec of one in schemes.SCHEMES or balancing.KINDS.
+class Planes(NamedTuple):
+    """static: whether routes are fixed.  configs: what each daemon starts from, by node; empty: there are none.
+    balancing: the spec of the data plane, "" for none.  needs: the capabilities that the daemons need."""
 
-    The latter takes the parameters of its daemons as well: ttc:delta=2,hello_ms=10.
-    ValueError says in one line what is wrong with it.
+    static: bool = False
+    configs: Mapping[int, NodeConfig] = {}
+    balancing: str = ""
+    needs: frozenset[type[Capability]] = frozenset()
+
+
+def planes(topology: Topology, spec: str, link: LinkSpec | None, *, host_link: LinkSpec | None = None) -> Planes:
+    """What carries out the scheme `spec` (none: nothing does) on `topology` with links like `link`, those of hosts like
+    `host_link`.
+
+    ValueError says in one line what is wrong with the scheme or its parameters, or why it does not go with such a
+    network.
     """
-    if scheme in ("none", "static"):
-        return Carriage(scheme == "static", "", "")
-    name, given = parse(scheme)
-    if name in schemes.SCHEMES:
-        return Carriage(False, scheme, _balancing(schemes.SCHEMES[name].balancing, given))
-    if name not in load_balancing.KINDS:
-        raise ValueError(unknown("scheme", name, {"none", "static", *schemes.SCHEMES, *load_balancing.KINDS}))
-    daemons = {key: given.pop(key) for key in list(given) if key in schemes.SCHEMES[FOLLOWER].parameters}
-    chosen = unparse(name, given)
-    load_balancing.scheme(chosen)
-    return Carriage(False, unparse(FOLLOWER, daemons), chosen)
+    if spec == NONE:
+        return Planes()
+    if parse(spec)[0] not in registry.schemes():
+        raise ValueError(unknown("scheme", parse(spec)[0], {NONE, *registry.schemes()}))
+    scheme, _ = registry.checked(topology, spec)
+    link_kbps = link.rate_bps // 1000 if link else UNSHAPED_KBPS
+    delayed = any(each and each.delay_us for each in (link, host_link)) and not clock.is_virtual()
+    configs = registry.configure(topology, spec, link_kbps=link_kbps)
+    return Planes(not scheme.machine, configs, balancing(scheme, spec, delayed), scheme.needs)
 
 
-def under_delay(scheme: str) -> Carriage:
-    """What carries out `scheme` where links hold packets back, which the data plane's program would miss: ECMP is left
-    to the kernel's own routes.
+def balancing(scheme: Scheme, spec: str, delayed: bool) -> str:
+    """What of `spec` is for the data plane; "" if the scheme has none, or if the kernel's own routes do.
 
-    ValueError for every other scheme of the data plane.
+    delayed: whether links hold packets back, which the data plane's program would miss; ValueError unless routes do.
     """
-    how = carriage(scheme)
-    if how.balancing == "ecmp":
-        return how._replace(balancing="")
-    if how.balancing:
-        raise ValueError(f"scheme {scheme} and a delay exclude each other: what a delay holds back misses the program")
-    return how
-
-
-def _balancing(spec: str, given: Mapping[str, str]) -> str:
-    """`spec` of the data plane with what a scheme of daemons was given for it."""
-    if not spec:
+    if not scheme.selection:
         return ""
-    name, own = parse(spec)
-    chosen = unparse(name, {**own, **{key: value for key, value in given.items() if key in load_balancing.keys(name)}})
-    load_balancing.scheme(chosen)
+    name, given = parse(spec)
+    own = {key: value for key, value in given.items() if key in scheme.selection.parameters}
+    chosen = unparse(name, own)
+    if delayed:
+        if registry.rule(chosen).rule == KERNEL:
+            return ""
+        raise ValueError(f"scheme {spec} and a delay exclude each other: what a delay holds back misses the program")
     return chosen
+
+
+def is_static(spec: str) -> bool:
+    """Whether the routes of `spec` are fixed."""
+    return spec != NONE and registry.scheme(spec)[0].machine is None
+
+
+def has_daemons(spec: str) -> bool:
+    """Whether daemons route by `spec`."""
+    return spec != NONE and registry.scheme(spec)[0].machine is not None

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """An integer parameter of a family, least .. most.
+    """An integer parameter of a family or a scheme, least .. most.
 
     It must be given unless it has a default or is `optional`: the builder says what its absence means.
+    words: what a user writes in place of 0, 1, ...; empty if that is the number itself.
     """
 
     meaning: str
@@ -24,6 +25,7 @@ class Parameter:
     most: int = 1 << 24  # more than any network's nodes, see graph.require_room
     default: int | None = None
     optional: bool = False
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@ import pytest
 from daemons.control.candidate_routes import LiveRoutes
 from daemons.control.hello import Neighbourhood
 from daemons.core import wire
-from daemons.core.contract import NOTHING, Hop, Send, SetRoute
+from daemons.core.actions import NOTHING, Hop, Send, SetRoute
 from topologies.core.address import Prefix
 
 NEAR, FAR, HOST = Prefix(10 << 24 | 1, 32), Prefix(10 << 24 | 1 << 16, 16), Prefix(10 << 24 | 7, 32)

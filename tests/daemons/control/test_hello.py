@@ -6,7 +6,7 @@ import pytest
 
 from daemons.control.hello import NeighbourChanged, Neighbourhood
 from daemons.core import wire
-from daemons.core.contract import Hop, Note, Send
+from daemons.core.actions import Hop, Note, Send
 
 INTERVAL_S, GAP_S, DEAD_S = 0.030, 0.003, 0.092
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from daemons.control.link_state import MOST_PATIENCE, Database, backoff
 from daemons.core import wire
-from daemons.core.contract import Hop, Send
+from daemons.core.actions import Hop, Send
 from daemons.core.mixing import mixed
 
 GAP_S, SETTLE_S = 0.002, 0.060

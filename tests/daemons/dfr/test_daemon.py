@@ -7,12 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core.contract import NOTHING, SetRoute
-from daemons.core.schemes import protocol, views
+from daemons.core.actions import NOTHING, SetRoute
+from daemons.core.registry import configure
+from daemons.core.registry import machine as make_machine
 from daemons.dfr import routing as dfr
 from daemons.dfr.routing import Dfr
 from daemons.routing.scope import dead_channels
-from daemons.simulator.simulator import Fabric, Wire
+from daemons.simulator.simulator import Simulator
+from daemons.simulator.wires import Wire
 from tests.daemons.simulator.trouble import befall
 from topologies import build
 from topologies.core.failures import fail_links
@@ -40,7 +42,7 @@ def differences(fabric, settings, links, servers):
 @pytest.mark.parametrize("nearest", [0, 1])
 def test_every_packet_goes_where_dfr_sends_it_also_with_a_tenth_of_the_links_dead(spec, b, nearest):
     topology, settings = build(spec), Dfr(b=b, nearest=bool(nearest))
-    fabric = Fabric(topology, f"dfr:b={b},nearest={nearest}")
+    fabric = Simulator(topology, f"dfr:b={b},nearest={nearest}")
     fabric.run_until_converged()
     servers = range(topology.servers)
     assert not differences(fabric, settings, [], servers)
@@ -57,7 +59,7 @@ def test_every_packet_goes_where_dfr_sends_it_also_with_a_tenth_of_the_links_dea
 
 
 def test_a_server_knows_of_its_own_sub_network_and_no_more():
-    fabric = Fabric(build("ficonn:n=4,k=2"), "dfr")
+    fabric = Simulator(build("ficonn:n=4,k=2"), "dfr")
     fabric.run_until_converged()
     assert {fabric.status(server)["origins"] for server in range(48)} == {12}
 
@@ -66,7 +68,7 @@ def test_a_server_knows_of_its_own_sub_network_and_no_more():
 def test_after_random_failures_and_lost_messages_packets_go_where_dfr_sends_them_and_never_in_circles(seed):
     topology, settings = build("ficonn:n=4,k=2"), Dfr()
     draw = random.Random(seed)
-    fabric = Fabric(topology, "dfr", wire=Wire(loss_fraction=0.01, jitter_s=0.001), random=random.Random(seed))
+    fabric = Simulator(topology, "dfr", wire=Wire(loss_fraction=0.01, jitter_s=0.001), random=random.Random(seed))
     fabric.run_for(0.5)
     dead = set()
     for _ in range(10):
@@ -84,7 +86,7 @@ def test_after_random_failures_and_lost_messages_packets_go_where_dfr_sends_them
 
 def test_a_server_that_died_is_gone_around():
     topology = build("dcell:n=4,k=1")
-    fabric = Fabric(topology, "dfr:b=0")
+    fabric = Simulator(topology, "dfr:b=0")
     fabric.run_until_converged()
     through = fabric.walk(1, 7).path[1]
     fabric.kill(through)
@@ -96,7 +98,7 @@ def test_a_server_that_died_is_gone_around():
 def test_a_failure_is_gone_around_a_few_ms_after_it_was_announced():
     topology = build("dcell:n=4,k=1")
     for b in (0, 1):
-        fabric = Fabric(topology, f"dfr:b={b}")
+        fabric = Simulator(topology, f"dfr:b={b}")
         fabric.run_until_converged()
         fabric.run_until(1.0)
         path = fabric.walk(0, 19).path
@@ -107,7 +109,7 @@ def test_a_failure_is_gone_around_a_few_ms_after_it_was_announced():
 
 
 def test_nothing_is_set_twice_and_garbage_is_counted():
-    fabric = Fabric(build("dcell:n=4,k=1"), "dfr:b=0")
+    fabric = Simulator(build("dcell:n=4,k=1"), "dfr:b=0")
     fabric.run_until_converged()
     changed_s = fabric.changed_s
     fabric.run_for(1.0)
@@ -119,7 +121,7 @@ def test_nothing_is_set_twice_and_garbage_is_counted():
 
 @pytest.mark.parametrize("scheme", ["dfr", "dfr:b=0", "tar"])
 def test_a_daemon_that_starts_leaves_routes_alone_until_it_knows_better(scheme):
-    machine = protocol(views(build("ficonn:n=4,k=1"), scheme)[0], 1)
+    machine = make_machine(configure(build("ficonn:n=4,k=1"), scheme)[0], 1)
     actions = [*machine.start(0.0)]
     while machine.deadline < 0.025:
         actions += machine.tick(machine.deadline)
@@ -136,4 +138,4 @@ def test_a_daemon_that_starts_leaves_routes_alone_until_it_knows_better(scheme):
 )
 def test_what_cannot_be_is_said(spec, scheme, message):
     with pytest.raises(ValueError, match=message):
-        views(build(spec), scheme)
+        configure(build(spec), scheme)

@@ -3,9 +3,10 @@
 import random
 from dataclasses import replace
 
-from daemons.core.schemes import routers
+from daemons.core.node_config import routers
 from daemons.routing.shortest import distances
-from daemons.simulator.simulator import Fabric, Wire
+from daemons.simulator.simulator import Simulator
+from daemons.simulator.wires import Wire
 
 SPEC = "lbsp:lifetime_ms=300,patience_ms=150"
 MOST_DEAD_LINKS, MOST_DEAD_SWITCHES = 12, 3
@@ -20,7 +21,7 @@ class Fate:
     def __init__(self, topology, seed, loss_fraction=0.02):
         self.draw = random.Random(seed)
         self.wire = Wire(loss_fraction=loss_fraction, jitter_s=200e-6, duplicate_fraction=0.02)
-        self.fabric = Fabric(topology, SPEC, wire=self.wire, random=self.draw)
+        self.fabric = Simulator(topology, SPEC, wire=self.wire, random=self.draw)
         self.fabric.run_for(0.3)
         self.dead_links, self.dead_switches = set(), set()
 

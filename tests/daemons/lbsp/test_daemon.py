@@ -7,14 +7,18 @@ import pytest
 from daemons.control.hello import Neighbourhood
 from daemons.control.scoped_flooding import Notice
 from daemons.core import wire
-from daemons.core.contract import NOTHING, Hop, Note, Send, SetRoute, SetState
-from daemons.core.schemes import routers, views
+from daemons.core.actions import NOTHING, Hop, Note, Send, SetRoute, SetState
+from daemons.core.events import LinkDegraded, QueuesCall
+from daemons.core.node_config import routers
+from daemons.core.registry import configure
 from daemons.lbsp import messages
 from daemons.lbsp import routing as lbsp
 from daemons.lbsp.daemon import Lbsp, covering
 from daemons.lbsp.messages import Crowding, Failure, Failures
 from daemons.lbsp.routing import AGGREGATION, EDGE, Place, Shape
-from daemons.simulator.simulator import Fabric, Wire
+from daemons.simulator.capabilities import QueueStates
+from daemons.simulator.simulator import Simulator
+from daemons.simulator.wires import Wire
 from tests.daemons.lbsp.lbsp_fate import Fate, unreached
 from topologies import build
 from topologies.core.address import Prefix
@@ -24,7 +28,7 @@ SHAPE = Shape(4, 2, 2)
 
 
 def converged(topology=FOUR, spec="lbsp", **more):
-    fabric = Fabric(topology, spec, **more)
+    fabric = Simulator(topology, spec, **more)
     fabric.run_until_converged()
     return fabric
 
@@ -137,7 +141,7 @@ def test_a_switch_that_starts_again_is_told_what_failed():
 
 
 def test_a_switch_that_starts_sets_no_routes_before_its_neighbours_had_time_to_answer():
-    fabric = Fabric(FOUR, "lbsp", start_spread_s=0.0)
+    fabric = Simulator(FOUR, "lbsp", start_spread_s=0.0)
     fabric.fail(FOUR.link("e0.0-a0.0"), silent=True)
     fabric.run_until(0.100)
     assert not ports(fabric, node("e0.0"))
@@ -150,7 +154,7 @@ def test_a_switch_that_starts_sets_no_routes_before_its_neighbours_had_time_to_a
 
 
 def test_a_network_that_begins_switch_after_switch_is_not_flooded():
-    fabric = Fabric(EIGHT, "lbsp", start_spread_s=0.6)
+    fabric = Simulator(EIGHT, "lbsp", start_spread_s=0.6)
     fabric.run_until_converged(within_s=2.0, every_s=0.05)
     hellos = sum(fabric.status(at)["hellos_sent"] for at in routers(EIGHT))
     assert fabric.counters["messages"] == hellos
@@ -167,14 +171,14 @@ def test_degraded_links_are_avoided_while_others_are_left():
     fabric = converged()
     edge, link = node("e1.0"), FOUR.link("e1.0-a1.1")
     port = next(port for port, _, _, at in FOUR.ports(edge) if at == link)
-    fabric._act(edge, fabric._machines[edge], fabric.protocol(edge).degrade(port, True, fabric.now))
+    fabric.tell(edge, LinkDegraded(port, True))
     fabric.run_for(0.010)
     assert fabric.status(node("e3.0"))["failures"] == [{"link": "e1.0-a1.1", "type": 1, "degraded": True}]
     assert not unreached(fabric, {link}, set())
     fabric.fail(FOUR.link("e1.0-a1.0"))
     fabric.run_for(0.010)
     assert not unreached(fabric, {FOUR.link("e1.0-a1.0")}, set())
-    fabric._act(edge, fabric._machines[edge], fabric.protocol(edge).degrade(port, False, fabric.now))
+    fabric.tell(edge, LinkDegraded(port, False))
     fabric.restore(FOUR.link("e1.0-a1.0"))
     fabric.run_until_converged(within_s=0.2)
 
@@ -213,7 +217,7 @@ def test_the_hosts_of_an_edge_switch_follow_their_carrier():
 def alone(name, states=False):
     """The machine of one switch, without neighbours that answer."""
     at = node(name)
-    view = views(FOUR, "lbsp")[at]
+    view = configure(FOUR, "lbsp")[at]
     return Lbsp(Neighbourhood(at, dict(view.ports), incarnation=1), SHAPE, view.candidates, incarnation=1)
 
 
@@ -230,7 +234,7 @@ def test_aggregation_switches_that_choose_alike_change_state_together():
     """Section 5.1; at k = 8 a0.0 and a0.2 do, and a0.1 and a0.3."""
     shape = Shape(8, 4, 4)
     at = EIGHT.naming.node("a0.0")
-    view = views(EIGHT, "lbsp")[at]
+    view = configure(EIGHT, "lbsp")[at]
     machine = Lbsp(Neighbourhood(at, dict(view.ports), incarnation=1), shape, (), incarnation=1)
     machine.start(0.0)
     edge, port = shape.node(Place(EDGE, 0, 0)), 0
@@ -243,11 +247,11 @@ def test_aggregation_switches_that_choose_alike_change_state_together():
     assert hear(1, 1, 1) == []
     assert hear(2, 1, 1) == [SetState(1)]
     assert hear(2, 1, 2) == []
-    told = machine.crowded(2, 0.2)
+    told = machine.event(QueuesCall(2), 0.2)
     assert told[0] == SetState(0)
     assert [send.port for send in told[1:]] == [0, 1, 2, 3]
     assert hear(2, 2, 3) == [SetState(2)]
-    assert [action for action in machine.crowded(0, 0.3) if isinstance(action, SetState)] == []
+    assert [action for action in machine.event(QueuesCall(0), 0.3) if isinstance(action, SetState)] == []
     assert machine.status()["state"] == 2
     assert [action for action in machine.tick(1.09) if isinstance(action, SetState)] == []
     assert SetState(0) in machine.tick(1.2)  # nobody has heard of a0.2 for as long as it may be believed
@@ -258,21 +262,23 @@ def test_states_cross_the_edge_switches_of_a_pod_and_go_no_further():
     at = node("a0.0", EIGHT)
 
     def crowded(state):
-        fabric._act(at, fabric._machines[at], fabric.protocol(at).crowded(state, fabric.now))
+        fabric.tell(at, QueuesCall(state))
         fabric.run_for(0.001)
-        return {EIGHT.naming.name(one) for one in routers(EIGHT) if fabric._machines[one].state == state}
+        return {
+            EIGHT.naming.name(one) for one in routers(EIGHT) if fabric.node(one).capability(QueueStates).state == state
+        }
 
     assert crowded(1) == {"a0.0", "a0.2"}
     fabric.run_for(7.0)
-    assert {fabric._machines[node(name, EIGHT)].state for name in ("a0.0", "a0.2")} == {1}
+    assert {fabric.node(node(name, EIGHT)).capability(QueueStates).state for name in ("a0.0", "a0.2")} == {1}
     assert len(crowded(0)) == 80
 
 
 def test_an_edge_switch_takes_the_state_that_its_queues_call_for_and_passes_on_those_of_others():
     machine = alone("e0.0")
     machine.start(0.0)
-    assert machine.crowded(1, 0.1) == [SetState(1)]
-    assert machine.crowded(1, 0.1) is NOTHING
+    assert machine.event(QueuesCall(1), 0.1) == [SetState(1)]
+    assert machine.event(QueuesCall(1), 0.1) is NOTHING
     passed = machine.receive(notice("a0.0", Crowding(2), to="e0.0"), port_to("e0.0", "a0.0"), 0.2)
     assert [send.port for send in passed] == [port_to("e0.0", "a0.1")]
     assert machine.status()["state"] == 1
@@ -281,7 +287,7 @@ def test_an_edge_switch_takes_the_state_that_its_queues_call_for_and_passes_on_t
 def test_core_switches_have_no_state():
     machine = alone("c0")
     machine.start(0.0)
-    assert machine.crowded(1, 0.1) is NOTHING
+    assert machine.event(QueuesCall(1), 0.1) is NOTHING
 
 
 @pytest.mark.parametrize(
@@ -317,20 +323,20 @@ def test_garbage_is_counted_and_other_schemes_messages_are_not_ours():
 def test_a_port_that_leads_to_a_host_cannot_be_degraded():
     machine = alone("e0.0")
     with pytest.raises(ValueError, match="leads to no other switch"):
-        machine.degrade(0, True, 0.0)
-    assert machine.degrade(2, False, 0.0) is NOTHING
-    assert isinstance(machine.degrade(2, True, 0.0)[0], Note)
+        machine.event(LinkDegraded(0, True), 0.0)
+    assert machine.event(LinkDegraded(2, False), 0.0) is NOTHING
+    assert isinstance(machine.event(LinkDegraded(2, True), 0.0)[0], Note)
 
 
 @pytest.mark.parametrize("spec", ["clos:n=2,r=2,m=4", "fattree:n=2,d=4", "fattree:k=6"])
 def test_other_networks_are_refused(spec):
     with pytest.raises(ValueError, match="fat-tree"):
-        views(build(spec), "lbsp")
+        configure(build(spec), "lbsp")
 
 
 def test_messages_say_who_they_are_for():
     machine = alone("a0.0")
     machine.start(0.0)
-    machine.crowded(1, 0.1)
-    sends = [action for action in machine.crowded(2, 0.1) if isinstance(action, Send)]
+    machine.event(QueuesCall(1), 0.1)
+    sends = [action for action in machine.event(QueuesCall(2), 0.1) if isinstance(action, Send)]
     assert {messages.decode(send.payload).target for send in sends} == {node("e0.0"), node("e0.1")}

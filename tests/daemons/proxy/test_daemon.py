@@ -5,10 +5,12 @@ from itertools import pairwise
 
 import pytest
 
+from daemons.core.events import Measured
 from daemons.proxy import routing as proxy
 from daemons.proxy.daemon import BURST_S
 from daemons.routing.path_tables import tabulate
-from daemons.simulator.simulator import Fabric, Wire
+from daemons.simulator.simulator import Simulator
+from daemons.simulator.wires import Wire
 from topologies import build
 from topologies.recursive.ccrdn import common_level
 
@@ -18,7 +20,7 @@ FICONN = build("ficonn:n=4,k=2")
 
 
 def converged(topology, spec="pr-gpi", **options):
-    fabric = Fabric(topology, spec, **options)
+    fabric = Simulator(topology, spec, **options)
     fabric.run_until_converged()
     return fabric
 
@@ -92,7 +94,7 @@ def loaded(fabric, topology, seed):
         loads = {}
         for level in [0, *network.levels(server)]:
             loads[network.port(level)] = load[server * ports + level] = 1000 << draw.randrange(8)
-        fabric.protocol(server).measured(loads)
+        fabric.tell(server, Measured(loads))
     return load
 
 
@@ -136,7 +138,7 @@ def test_with_dr_first_near_pairs_leave_dr_only_while_it_is_dead():
     dst = network.peer(src, 1)  # near: the link between their copies joins the two
     use(fabric, [(src, dst)])
     for server in range(topology.servers):
-        fabric.protocol(server).measured({port: 10**6 * (server == src and port == 1) for port in range(2)})
+        fabric.tell(server, Measured({port: 10**6 * (server == src and port == 1) for port in range(2)}))
     use(fabric, [(src, dst)])
     assert fabric.walk(src, dst).path == (src, dst)
     link = topology.link_between(src, dst)

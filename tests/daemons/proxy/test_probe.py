@@ -3,7 +3,7 @@
 import pytest
 
 from daemons.core import wire
-from daemons.core.contract import Hop, Send
+from daemons.core.actions import Hop, Send
 from daemons.core.token_bucket import Budget
 from daemons.proxy.probe import Answer, HopLost, Probes
 

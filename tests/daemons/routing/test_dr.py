@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from daemons.core.contract import Hop
+from daemons.core.actions import Hop
 from daemons.routing import dr, shortest
 from topologies import build
 from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, FICONN, Ccrdn

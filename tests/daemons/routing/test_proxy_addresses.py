@@ -2,7 +2,7 @@ import pytest
 
 from daemons.proxy import routing as proxy
 from daemons.routing import proxy_addresses
-from daemons.simulator.simulator import Fib
+from daemons.simulator.node import Fib
 from tests.daemons.routing.networks import TWO_LEVELS, pairs, title
 from topologies.core.address import dotted
 from topologies.recursive.ccrdn import BETA_DCELL, DCELL, Ccrdn

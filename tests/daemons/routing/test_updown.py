@@ -5,7 +5,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from daemons.core.contract import Hop
+from daemons.core.actions import Hop
 from daemons.routing import updown
 from topologies import build
 from topologies.core.failures import fail_links, fail_nodes, random_links

@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 
 from daemons.routing import dr, shortest
-from daemons.simulator.simulator import Fabric, Wire
+from daemons.simulator.simulator import Simulator
+from daemons.simulator.wires import Wire
 from topologies import build
 
 SERVER_CENTRIC = ["dcell:n=4,k=1", "dcell:n=3,k=1", "beta-dcell:n=4,k=1", "ficonn:n=4,k=1", "ficonn:n=4,k=2"]
@@ -87,7 +88,7 @@ class Fate:
 
 
 def after_fate(topology, scheme, seed, times=8):
-    fabric = Fabric(topology, scheme, wire=Wire(jitter_s=0.002, duplicate_fraction=0.05), random=random.Random(seed))
+    fabric = Simulator(topology, scheme, wire=Wire(jitter_s=0.002, duplicate_fraction=0.05), random=random.Random(seed))
     fabric.run_until_converged()
     fate = Fate(fabric, seed)
     fate.strike(times)
@@ -131,7 +132,7 @@ def test_bfs_joins_exactly_the_pairs_that_are_joined_by_shortest_paths(spec, see
 @pytest.mark.parametrize("scheme", ["bfs", "ecmp"])
 def test_a_fat_tree_loses_a_host_with_its_link_and_nothing_else(scheme):
     topology = build("fattree:k=4")
-    fabric = Fabric(topology, scheme)
+    fabric = Simulator(topology, scheme)
     fabric.run_until_converged()
     assert not any(fabric.walk(*pair, choice).lost for pair in live_pairs(topology, set()) for choice in range(4))
     host = topology.naming.node("s0.0.1")
@@ -146,7 +147,7 @@ def test_a_fat_tree_loses_a_host_with_its_link_and_nothing_else(scheme):
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_fat_tree_with_a_dead_link_between_switches(silent):
     topology = build("fattree:k=4")
-    fabric = Fabric(topology, "ecmp")
+    fabric = Simulator(topology, "ecmp")
     fabric.run_until_converged()
     fabric.fail(topology.link("e0.0-a0.0"), silent=silent)
     fabric.run_until_quiet()
@@ -158,7 +159,9 @@ def test_a_fat_tree_with_a_dead_link_between_switches(silent):
 def test_link_state_is_the_same_everywhere_under_a_third_of_loss(seed):
     topology = build("dcell:n=3,k=1")
     # a dead interval of 40 hellos, so that loss is seen by link state and not as deaths of neighbours
-    fabric = Fabric(topology, "bfs:dead=40", wire=Wire(loss_fraction=0.3, jitter_s=0.001), random=random.Random(seed))
+    fabric = Simulator(
+        topology, "bfs:dead=40", wire=Wire(loss_fraction=0.3, jitter_s=0.001), random=random.Random(seed)
+    )
     fabric.run_until_converged(within_s=3.0)
     fabric.fail(0)
     fabric.run_for(2.0)
@@ -168,7 +171,7 @@ def test_link_state_is_the_same_everywhere_under_a_third_of_loss(seed):
 
 def test_a_partition_heals():
     topology = build("dcell:n=3,k=1")
-    fabric = Fabric(topology, "bfs")
+    fabric = Simulator(topology, "bfs")
     fabric.run_until_converged()
     across = [link for link in range(len(topology.links)) if topology.level[link] and topology.links[link][0] < 3]
     for link in across:
@@ -189,7 +192,7 @@ def test_packets_leave_a_link_that_flaps_in_silence_after_a_few_times(scheme):
     link, pairs = topology.link("h5-h25"), [(1, 25), (32, 0), (4, 33), (5, 31)]
     lost = {}
     for damp_ms in (0, 500):
-        fabric = Fabric(topology, f"{scheme}:damp_ms={damp_ms}")
+        fabric = Simulator(topology, f"{scheme}:damp_ms={damp_ms}")
         fabric.run_until_converged()
         counts = []
         for _ in range(12):

@@ -15,7 +15,7 @@ import pytest
 
 from daemons.routing import updown
 from daemons.routing.candidates import candidates
-from daemons.simulator.simulator import Fabric
+from daemons.simulator.simulator import Simulator
 from topologies import build
 from topologies.core.failures import fail_links, fail_nodes, random_links
 
@@ -102,7 +102,7 @@ def test_nor_by_dimensional_routing(spec):
 @pytest.mark.parametrize("failed", [None, "random"])
 def test_nor_by_what_daemons_have_set(spec, scheme, failed):
     topology = build(spec)
-    fabric = Fabric(topology, scheme, random=random.Random(1))
+    fabric = Simulator(topology, scheme, random=random.Random(1))
     fabric.run_until_converged()
     if failed:
         for link in random.Random(2).sample(range(len(topology.links)), 3):

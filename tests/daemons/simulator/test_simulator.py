@@ -2,8 +2,11 @@ import random
 
 import pytest
 
-from daemons.core.contract import Hop
-from daemons.simulator.simulator import Fabric, Fib, Walk, Wire
+from daemons.core.actions import Hop
+from daemons.simulator.node import Fib
+from daemons.simulator.packet_walk import Walk
+from daemons.simulator.simulator import Simulator
+from daemons.simulator.wires import Wire
 from topologies import build
 from topologies.core.address import Prefix
 
@@ -12,7 +15,7 @@ DEAD_S = 0.092
 
 
 def converged(topology, spec="dr", **options):
-    fabric = Fabric(topology, spec, **options)
+    fabric = Simulator(topology, spec, **options)
     fabric.run_until_converged()
     return fabric
 
@@ -49,7 +52,7 @@ def test_the_longest_prefix_wins_and_a_route_without_hops_refuses():
 
 
 def test_a_network_converges_within_a_few_gaps_after_the_last_has_started():
-    fabric = Fabric(DCELL, "dr", start_spread_s=0.0)
+    fabric = Simulator(DCELL, "dr", start_spread_s=0.0)
     assert fabric.run_until_converged() < 0.010
     assert lost_pairs(fabric) == set()
     assert fabric.walk(0, 19) == Walk((0, 3, 16, 19), "")
@@ -125,7 +128,7 @@ def test_links_that_have_failed_before_are_down_from_the_beginning():
 
     failed = DCELL.failed.copy()
     failed[DCELL.link("h0-h4")] = True
-    fabric = Fabric(replace(DCELL, failed=failed), "dr")
+    fabric = Simulator(replace(DCELL, failed=failed), "dr")
     fabric.run_until_quiet()
     assert fabric.walk(0, 4).lost == "no route at h0"
     assert fabric.status(0)["neighbours"][-1]["state"] == "silent"
@@ -159,9 +162,9 @@ def test_loss_reordering_and_duplicates_raise_no_false_alarm_and_hide_no_death()
 
 def test_wires_that_draw_need_something_to_draw_from():
     with pytest.raises(ValueError, match="need a random generator"):
-        Fabric(DCELL, "dr", wire=Wire(loss_fraction=0.1))
+        Simulator(DCELL, "dr", wire=Wire(loss_fraction=0.1))
     with pytest.raises(ValueError, match="a failure of one direction is silent"):
-        Fabric(DCELL, "dr").fail(0, sender=0)
+        Simulator(DCELL, "dr").fail(0, sender=0)
 
 
 def test_daemons_that_do_not_run_for_a_while_blame_nobody():
@@ -204,7 +207,7 @@ def test_one_daemon_that_does_not_run_twice_over_learns_how_the_carrier_is_in_th
 
 def test_the_same_seed_gives_the_same_run():
     def run():
-        fabric = Fabric(DCELL, "bfs", wire=Wire(jitter_s=0.01, loss_fraction=0.1), random=random.Random(9))
+        fabric = Simulator(DCELL, "bfs", wire=Wire(jitter_s=0.01, loss_fraction=0.1), random=random.Random(9))
         fabric.run_until(1.0)
         return fabric.counters, fabric.changed_s, [fabric.routes(node) for node in range(20)]
 

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from daemons.routing import shortest
-from daemons.simulator.simulator import Fabric, Wire
+from daemons.simulator.simulator import Simulator
+from daemons.simulator.wires import Wire
 from topologies import build
 
 FABRICS = ["fattree:k=4", "clos:n=2,r=3,m=3", "fattree:n=3,d=2", "complete:n=4,p=2"]
@@ -80,7 +81,7 @@ def check(fabric, graph):
 def test_hosts_that_are_joined_reach_each_other_after_any_failures(spec, seed):
     wire = Wire(jitter_s=0.002, duplicate_fraction=0.05, loss_fraction=0.02 if seed % 2 else 0.0)
     # Seven hellos may be missing where some are lost: what is tested is what becomes of failures, not of false alarms.
-    fabric = Fabric(build(spec), "bfs:dead=7" if seed % 2 else "bfs", wire=wire, random=random.Random(seed))
+    fabric = Simulator(build(spec), "bfs:dead=7" if seed % 2 else "bfs", wire=wire, random=random.Random(seed))
     fabric.run_until_converged()
     fate = Fate(fabric, seed)
     fate.strike(10)
@@ -99,7 +100,7 @@ def test_hosts_that_are_joined_reach_each_other_after_any_failures(spec, seed):
 def test_nobody_sends_to_a_spine_what_it_cannot_take_down(silent):
     """c0 loses the way down to e1: e0, which has no dead link, leaves it for e1's hosts and keeps it for e2's."""
     topology = build("clos:n=2,r=3,m=3")
-    fabric = Fabric(topology, "bfs")
+    fabric = Simulator(topology, "bfs")
     fabric.run_until_converged()
     fabric.run_for(1.0)
     at = fabric.now
@@ -114,7 +115,7 @@ def test_nobody_sends_to_a_spine_what_it_cannot_take_down(silent):
 def test_a_failure_is_flooded_once():
     """Each switch passes the news of both ends on at each of its links at most once."""
     topology = build("fattree:k=4")
-    fabric = Fabric(topology, "bfs")
+    fabric = Simulator(topology, "bfs")
     fabric.run_until_converged()
     fabric.run_for(1.0)
     heard = sum(fabric.status(node)["advertisements_heard"] for node in range(topology.servers, topology.nodes))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from daemons.simulator.simulator import Fabric
+from daemons.simulator.simulator import Simulator
 
 
-def befall(fabric: Fabric, draw: random.Random, dead: set[int]) -> None:
+def befall(fabric: Simulator, draw: random.Random, dead: set[int]) -> None:
     """Let one link die, perhaps in silence, or come back if it is among the `dead`; have one server late, and at times
     one start again."""
     link, servers = draw.randrange(len(fabric.topology.links)), fabric.topology.servers

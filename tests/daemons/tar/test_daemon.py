@@ -8,11 +8,16 @@ from itertools import pairwise
 import pytest
 
 from daemons.core import wire
-from daemons.core.contract import NOTHING, Flow, SetFlow
-from daemons.core.schemes import protocol, views
+from daemons.core.actions import NOTHING, Flow, SetFlow
+from daemons.core.events import FlowInUse, Measured
+from daemons.core.registry import configure
+from daemons.core.registry import machine as make_machine
 from daemons.routing import dr
 from daemons.routing.scope import dead_channels
-from daemons.simulator.simulator import ICMP, Fabric, Wire
+from daemons.simulator.capabilities import FlowRewrites
+from daemons.simulator.packet_walk import ICMP
+from daemons.simulator.simulator import Simulator
+from daemons.simulator.wires import Wire
 from daemons.tar import messages
 from daemons.tar import routing as tar
 from daemons.tar.own_flows import ATTEMPTS, LEAST_PATIENCE_S
@@ -27,7 +32,7 @@ ITS_OWN = (1, NETWORK.peer(1, 2))  # by the source's own level-2 link
 
 
 def running(options="idle_s=100", **given):
-    fabric = Fabric(FICONN, f"tar:{options}", **given)
+    fabric = Simulator(FICONN, f"tar:{options}", **given)
     fabric.run_until(0.3)
     return fabric
 
@@ -114,7 +119,7 @@ def loaded(pair, filling=0):
     src, dst = pair
     for port in range(filling):
         flow = Flow(ADDRESS(src), ADDRESS(dst), 17, port)
-        fabric._act(src, fabric._machines[src], fabric.protocol(src).in_use(flow, fabric.now))
+        fabric.tell(src, FlowInUse(flow))
     use(fabric, [pair], 0.2)
     path = fabric.walk(*pair).path
     return fabric, path, next(a for a, b in pairwise(path) if a // 4 != b // 4)
@@ -124,7 +129,7 @@ def follow(fabric, flow, src, dst):
     """The servers that packets of `flow` visit as states are now, at most 50."""
     path = [src]
     while path[-1] != dst and len(path) < 50:
-        octet = fabric._machines[path[-1]].flows.get(flow)
+        octet = fabric.node(path[-1]).capability(FlowRewrites).flows.get(flow)
         octets = fabric.protocol(path[-1])._octets
         onward = [node for node, its in octets.items() if its == octet]
         path += onward or [dr.next_hop(NETWORK.rule, NETWORK.t, path[-1], dst)]
@@ -141,7 +146,7 @@ def test_flows_leave_a_link_until_it_is_as_busy_as_the_other_and_none_goes_in_ci
         return sum(state is not None and state.hop.port == port for state in states)
 
     for _ in range(4000):
-        server.measured({port: 45_000 * at(port) for port in (0, 1)})
+        server.event(Measured({port: 45_000 * at(port) for port in (0, 1)}), fabric.now)
         fabric.run_for(0.0005)
         for flow, _ in list(server._own.items()):
             taken = follow(fabric, flow, *ITS_OWN)
@@ -150,14 +155,14 @@ def test_flows_leave_a_link_until_it_is_as_busy_as_the_other_and_none_goes_in_ci
     assert most > len(path)
     assert abs(at(0) - at(1)) <= 2
     for _ in range(1000):
-        server.measured({0: 0, 1: 0})
+        server.event(Measured({0: 0, 1: 0}), fabric.now)
         fabric.run_for(0.0005)
     assert at(0) == 0
 
 
 def test_its_own_traffic_does_not_drive_a_flow_away():
     fabric, path, leaving = loaded(ITS_OWN)
-    fabric.protocol(leaving).measured({0: 0, 1: 900_000})
+    fabric.protocol(leaving).event(Measured({0: 0, 1: 900_000}), fabric.now)
     use(fabric, [ITS_OWN], 1.0)
     assert fabric.walk(*ITS_OWN).path == path
 
@@ -169,7 +174,7 @@ def test_a_server_bypasses_flows_from_its_switch_until_real_and_virtual_ones_are
     server, flows = fabric.protocol(leaving), 21
     for _ in range(4000):
         real = len(server._states)
-        server.measured({0: 0, 1: 45_000 * real})
+        server.event(Measured({0: 0, 1: 45_000 * real}), fabric.now)
         fabric.run_for(0.0005)
     assert real + server._states.virtual(fabric.now) == flows
     assert abs(2 * real - flows) <= 3
@@ -178,9 +183,9 @@ def test_a_server_bypasses_flows_from_its_switch_until_real_and_virtual_ones_are
 
 def test_a_bypassed_flow_goes_on_from_the_server_before_and_no_server_has_a_state_that_is_not_on_its_path():
     fabric, path, leaving = loaded((1, 40))
-    fabric.protocol(leaving).measured({0: 0, 1: 900_000})
+    fabric.protocol(leaving).event(Measured({0: 0, 1: 900_000}), fabric.now)
     flow = Flow(ADDRESS(1), ADDRESS(40), 17, 7)
-    fabric._act(1, fabric._machines[1], fabric.protocol(1).in_use(flow, fabric.now))
+    fabric.tell(1, FlowInUse(flow))
     fabric.run_for(0.1)
     taken = follow(fabric, flow, 1, 40)
     assert taken[0] == 1
@@ -209,7 +214,7 @@ def test_a_server_without_power_is_avoided_in_both_directions(dead):
 
 def test_small_differences_do_not_count():
     fabric, path, leaving = loaded(ITS_OWN, filling=20)
-    fabric.protocol(leaving).measured({0: 0, 1: 40_000})
+    fabric.protocol(leaving).event(Measured({0: 0, 1: 40_000}), fabric.now)
     use(fabric, [ITS_OWN], 0.6)
     assert fabric.walk(*ITS_OWN).path == path
 
@@ -249,7 +254,7 @@ def using(fabric, src, dst, ports):
     """The daemon of `src` learns that flows with these ports go on to `dst`."""
     for port in ports:
         flow = Flow(ADDRESS(src), ADDRESS(dst), 17, port)
-        fabric._act(src, fabric._machines[src], fabric.protocol(src).in_use(flow, fabric.now))
+        fabric.tell(src, FlowInUse(flow))
 
 
 @pytest.fixture
@@ -315,14 +320,14 @@ def test_many_paths_that_break_at_once_are_told_of_together():
 
 
 def test_a_daemon_that_is_in_a_hurry_says_when_it_wants_to_be_called():
-    machine = protocol(views(FICONN, "tar")[1], 1)
+    machine = make_machine(configure(FICONN, "tar")[1], 1)
     machine.start(0.0)
-    machine.in_use(Flow(ADDRESS(1), ADDRESS(40), 17, 0), 0.001)
+    machine.event(FlowInUse(Flow(ADDRESS(1), ADDRESS(40), 17, 0)), 0.001)
     assert machine.deadline == 0.001
 
 
 def test_what_is_no_answer_or_no_question_is_counted_and_dropped():
-    machine = protocol(views(FICONN, "tar")[0], 1)
+    machine = make_machine(configure(FICONN, "tar")[0], 1)
     machine.start(0.0)
     flow = Flow(ADDRESS(1), ADDRESS(40), 17, 0)
     for verdict, marks, visited in [
@@ -342,7 +347,7 @@ def test_what_is_no_answer_or_no_question_is_counted_and_dropped():
     probe = messages.FlowProbe(1, 0, nowhere, 1, 0, 1000, wire.ASKING, (0, 0, 0), (1,))
     assert machine.receive(messages.encode(probe), 0, 0.1) == NOTHING
     assert machine.status()["garbage"] == 10
-    assert machine.in_use(nowhere, 0.1) == NOTHING
+    assert machine.event(FlowInUse(nowhere), 0.1) == NOTHING
 
 
 def test_a_question_that_was_lost_with_its_path_is_not_waited_for():
@@ -407,9 +412,9 @@ def test_a_path_that_another_has_replaced_may_break():
 
 def test_links_carry_what_they_are_shaped_to_unless_something_else_is_said():
     for spec, given, meant in [("tar", {}, 10**6), ("tar", {"link_kbps": 5}, 5), ("tar:capacity_kbps=7", {}, 7)]:
-        assert {view.options["capacity_kbps"] for view in views(FICONN, spec, **given).values()} == {meant}
+        assert {view.options["capacity_kbps"] for view in configure(FICONN, spec, **given).values()} == {meant}
 
 
 def test_tar_is_for_ficonn():
     with pytest.raises(ValueError, match="scheme tar needs a ficonn, whose servers have two ports, not dcell:n=4,k=1"):
-        views(build("dcell:n=4,k=1"), "tar")
+        configure(build("dcell:n=4,k=1"), "tar")

@@ -1,7 +1,7 @@
 import random
 from math import inf
 
-from daemons.core.contract import Flow, Hop
+from daemons.core.actions import Flow, Hop
 from daemons.tar.flow_states import State, States
 
 CAPACITY = 1000

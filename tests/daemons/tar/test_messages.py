@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daemons.core import wire
-from daemons.core.contract import Flow
+from daemons.core.actions import Flow
 from daemons.tar import messages
 from daemons.tar.messages import FlowBreaks, FlowProbe
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,12 @@ import numpy as np
 import pytest
 import quick
 
+from daemons.core.registry import checked, schemes
 from experiments.commands import cli, graph_commands
 from experiments.commands.cli import main
 from experiments.demo import link_loss
 from experiments.runner import console, definition, provenance
+from topologies import build
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -140,7 +143,8 @@ def test_routers_are_drawn_where_no_two_overlap(weft, tmp_path, topology):
 
 def test_a_route_by_name_and_by_label(weft):
     found = of(weft("route", "dcell:n=4,k=1", "--routing", "dr", "h0", "h19", "--json"))
-    assert found == {"path": ["h0", "h3", "h16", "h19"], "hops": 3}
+    path = {"path": ["h0", "h3", "h16", "h19"], "hops": 3}
+    assert found == path | {"choices": [path | {"share": 1.0}]}
     assert of(weft("route", "dcell:n=4,k=1", "--routing", "dr", "s0.0", "s4.3", "--json")) == found
 
 
@@ -150,6 +154,44 @@ def test_the_path_through_a_fabric_has_its_switches(weft):
     assert (found["hops"], found["paths"]) == (6, 4)
     found = of(weft("route", "fattree:k=4", "--routing", "ecmp", "h0", "h15", "--fail", "e0.0-a0.0", "--json"))
     assert (found["path"][2], found["paths"]) == ("a0.1", 2)
+
+
+@pytest.mark.parametrize("scheme", [each for each in schemes() if each != "tar"])
+def test_every_scheme_has_a_path_and_shares_that_add_up(weft, scheme):
+    topology = "fattree:k=4" if "fattree" in runs_on(scheme) else "dcell:n=4,k=1"
+    found = of(weft("route", topology, "--routing", scheme, "h0", "h9", "--json"))
+    assert sum(each["share"] for each in found["choices"]) == pytest.approx(1)
+    assert found["choices"][0]["path"] == found["path"]
+    assert all(each["path"][0] == "h0" and each["path"][-1] == "h9" for each in found["choices"])
+    _, out, _ = weft("route", topology, "--routing", scheme, "h0", "h9")
+    assert len(out.splitlines()) == len(found["choices"])
+
+
+def runs_on(scheme):
+    """The networks of these two that `scheme` is for."""
+    fits = []
+    for topology in ("fattree:k=4", "dcell:n=4,k=1"):
+        with suppress(ValueError):
+            checked(build(topology), scheme)
+            fits.append(topology.partition(":")[0])
+    return fits
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("dcell:n=4,k=1 --routing drr:x=1", "no scheme 'drr'"),
+        ("dcell:n=4,k=1 --routing ttc", "scheme ttc runs on switch fabrics; dcell:n=4,k=1 is a server-centric network"),
+        ("dcell:n=4,k=1 --routing tar", "scheme tar needs a ficonn"),
+        ("fattree:k=4 --routing lbsp:groups=4", "LBSP: groups must be a power of two from 2 to k/2 = 2, got 4"),
+        ("fattree:k=4 --routing ttc:delta=x", "scheme ttc: delta must be an integer, got 'x'"),
+        ("fattree:k=4 --routing ttc --rate 10mbit --delay 1ms", "scheme ttc and a delay exclude each other"),
+    ],
+)
+def test_a_dry_run_refuses_what_up_refuses(weft, command, says):
+    status, out, err = weft("up", *command.split(), "--dry-run")
+    assert (status, out, len(err)) == (2, "", 1)
+    assert err[0].startswith(f"weft: {says}")
 
 
 def test_no_path_is_one_line_and_status_1(weft):
@@ -472,12 +514,21 @@ def test_version(weft):
         ("topo dcell:n=4,k=1 --plot x.gif", "x.gif: a figure is one of .png, .pdf, .svg"),
         ("topo dcell:n=4,k=2 --plot", "argument --plot: expected one argument (see weft topo --help)"),
         ("topo dcell:n=6,k=2 --plot x.png", "dcell:n=6,k=2 has 2107 nodes; a picture shows at most 2000"),
-        ("route dcell:n=4,k=1 --routing drf h0 h1", "no routing scheme 'drf', did you mean d"),
+        ("route dcell:n=4,k=1 --routing drf h0 h1", "no scheme 'drf', did you mean d"),
         ("route dcell:n=4,k=1 --routing dfr:b=2 h0 h1", "scheme dfr: b must be at most 1, the levels of the network"),
-        ("route fattree:k=4 --routing dfr h0 h1", "dfr needs dcell, beta-dcell or ficonn"),
-        ("route dcell:n=4,k=1 --routing tar h0 h1", "tar is for ficonn, whose servers have two ports"),
-        ("route dcell:n=4,k=1 --routing ecmp h0 h1", "ecmp needs a switch fabric"),
-        ("route fattree:k=4 --routing dr h0 h1", "dr needs dcell, beta-dcell or ficonn"),
+        (
+            "route fattree:k=4 --routing dfr h0 h1",
+            "scheme dfr runs on server-centric networks; fattree:k=4",
+        ),
+        ("route dcell:n=4,k=1 --routing tar h0 h1", "scheme tar needs a ficonn, whose servers have two ports"),
+        (
+            "route dcell:n=4,k=1 --routing ecmp h0 h1",
+            "scheme ecmp runs on switch fabrics; dcell:n=4,k=1 is a server-centric network",
+        ),
+        (
+            "route fattree:k=4 --routing dr h0 h1",
+            "scheme dr runs on server-centric networks; fattree:k=4 is a switch fabric",
+        ),
         ("route dcell:n=4,k=1 --routing dr h0 h20", "no server h20: they are h0 .. h19"),
         ("route dcell:n=4,k=1 --routing dr h0 w1", "w1 is a switch; paths lead from server to server"),
         ("route dcell:n=4,k=1 --routing dr h0 h1 --fail h0-h1", "no link joins h0 and h1"),

@@ -136,7 +136,7 @@ def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
         (["up", "dcell:n=3,k=1", "--detach", ""], "run name '': up to 16 of a-z"),
         (["up", "dcell:n=3,k=1", "--detach", "UPPER"], "run name 'UPPER': up to 16 of a-z"),
         (["up", "dcell:n=3,k=1", "--routing", ""], "'': expected name:key=value"),
-        (["up", "dcell:n=3,k=1", "--routing", "ttc"], "scheme ttc is for switch fabrics"),
+        (["up", "dcell:n=3,k=1", "--routing", "ttc"], "scheme ttc runs on switch fabrics"),
         (["up", "dcell:n=3,k=1", "--routing", "dr:hello_ms=0"], "hello_ms"),
         (["up", "fattree:k=4", "--routing", "dr"], "scheme dr runs on server-centric networks"),
         (["up", "star:n=3", "--routing", "nonsense"], "no scheme 'nonsense'"),

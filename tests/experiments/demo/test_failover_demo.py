@@ -3,14 +3,14 @@ from array import array
 
 import pytest
 
-from daemons.core import schemes
+from daemons.core import registry
 from experiments.demo.failover_demo import links, survivors, through, watch
 from testbed.traffic.stream import Arrivals
 from topologies import build
 
 
 def test_only_schemes_that_there_are_must_survive():
-    assert set(survivors()) <= set(schemes.SCHEMES)
+    assert set(survivors()) <= set(registry.schemes())
     assert "pr-gpi" in survivors()
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from daemons.core import registry
 from daemons.lbsp import routing as lbsp
-from daemons.routing import load_balancing
 from experiments.lbsp import lbsp_long, lbsp_oversubscription, lbsp_queues, lbsp_recovery, lbsp_short, lbsp_tcp
 from experiments.lbsp.lbsp_model import paced
 from experiments.runner.definition import Run
@@ -21,7 +21,7 @@ from testbed.linux.clock import wait_until
 from testbed.measure.outage import Gap, Outage
 from testbed.network import clean
 from testbed.plan import run
-from testbed.plan.plane_selection import carriage
+from testbed.plan.plane_selection import planes
 from topologies import build
 
 EIGHT = build("fattree:k=8")
@@ -93,8 +93,8 @@ def test_tables_are_those_of_as_many_link_groups_as_the_scheme_has(scheme, ports
 
 def test_thresholds_and_patterns_reach_the_kernel():
     some = one(lbsp_queues, edge_packets=7, edge_percent=160, above_packets=30, above_percent=300, states=1)
-    of = carriage(lbsp_queues.kernel_scheme(some)).balancing
-    assert load_balancing.scheme(of).parameters.items() >= {
+    of = planes(EIGHT, lbsp_queues.kernel_scheme(some), None).balancing
+    assert registry.rule(of).parameters.items() >= {
         "states": 1, "edge_packets": 7, "edge_percent": 160, "above_packets": 30, "above_percent": 300,
     }.items()  # fmt: skip
 

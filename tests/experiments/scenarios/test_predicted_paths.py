@@ -7,7 +7,7 @@ import pytest
 from daemons.dfr.routing import Dfr
 from daemons.proxy import routing as proxy
 from daemons.routing.path_tables import tabulate
-from daemons.simulator.simulator import Fabric
+from daemons.simulator.simulator import Simulator
 from experiments.graph_engine.graph import graph
 from experiments.graph_engine.pairs import pairs
 from experiments.scenarios import predicted_paths
@@ -56,7 +56,7 @@ def test_proxies_connect_whom_any_live_route_connects_and_the_shortest_counts(sp
 
 def test_dfr_connects_as_many_as_the_compiled_engine_says(monkeypatch):
     topology = damaged("dcell:n=4,k=1", 3, fraction=0.4)
-    monkeypatch.setattr(predicted_paths.schemes, "scheme", lambda text: (Named("dfr"), {"b": 1, "retry": 2}))
+    monkeypatch.setattr(predicted_paths.registry, "scheme", lambda text: (Named("dfr"), {"b": 1, "retry": 2}))
     found = lengths(topology, "dfr:b=1,retry=2", all_pairs(topology))
     net = graph(topology.spec)
     every = pairs("all-to-all", net.servers, np.random.default_rng(0))
@@ -71,7 +71,7 @@ class Named:
 
 
 def test_what_looks_at_more_than_links_is_not_predicted(monkeypatch):
-    monkeypatch.setattr(predicted_paths.schemes, "scheme", lambda text: (Named("tar"), {}))
+    monkeypatch.setattr(predicted_paths.registry, "scheme", lambda text: (Named("tar"), {}))
     assert lengths(build("ficonn:n=4,k=1"), "tar", [(0, 1)]) is None
 
 
@@ -79,7 +79,7 @@ def test_tar_connects_what_its_daemons_do():
     topology = build("ficonn:n=4,k=2")
     # With these links dead some first attempts fail, and later ones do not.
     topology = fail_links(topology, random.Random(10).sample(range(len(topology.links)), 6))
-    fabric = Fabric(topology, "tar:idle_s=100,probes_per_s=1000")
+    fabric = Simulator(topology, "tar:idle_s=100,probes_per_s=1000")
     every = [(src, dst) for src, dst in all_pairs(topology) if (src * 7 + dst) % 5 == 0]
     fabric.run_until(0.3)
     for _ in range(60):

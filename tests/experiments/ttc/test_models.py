@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daemons.routing.load_balancing import Rule
+from daemons.load_balancing.scheme import Rule
 from experiments.graph_engine.compiled import compiled
 from experiments.graph_engine.workloads import k_permutation, transpose
 from experiments.ttc import packet_model, ttc_flow, ttc_packet

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from daemons.routing import dr
-from testbed.agent import control, daemon_set, supervisor
+from testbed.agent import control, daemon_set
 from testbed.agent.counters import FILE, Board
+from testbed.agent.rehearsal import rehearse
 from testbed.agent.transport import ROUTINE, URGENT
 from testbed.linux import fib, netns
 from testbed.linux.clock import wait_until
@@ -94,18 +95,18 @@ def test_a_rehearsal_leaves_nothing_and_takes_nothing(routed):
     directory, rehearsal = routed.run.directory, routed.run.directory / "rehearsal"
     assert not rehearsal.exists()
     assert "0 routes of a daemon before it" in (directory / "log" / "h11.log").read_text()
-    first = [0, *daemon_set.read(directory).views[0].ports[0][1][:2]]
+    first = [0, *daemon_set.read(directory).configs[0].ports[0][1][:2]]
     for node in first:
         control.kill(directory, f"h{node}")
     with ExitStack() as opened:
         there = [opened.enter_context(routed.at(node)) for node in first]
         before = [fib.routes(one) for one in there]
         daemons = daemon_set.read(directory)
-        supervisor.rehearse(rehearsal, daemons)
+        rehearse(rehearsal, daemons)
         assert [fib.routes(one) for one in there] == before
         for node, one in zip(first, there, strict=True):
             fib.Fib(one, daemons.sites[node]).reconcile()
-        supervisor.rehearse(rehearsal, daemons)
+        rehearse(rehearsal, daemons)
         assert [fib.routes(one) for one in there] == [{}] * len(there)
     assert not rehearsal.exists()
     for node in first:

@@ -12,12 +12,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from daemons.routing import load_balancing, selection
-from daemons.routing.load_balancing import Key, Kind, Rule, Scheme
+from daemons.core import registry
+from daemons.core.selection_rule import SelectionRule
+from daemons.load_balancing.scheme import balancing
+from daemons.routing import selection
 from testbed.forwarding import plane_program
 from testbed.forwarding.data_plane import Counted, DataPlane
 from testbed.forwarding.plane_program import READERS
@@ -33,6 +34,7 @@ from testbed.plan.network_plan import IFINFO, mac
 from testbed.traffic import flows
 from testbed.traffic.flows import Flow
 from topologies.core.failures import fail_links
+from topologies.core.family import Parameter
 from topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
@@ -327,7 +329,7 @@ def test_marking_begins_where_it_was_asked_to(slow: Fabric) -> None:
     assert plane.counters()[LEAF, port].marked == 1
 
 
-@pytest.mark.parametrize("spec", [*(set(load_balancing.KINDS) - {"lbsp"}), "vlb:per=packet"])
+@pytest.mark.parametrize("spec", [*(set(registry.with_data_plane()) - {"lbsp"}), "vlb:per=packet"])
 def test_pings_and_traceroutes_work_through_every_scheme(fast: Fabric, spec: str) -> None:
     fast.plane.set_scheme(spec)
     assert ping(fast.network, all_pairs(fast.network), count=4, retries=2).lost == ()
@@ -536,7 +538,7 @@ NEW_RULE = """	case 99: /* the candidate with this number */
 def test_a_new_rule_is_a_case_with_its_parameters_and_a_kind(
     network: Callable[..., Network], compiled: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Two files: select.bpf.c, and load_balancing.py, whose table has one entry more here."""
+    """Two files: select.bpf.c, and daemons/load_balancing/scheme.py, whose table has one entry more here."""
     for source in [*libbpf.DIRECTORY.glob("select*.[ch]"), *libbpf.DIRECTORY.glob("*.h")]:
         shutil.copy(source, tmp_path)
     program = tmp_path / "select.bpf.c"
@@ -548,8 +550,10 @@ def test_a_new_rule_is_a_case_with_its_parameters_and_a_kind(
     program.write_text(text.replace("\t__u32 gap_us;", "\t__u32 number;\n\t__u32 gap_us;"))
     for name in ("select.bpf.c", "select_blind.bpf.c"):
         compiled(tmp_path / name)
-    kind = Kind("the uplink with a number", "nowhere", Scheme(cast(Rule, 99)), {"number": Key("which", 0)})
-    monkeypatch.setattr(load_balancing, "KINDS", {**load_balancing.KINDS, "nth": kind})
+    number = Parameter(meaning="which", least=0, default=0)
+    nth = balancing("nth", "the uplink with a number", "nowhere", SelectionRule(99), {"number": number})
+    known = {**registry.schemes(), "nth": nth}
+    monkeypatch.setattr(registry, "schemes", lambda: known)
     monkeypatch.setattr(libbpf, "DIRECTORY", tmp_path)
     net = network(CLOS, SLOW)
     with DataPlane.load(net, "nth:number=2") as plane:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core.contract import Flow, SetFlow
+from daemons.core.actions import Flow, SetFlow
 from daemons.dfr import dfr_addresses
 from daemons.routing import dr
 from daemons.routing.scope import dead_channels
@@ -20,7 +20,7 @@ from daemons.tar import routing as tar
 from daemons.tar.own_flows import ACTIVE_S
 from testbed.agent import control
 from testbed.forwarding import flow_rewrite, transit_program
-from testbed.forwarding.flow_rewrite import FlowTable
+from testbed.forwarding.flow_rewrite import FlowRewriting
 from testbed.linux import fib, icmp, netlink, netns
 from testbed.linux.clock import wait_until
 from testbed.measure import traceroute
@@ -110,7 +110,7 @@ def test_pings_tcp_and_long_packets_get_through(network):
 
 @pytest.fixture
 def tables(network):
-    """A FiConn whose servers route by DR and to each neighbour, and the FlowTable of each."""
+    """A FiConn whose servers route by DR and to each neighbour, and the FlowRewriting of each."""
     net = network("ficonn:n=4,k=1", scheme="static")
     ccrdn = net.topology.naming.network
     made, relays = [], transit_program.of(net)
@@ -121,7 +121,7 @@ def tables(network):
         with net.at(server) as held:
             held.request([route(net, server, prefix, *hop) for prefix, hop in routes])
         with netns.inside(net.netns(server)):
-            made.append(FlowTable(net.plan.address(server), netlink.Socket(), {}, relays.relay(server)))
+            made.append(FlowRewriting(net.plan.address(server), netlink.Socket(), {}, relays.relay(server)))
     yield net, made
     relays.close()
     for one in made:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from daemons.routing import load_balancing, selection
+from daemons.core import registry
+from daemons.routing import selection
 from testbed.forwarding import plane_program, plane_records
 from testbed.forwarding.plane_program import READERS
 from testbed.forwarding.plane_records import RECORDS, Record
@@ -36,8 +37,8 @@ def test_every_struct_is_the_same_in_both_languages(name: str, compiled: Callabl
 
 def test_every_parameter_of_every_scheme_is_a_field_of_the_switch(compiled: Callable[[Path], Path]) -> None:
     fields = btf.layouts(compiled(BPF / "select.bpf.c"))["switch_"].fields
-    for name in load_balancing.KINDS:
-        assert load_balancing.scheme(name).parameters.keys() <= fields.keys(), name
+    for name in registry.with_data_plane():
+        assert registry.rule(name).parameters.keys() <= fields.keys(), name
     assert len(fields["digits"].integers) == 3 * selection.DIGITS
 
 

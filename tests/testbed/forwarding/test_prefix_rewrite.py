@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core.contract import Readdress
+from daemons.core.actions import Readdress
 from daemons.dfr import routing as dfr
 from daemons.dfr.routing import Dfr
 from daemons.routing.scope import dead_channels
@@ -179,7 +179,7 @@ def test_packets_find_a_way_around_a_link_that_died_in_silence(network):
 def test_a_change_that_is_refused_leaves_all_as_it_was(spare_netns):
     with netns.inside(spare_netns.fd):
         routes = netlink.Socket()
-        made = prefix_rewrite.Readdressing(10 << 24 | 1, [64, 65], 32, routes, Relay({(0,): (0, 0)}, {}, {}, 0))
+        made = prefix_rewrite.PrefixRewriting(10 << 24 | 1, [64, 65], 32, routes, Relay({(0,): (0, 0)}, {}, {}, 0))
     with closing(routes), closing(made):
         half, all_of_it = Prefix(64 << 24, 9), Prefix(64 << 24, 8)
         made.set([Readdress(half, 65)])

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core.contract import Steer
+from daemons.core.actions import Steer
 from daemons.proxy import routing as proxy
 from daemons.routing import proxy_addresses
 from testbed.agent import control
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kernel
 
 @pytest.fixture
 def steered(network):
-    """A DCell whose servers route all ways and steer nothing yet, and the Steering of each."""
+    """A DCell whose servers route all ways and steer nothing yet, and the SourceRewriting of each."""
     net = network("dcell:n=4,k=1", scheme="static")
     ccrdn = net.topology.naming.network
     with ExitStack() as stack:
@@ -37,7 +37,8 @@ def steered(network):
                 )
                 with netns.inside(net.netns(server)):
                     kept = stack.enter_context(closing(netlink.Socket()))
-                    made = source_rewrite.Steering(net.plan.address(server), proxy_addresses.ways(ccrdn), kept, {})
+                    ways = proxy_addresses.ways(ccrdn)
+                    made = source_rewrite.SourceRewriting(net.plan.address(server), ways, kept, {})
                     found.append(stack.enter_context(closing(made)))
         yield net, found
 
@@ -168,7 +169,7 @@ def test_loads_are_what_ports_have_sent(network):
     with netns.inside(net.netns(0)):
         routes = netlink.Socket()
         end = net.plan.ends[0][0]
-        one = source_rewrite.Steering(net.plan.address(0), 1, routes, {end.ifindex: 0})
+        one = source_rewrite.SourceRewriting(net.plan.address(0), 1, routes, {end.ifindex: 0})
     with closing(routes), closing(one):
         before = routes.link_counters()[end.ifindex][3]
         assert one.loads(100.0) == {0: 0}

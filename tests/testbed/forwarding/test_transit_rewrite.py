@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemons.core.contract import Flow
+from daemons.core.actions import Flow
 from testbed.forwarding.transit_rewrite import By, Relay
 from testbed.linux import libbpf
 from topologies.core.address import Prefix

@@ -3,7 +3,7 @@ from contextlib import closing
 
 import pytest
 
-from daemons.core.contract import SetRoute
+from daemons.core.actions import SetRoute
 from testbed.linux import fib, netlink, netns
 from testbed.linux.node_interfaces import Site
 from topologies.core.address import Prefix

@@ -2,29 +2,63 @@
 
 import pytest
 
-from testbed.plan.plane_selection import carriage
+from daemons.core.capabilities import FlowRewrite
+from testbed.plan.plane_selection import has_daemons, is_static, planes
+from topologies import build
+from topologies.core.link import LinkSpec, Mbps
+
+TREE, DCELL = build("fattree:k=8"), build("dcell:n=4,k=1")
+DELAYED = LinkSpec(rate_bps=10 * Mbps, queue_packets=100, delay_us=1000)
+
+
+def config(topology, spec, link=None):
+    return next(iter(planes(topology, spec, link).configs.values()))
 
 
 def test_a_scheme_of_daemons_hands_on_what_is_the_data_planes():
-    assert carriage("lbsp:hello_ms=10") == (False, "lbsp:hello_ms=10", "lbsp")
-    told = carriage("lbsp:groups=4,hash=1,lifetime_ms=900")
-    assert told == (False, "lbsp:groups=4,hash=1,lifetime_ms=900", "lbsp:groups=4,hash=1")
-    assert carriage("dr").balancing == ""
+    assert planes(TREE, "lbsp:hello_ms=10", None).balancing == "lbsp"
+    assert config(TREE, "lbsp:hello_ms=10").interval_ms == 10
+    assert planes(TREE, "lbsp:groups=4,hash=1,lifetime_ms=900", None).balancing == "lbsp:groups=4,hash=1"
+    assert planes(DCELL, "dr", None).balancing == ""
 
 
 def test_a_scheme_of_the_data_plane_has_daemons_that_tell_it_what_lives():
-    assert carriage("spray:hello_ms=10") == (False, "ecmp:hello_ms=10", "spray")
+    assert planes(TREE, "spray:hello_ms=10", None).balancing == "spray"
+    assert (config(TREE, "spray:hello_ms=10").scheme, config(TREE, "spray:hello_ms=10").interval_ms) == ("bfs", 10)
+
+
+def test_fixed_routes_and_none_have_no_daemons():
+    assert (planes(DCELL, "static", None).static, planes(DCELL, "none", None).static) == (True, False)
+    assert not planes(DCELL, "static", None).configs
+    assert [is_static(spec) for spec in ("static", "none", "dr")] == [True, False, False]
+    assert [has_daemons(spec) for spec in ("static", "none", "dr", "ttc:hello_ms=3")] == [False, False, True, True]
+
+
+def test_what_is_behind_a_delay_misses_the_data_plane():
+    assert planes(TREE, "ecmp", None).balancing == "ecmp"
+    assert planes(TREE, "ecmp", DELAYED).balancing == ""
+    with pytest.raises(ValueError, match="scheme ttc and a delay exclude each other"):
+        planes(TREE, "ttc", DELAYED)
+
+
+def test_links_and_needs_are_told():
+    ficonn = build("ficonn:n=4,k=1")
+    assert config(ficonn, "tar", DELAYED).options["capacity_kbps"] == 10_000
+    assert planes(ficonn, "tar", None).needs == {FlowRewrite}
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         ("lbsp:groups=4,states=1", "states are those of two link groups, got groups=4"),
-        ("lbsp:groups=3", "groups must be a power of two, got 3"),
+        ("lbsp:groups=3", "groups must be a power of two"),
         ("lbsp:groups=x", "groups must be an integer"),
+        ("lbsp:groups=8", "groups must be a power of two from 2 to k/2 = 4, got 8"),
         ("spary", "no scheme 'spary', did you mean spray"),
+        ("dr", "scheme dr runs on server-centric networks"),
+        ("ttc:delta=-1", "delta must be at least 0"),
     ],
 )
 def test_what_does_not_go_together_is_refused(spec, message):
     with pytest.raises(ValueError, match=message):
-        carriage(spec)
+        planes(TREE, spec, None)

@@ -1,11 +1,11 @@
 import pytest
 
-from daemons.control.bfs import Bfs
 from daemons.control.hello import Neighbourhood
 from daemons.control.link_state import Database
-from daemons.core.contract import NOTHING, Hop, SetRoute
-from daemons.core.schemes import routers
-from daemons.simulator.simulator import Fabric
+from daemons.core.actions import NOTHING, Hop, SetRoute
+from daemons.core.node_config import routers
+from daemons.shortest_paths.daemon import Bfs
+from daemons.simulator.simulator import Simulator
 from topologies import build
 from topologies.core.address import Prefix
 
@@ -14,7 +14,7 @@ HOST = Prefix(10 << 24 | 9, 32)
 
 
 def converged(topology, spec="bfs"):
-    fabric = Fabric(topology, spec)
+    fabric = Simulator(topology, spec)
     fabric.run_until_converged()
     return fabric
 
@@ -36,7 +36,7 @@ def test_a_failure_costs_few_computations_and_sets_only_routes_that_change():
 
 
 def test_many_changes_cost_few_computations():
-    fabric = Fabric(DCELL, "bfs", start_spread_s=0.010)
+    fabric = Simulator(DCELL, "bfs", start_spread_s=0.010)
     fabric.run_until(0.2)
     assert total(fabric, "computations") <= 20 * 5
 

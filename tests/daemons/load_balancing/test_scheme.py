@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from daemons.routing import load_balancing
-from daemons.routing.load_balancing import Rule, Scheme
+from daemons.core import registry
+from daemons.load_balancing.scheme import Rule
 
 
 @pytest.mark.parametrize(
@@ -24,16 +24,16 @@ from daemons.routing.load_balancing import Rule, Scheme
     ],
 )
 def test_a_spec_is_read(spec: str, rule: Rule, parameters: dict[str, int]) -> None:
-    assert load_balancing.scheme(spec) == Scheme(rule, parameters)
+    assert (registry.rule(spec).rule, registry.rule(spec).parameters) == (rule, parameters)
 
 
 def test_lbsps_parameters_are_those_of_the_paper() -> None:
     """Section 5.2: thresholds of 5 packets and 1.5 times at edge switches, 20 packets and 2 times above."""
-    assert load_balancing.scheme("lbsp").parameters == {
+    assert registry.rule("lbsp").parameters == {
         "groups": 2, "group_bits": 1, "hash": 0, "states": 0, "ecn": 0,
         "edge_packets": 5, "edge_percent": 150, "above_packets": 20, "above_percent": 200,
     }  # fmt: skip
-    assert load_balancing.scheme("lbsp:groups=16,hash=1")["group_bits"] == 4
+    assert registry.rule("lbsp:groups=16,hash=1")["group_bits"] == 4
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_lbsps_parameters_are_those_of_the_paper() -> None:
 )
 def test_what_is_wrong_is_said_in_one_line(spec: str, said: str) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
-        load_balancing.scheme(spec)
+        registry.rule(spec)
     assert said in str(error.value)
 
 
 def test_one_scheme_has_one_name() -> None:
-    assert load_balancing.canonical("ttc:tie=stay,delta=2") == "ttc"
-    assert load_balancing.canonical("ttc:load=bytes,delta=3000") == "ttc:delta=3000,load=bytes"
-    for name in load_balancing.KINDS:
-        assert load_balancing.canonical(name) == name
-        assert load_balancing.scheme(name).rule in Rule
+    assert registry.canonical_rule("ttc:tie=stay,delta=2") == "ttc"
+    assert registry.canonical_rule("ttc:load=bytes,delta=3000") == "ttc:delta=3000,load=bytes"
+    for name in registry.with_data_plane():
+        assert registry.canonical_rule(name) == name
+        assert registry.rule(name).rule in list(Rule)

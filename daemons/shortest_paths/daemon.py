@@ -13,13 +13,13 @@ from typing import Any
 from daemons.control.hello import Neighbourhood
 from daemons.control.link_state import Database
 from daemons.control.link_state_routing import Flooding
-from daemons.core.contract import Action, Hop, SetRoute
+from daemons.core.actions import Action, Hop, SetRoute
 from daemons.routing import shortest
 from topologies.core.address import Prefix
 
 
 class Bfs(Flooding):
-    """A RoutingProtocol for the node of `neighbourhood` and `database`.
+    """A state machine for the node of `neighbourhood` and `database`.
 
     destinations: prefixes, each with the node that it leads to.
     local: prefixes of this node's own hosts, each with its hop, which lives while its port has a carrier.

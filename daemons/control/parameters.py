@@ -1,0 +1,59 @@
+"""The parameters that schemes share, and the parts of their daemons that are made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from daemons.control.hello import Neighbourhood
+from daemons.control.link_state import Database
+from daemons.core.node_config import NodeConfig
+from topologies.core.family import Parameter
+
+HELLO = {
+    "hello_ms": Parameter(meaning="time between hellos, in ms", least=1, most=10_000, default=30),
+    "dead": Parameter(meaning="hellos missing before a neighbour is dead", least=1, most=100, default=3),
+}
+LINK_STATE = {
+    "hold_ms": Parameter(meaning="from a change to new routes, in ms", least=0, most=10_000, default=2),
+    "lifetime_s": Parameter(meaning="how long link state is believed, in s", least=1, most=86_400, default=300),
+}
+DAMPING = {
+    "damp_ms": Parameter(
+        meaning="how long a link that flaps is held down, the first time, in ms; 0: no longer than it is dead",
+        least=0,
+        most=60_000,
+        default=500,
+    ),
+    "most_damp_ms": Parameter(
+        meaning="how long at most, where it flaps on and on, in ms", least=0, most=3_600_000, default=10_000
+    ),
+}
+
+
+def neighbourhood(config: NodeConfig, incarnation: int) -> Neighbourhood:
+    """The neighbours of the node, by the parameters HELLO and, if the scheme has them, DAMPING."""
+    return Neighbourhood(
+        config.node,
+        dict(config.ports),
+        incarnation=incarnation,
+        interval_ms=config.interval_ms,
+        dead=config.dead,
+        phase_fraction=config.phase_fraction,
+        names=config.names,
+        damp_s=config.options.get("damp_ms", 0) / 1000,
+        most_damp_s=config.options.get("most_damp_ms", 0) / 1000,
+    )
+
+
+def database(config: NodeConfig, incarnation: int, *, scope: range | None = None) -> Database:
+    """The link-state database of the node, by the parameters LINK_STATE, of the origins in `scope`; None: of all."""
+    near: Container[int] = range(1 << 32) if scope is None else scope
+    return Database(
+        config.node,
+        {port: [node for node in nodes if node in near] for port, nodes in config.ports},
+        incarnation=incarnation,
+        scope=scope,
+        lifetime_ms=config.options["lifetime_s"] * 1000,
+        settle_s=2 * config.interval_ms / 1000,
+        phase_fraction=config.phase_fraction,
+    )

@@ -1,0 +1,33 @@
+"""How a data plane chooses among the ports of a route, as the schemes say it (daemons/load_balancing/scheme.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+KERNEL = 0  # the number of the rule that leaves the choice to Linux multipath routes
+NO_QUEUES = "it chooses by what waits in queues, and links without a rate have none; give them a rate such as 20mbit"
+
+
+@dataclass(frozen=True)
+class SelectionRule:
+    """A rule with its parameters, which are named and counted as in specs; those that are not given are 0.
+
+    rule: its number in testbed/bpf/select.bpf.c.
+    compares_queues: whether it chooses by what waits at ports.
+    reads_from_first_digit: whether switches of every tier read a destination's whole number, not only what tells their
+        own tier.
+    """
+
+    rule: int
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    compares_queues: bool = False
+    reads_from_first_digit: bool = False
+
+    def __getitem__(self, name: str) -> int:
+        return self.parameters.get(name, 0)
+
+    @property
+    def asks_queues(self) -> bool:
+        """Whether it needs to know what waits in queues."""
+        return self.compares_queues or self["ecn"] > 0 or self["states"] > 0

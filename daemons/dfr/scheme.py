@@ -1,0 +1,91 @@
+"""DFR, fault-tolerant routing: link state within a scope, local reroutes beyond it (CCRDN 4.2.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemons.control import parameters
+from daemons.core.capabilities import PrefixRewrite
+from daemons.core.contract import StateMachine
+from daemons.core.node_config import NodeConfig, Options, node_configs
+from daemons.core.scheme import Path, Scheme, for_servers
+from daemons.dfr import dfr_addresses
+from daemons.dfr import routing as dfr
+from daemons.dfr.daemon import DfrRouting
+from daemons.dfr.routing import Dfr
+from daemons.routing.scope import dead_channels
+from topologies.core.family import Parameter
+from topologies.recursive.ccrdn import Ccrdn
+
+if TYPE_CHECKING:
+    from topologies.core.topology import Topology
+
+OWN = {
+    "b": Parameter(meaning="level of the sub-network whose link state a server knows", least=0, most=8, default=1),
+    "retry": Parameter(meaning="how often a packet may be rerouted", least=0, most=100, default=3),
+    "ttl": Parameter(meaning="how many hops a packet may make", least=1, most=255, default=64),
+    "nearest": Parameter(meaning="1: reroute over the nearest proxy link; 0: over any", least=0, most=1, default=1),
+}
+
+
+def settings(network: Ccrdn, options: Options) -> Dfr:
+    """What the parameters say; ValueError for a scope that the network does not have."""
+    if options["b"] > network.k:
+        raise ValueError(f"scheme dfr: b must be at most {network.k}, the levels of the network, got {options['b']}")
+    return Dfr(options["b"], options["retry"], options["ttl"], bool(options["nearest"]))
+
+
+def first_octets(network: Ccrdn, options: Options) -> tuple[int, ...]:
+    """What the addresses of packets may begin with, first those of packets that leave their source; ValueError if there
+    are more than there is room for."""
+    states = dfr_addresses.states(network, settings(network, options))
+    return tuple(dfr_addresses.octet(number) for number, _ in enumerate(states))
+
+
+def check(topology: Topology, options: Options) -> None:
+    """ValueError unless DFR can route `topology` by these options."""
+    first_octets(for_servers("dfr", topology), options)
+
+
+def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
+    """Every server finds its routes itself."""
+    octets = first_octets(for_servers("dfr", topology), options)
+    return node_configs(topology, "dfr", __name__, options, needs=(PrefixRewrite(octets, options["ttl"]),))
+
+
+def machine(config: NodeConfig, incarnation: int) -> StateMachine:
+    """DFR, with link state of the server's own X(b)."""
+    assert config.network
+    network, chosen = config.network, settings(config.network, config.options)
+    size = network.t[chosen.b]
+    first = config.node - config.node % size
+    return DfrRouting(
+        parameters.neighbourhood(config, incarnation),
+        parameters.database(config, incarnation, scope=range(first, first + size)),
+        network,
+        settings=chosen,
+        hold_s=config.options["hold_ms"] / 1000,
+    )
+
+
+def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+    """The path of a packet, every server on it knowing of the dead links within its own scope."""
+    network = for_servers("dfr", topology)
+    down = dead_channels(topology, network)
+    found, arrives = dfr.route(network.rule, network.t, settings(network, options), down, src, dst)
+    return [Path(tuple(found))] if arrives else []
+
+
+SCHEMES = (
+    Scheme(
+        name="dfr",
+        summary="fault-tolerant routing (DFR): link state within a scope, local reroutes beyond it",
+        source="DCell, SIGCOMM 2008, section 4.3; CCRDN 4.2.1",
+        parameters=parameters.HELLO | parameters.LINK_STATE | parameters.DAMPING | OWN,
+        check=check,
+        configure=configure,
+        machine=machine,
+        path=path,
+        needs=frozenset({PrefixRewrite}),
+    ),
+)

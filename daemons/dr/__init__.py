@@ -1,0 +1,1 @@
+"""Dimensional routing, and routes that the topology alone gives."""

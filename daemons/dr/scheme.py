@@ -1,0 +1,90 @@
+"""DR, dimensional routing over the links that live; and static routes: DR's, or a fabric's shortest ones, whatever
+lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from daemons.control import parameters
+from daemons.control.candidate_routes import LiveRoutes
+from daemons.core.contract import StateMachine
+from daemons.core.node_config import NodeConfig, Options, node_configs
+from daemons.core.scheme import Path, Scheme, for_servers
+from daemons.routing import dr
+from daemons.routing.candidates import candidates
+
+if TYPE_CHECKING:
+    from topologies.core.topology import Topology
+
+
+def check(topology: Topology, options: Options) -> None:
+    """ValueError unless DR is for `topology`."""
+    for_servers("dr", topology)
+
+
+def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
+    """Every server knows DR's next hop for each prefix."""
+    return node_configs(topology, "dr", __name__, options, candidates=candidates)
+
+
+def machine(config: NodeConfig, incarnation: int) -> StateMachine:
+    """DR's routes, kept to the hops that live."""
+    return LiveRoutes(parameters.neighbourhood(config, incarnation), config.candidates)
+
+
+def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+    """DR's one path; DR knows no other if a link of it is dead."""
+    network = for_servers("dr", topology)
+    return if_alive(topology, dr.route(network.rule, network.t, src, dst))
+
+
+def if_alive(topology: Topology, path: list[int]) -> list[Path]:
+    """`path`, unless a link of it is dead."""
+    live = topology.adjacency
+    return [Path(tuple(path))] if all(b in live[a] for a, b in pairwise(path)) else []
+
+
+def without_daemons(topology: Topology, options: Options, link_kbps: int) -> Mapping[int, NodeConfig]:
+    """No daemon runs."""
+    return {}
+
+
+def static_path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+    """DR's path; or a fabric's shortest ones, of which a switch leaves out those that begin with a dead link of its own
+    and no others."""
+    if topology.server_centric:
+        return path(topology, options, src, dst)
+    from daemons.routing import path_shares, updown
+
+    intact = replace(topology, failed=topology.failed & False)
+
+    def choose(switch: int) -> path_shares.Chosen:
+        live = {port for port, *_ in topology.live_ports(switch)}
+        return path_shares.evenly([hop for hop in updown.next_hops(intact, switch)[dst] if hop.port in live])
+
+    return path_shares.paths(topology, src, dst, choose)
+
+
+SCHEMES = (
+    Scheme(
+        name="dr",
+        summary="dimensional routing (DCellRouting, TOR) over the links that live",
+        source="CCRDN, definition 4.1",
+        parameters=parameters.HELLO,
+        check=check,
+        configure=configure,
+        machine=machine,
+        path=path,
+    ),
+    Scheme(
+        name="static",
+        summary="the routes that the topology alone gives, without daemons: nobody notices a failure",
+        source="CCRDN, definition 4.1; RFC 2992",
+        parameters={},
+        configure=without_daemons,
+        path=static_path,
+    ),
+)

@@ -1,0 +1,146 @@
+"""LBSP: symmetric path groups of a fat-tree, by destination (Lim, Appl. Sci. 2021)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemons.control import parameters
+from daemons.core.actions import Hop
+from daemons.core.capabilities import Capability, LinkRates, QueueState
+from daemons.core.contract import StateMachine
+from daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
+from daemons.core.scheme import Path, Scheme, Selection, for_switches
+from daemons.core.selection_rule import SelectionRule
+from daemons.lbsp import routing as lbsp
+from daemons.lbsp.daemon import Lbsp, covering
+from daemons.lbsp.routing import Link, Shape, shape_of
+from topologies.core.address import Prefix
+from topologies.core.family import Parameter
+
+if TYPE_CHECKING:
+    from daemons.routing.path_shares import Chosen
+    from topologies.core.topology import Topology
+
+OWN = {
+    "patience_ms": Parameter(
+        meaning="how long links may take to come up at first before others are told, in ms",
+        least=0,
+        most=60_000,
+        default=1000,
+    ),
+    "rate_kbps": Parameter(
+        meaning="rate of the links: those found slower count as degraded, in kbit/s; 0: nobody looks",
+        least=0,
+        most=2_000_000,
+        default=0,
+    ),
+    "lifetime_ms": Parameter(
+        meaning="how long a failure message is believed, in ms", least=30, most=3_600_000, default=3000
+    ),
+}
+MOST_PERCENT = 1_000_000
+PLANE = {
+    "groups": Parameter(meaning="link groups of a switch, a power of two", least=2, most=64, default=2),
+    "hash": Parameter(meaning="1: a flow's hash chooses the link group (section 3.4)", least=0, most=1, default=0),
+    "states": Parameter(meaning="1: crowded link groups give packets away (section 5)", least=0, most=1, default=0),
+    "edge_packets": Parameter(
+        meaning="packets from which on a link group of an edge switch may be crowded", least=0, most=1 << 24, default=5
+    ),
+    "edge_percent": Parameter(
+        meaning="and how many it has of the other's, in %", least=100, most=1_000_000, default=150
+    ),
+    "above_packets": Parameter(meaning="the same of aggregation switches", least=0, most=1 << 24, default=20),
+    "above_percent": Parameter(
+        meaning="the same of aggregation switches, in %", least=100, most=1_000_000, default=200
+    ),
+    "ecn": Parameter(
+        meaning="packets in a queue from which on packets are marked, 0 for none", least=0, most=1 << 24, default=0
+    ),
+}
+
+
+def rule(options: Options) -> SelectionRule:
+    """What the data plane does; with the logarithm of the number of groups.  ValueError unless that is an integer."""
+    from daemons.load_balancing.scheme import Rule  # which a daemon does not need
+
+    groups = options["groups"]
+    if groups & (groups - 1):
+        raise ValueError(f"lbsp: groups must be a power of two, got {groups}")
+    if groups != 2 and options["states"]:
+        raise ValueError(f"lbsp: states are those of two link groups, got groups={groups}")
+    return SelectionRule(Rule.LBSP, {**options, "group_bits": groups.bit_length() - 1}, reads_from_first_digit=True)
+
+
+def shape(topology: Topology, options: Options) -> Shape:
+    """The fat-tree that `topology` is; ValueError unless LBSP can part its paths."""
+    for_switches("lbsp", topology)
+    return shape_of(topology, options["groups"])
+
+
+def check(topology: Topology, options: Options) -> None:
+    """ValueError unless LBSP can part the paths of `topology`."""
+    shape(topology, options)
+
+
+def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
+    """Every switch knows its place in the fat-tree and its own hosts."""
+    needs: tuple[Capability, ...] = (QueueState(),)
+    if options["rate_kbps"]:
+        needs += (LinkRates(1000 * options["rate_kbps"]),)
+    return node_configs(topology, "lbsp", __name__, options, candidates=own_hosts, needs=needs)
+
+
+def machine(config: NodeConfig, incarnation: int) -> StateMachine:
+    """LBSP at one switch."""
+    options, interval_s = config.options, config.interval_ms / 1000
+    return Lbsp(
+        parameters.neighbourhood(config, incarnation),
+        Shape.of(config.radices, options["groups"]),
+        config.candidates,
+        incarnation=incarnation,
+        lifetime_ms=options["lifetime_ms"],
+        patience_s=options["patience_ms"] / 1000,
+        begin_s=(config.dead + 2) * interval_s,
+        gap_s=interval_s,
+    )
+
+
+def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+    """The paths of the destination's link groups, or of all of them if hashes choose, every switch knowing of the links
+    that are dead."""
+    from daemons.routing import path_shares
+
+    fabric = shape(topology, options)
+    ends = topology.links[topology.failed & (topology.level > 0)][:, [0, 2]].tolist()
+    dead: list[Link] = [fabric.link(a, b) for a, b in ends]
+
+    def choose(switch: int) -> Chosen:
+        place = fabric.place(switch)
+        peers = {port: peer for port, peer, *_ in topology.ports(switch)}
+        if dst in peers.values():
+            return [(Hop(port, peer), 1.0) for port, peer in peers.items() if peer == dst]
+        table = lbsp.table(fabric, place, dead)
+        columns = table[covering(Prefix(topology.naming.address(dst), 32), table)].columns
+        if options["hash"]:
+            ports = [port for column in columns for port in column]
+        else:
+            ports = list(columns[fabric.link_group(place.tier, dst) if len(columns) > 1 else 0])
+        return path_shares.evenly([Hop(port, peers[port]) for port in ports])
+
+    return path_shares.paths(topology, src, dst, choose)
+
+
+SCHEMES = (
+    Scheme(
+        name="lbsp",
+        summary="symmetric path groups by destination, packets in turns within, others where a link fails (Lim)",
+        source="LBSP, sections 3.2, 3.3 and 5",
+        parameters=parameters.HELLO | OWN | PLANE,
+        check=check,
+        configure=configure,
+        machine=machine,
+        selection=Selection(parameters=PLANE, rule=rule),
+        path=path,
+        needs=frozenset({QueueState}),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Shortest paths over the links that live, known by link state."""

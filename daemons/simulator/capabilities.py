@@ -1,0 +1,149 @@
+"""What simulated nodes can do beyond forwarding (daemons/core/capabilities.py), a class for each kind.
+
+actions   the kinds that apply() carries out
+leaving   what a packet of this node's own bears when it leaves, given the address that it is for
+passing   what a packet bears when its route is looked up here, be it this node's own or another's
+sent      what the daemon is told when this node has sent a packet
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from daemons.core.actions import Action, Flow, Readdress, SetFlow, SetState, Steer
+from daemons.core.capabilities import Capability, FlowRewrite, LinkRates, PrefixRewrite, QueueState, SourceRewrite
+from daemons.core.events import DestinationInUse, Event, FlowInUse
+from daemons.dfr import dfr_addresses
+from daemons.routing import proxy_addresses
+from topologies.core.address import Prefix
+
+
+class Simulated:
+    """A capability that changes nothing and tells nothing."""
+
+    actions: Sequence[type[Action]] = ()
+    rewrites = False  # whether packets bear other addresses than those that they are for
+
+    def apply(self, actions: Sequence[Any]) -> None:
+        """Carry out these actions, all of the kinds `actions`."""
+
+    def leaving(self, address: int) -> int:
+        """What a packet of this node's own for `address` bears when it leaves."""
+        return proxy_addresses.address(address, proxy_addresses.DIRECT) if self.rewrites else address
+
+    def passing(self, address: int, flow: Flow) -> int:
+        """What a packet that bears `address` bears when its route is looked up."""
+        return address
+
+    def sent(self, flow: Flow) -> Event | None:
+        """What the daemon is told when this node has sent a packet of `flow`."""
+        return None
+
+
+class SourceRewrites(Simulated):
+    """By destination, the address that this node's own packets for it bear."""
+
+    actions = (Steer,)
+    rewrites = True
+
+    def __init__(self, config: SourceRewrite) -> None:
+        self._steered: dict[int, int] = {}
+
+    def apply(self, actions: Sequence[Any]) -> None:
+        for action in actions:
+            if action.steered is None:
+                self._steered.pop(action.destination, None)
+            else:
+                self._steered[action.destination] = action.steered
+
+    def leaving(self, address: int) -> int:
+        return self._steered.get(address) or super().leaving(address)
+
+    def sent(self, flow: Flow) -> Event:
+        return DestinationInUse(flow.destination)
+
+
+class PrefixRewrites(Simulated):
+    """The first octet that packets for a prefix bear from here on; what comes out may be changed once more."""
+
+    actions = (Readdress,)
+    rewrites = True
+
+    def __init__(self, config: PrefixRewrite) -> None:
+        self._octets: dict[Prefix, int] = {}
+
+    def apply(self, actions: Sequence[Any]) -> None:
+        for action in actions:
+            if action.first_octet is None:
+                self._octets.pop(action.prefix, None)
+            else:
+                self._octets[action.prefix] = action.first_octet
+
+    def passing(self, address: int, flow: Flow) -> int:
+        for _ in range(2):
+            for prefix, octet in self._octets.items():
+                if prefix.holds(address):
+                    address = dfr_addresses.readdressed(address, octet)
+                    break
+        return address
+
+
+class FlowRewrites(Simulated):
+    """The first octet that packets of a flow bear from here on."""
+
+    actions = (SetFlow,)
+    rewrites = True
+
+    def __init__(self, config: FlowRewrite) -> None:
+        self.flows: dict[Flow, int] = {}
+
+    def apply(self, actions: Sequence[Any]) -> None:
+        for action in actions:
+            if action.first_octet is None:
+                self.flows.pop(action.flow, None)
+            else:
+                self.flows[action.flow] = action.first_octet
+
+    def passing(self, address: int, flow: Flow) -> int:
+        address = self.leaving(address)
+        octet = self.flows.get(flow)
+        return address if octet is None else dfr_addresses.readdressed(address, octet)
+
+    def sent(self, flow: Flow) -> Event:
+        return FlowInUse(flow)
+
+
+class QueueStates(Simulated):
+    """The state of a switch of LBSP; there are no queues that would call for another."""
+
+    actions = (SetState,)
+
+    def __init__(self, config: QueueState) -> None:
+        self.state = 0
+
+    def apply(self, actions: Sequence[Any]) -> None:
+        self.state = actions[-1].state
+
+
+class SoundLinks(Simulated):
+    """Every link carries what it should."""
+
+    def __init__(self, config: LinkRates) -> None:
+        pass
+
+
+KINDS: Mapping[type[Capability], Callable[..., Simulated]] = {
+    SourceRewrite: SourceRewrites,
+    PrefixRewrite: PrefixRewrites,
+    FlowRewrite: FlowRewrites,
+    QueueState: QueueStates,
+    LinkRates: SoundLinks,
+}
+
+
+def simulated(config: Capability) -> Simulated:
+    """What stands for this capability; ValueError if nothing does."""
+    if type(config) not in KINDS:
+        raise ValueError(f"the simulator has no {type(config).__name__}")
+    return KINDS[type(config)](config)

@@ -1,0 +1,102 @@
+"""TAR, traffic-aware routing on FiConn (CCRDN 4.2.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemons.control import parameters
+from daemons.core.capabilities import FlowRewrite
+from daemons.core.contract import StateMachine
+from daemons.core.node_config import NodeConfig, Options, node_configs
+from daemons.core.scheme import Path, Scheme, for_servers
+from daemons.routing.candidates import candidates
+from daemons.routing.scope import dead_channels
+from daemons.tar import routing as tar
+from daemons.tar.daemon import TarRouting
+from daemons.tar.own_flows import ATTEMPTS
+from topologies.core.family import Parameter
+
+if TYPE_CHECKING:
+    from topologies.core.topology import Topology
+
+OWN = {
+    "capacity_kbps": Parameter(
+        meaning="what a link carries, in kbit/s, 0: what links are shaped to, 1 Gbit/s if they are not",
+        least=0,
+        most=10**9,
+        default=0,
+    ),
+    "relay": Parameter(
+        meaning="a bypassed flow goes 0: to any server of the switch; 1: over another's link of the level; 2: to any "
+        "third sub-network",
+        least=0,
+        most=2,
+        default=2,
+    ),
+    "step_percent": Parameter(
+        meaning="available bandwidth that a bypass must gain, in % of that", least=1, most=100, default=5
+    ),
+    "refresh_ms": Parameter(meaning="time between probes of a flow in use, in ms", least=10, most=60_000, default=1000),
+    "refreshes": Parameter(
+        meaning="such times that servers keep a flow that is not probed again", least=2, most=100, default=3
+    ),
+    "refreshes_per_s": Parameter(
+        meaning="flows that a server probes again at most, per s", least=1, most=10_000, default=5
+    ),
+    "probes_per_s": Parameter(meaning="probes that a server sends at most, per s", least=1, most=100_000, default=100),
+    "probe_ms": Parameter(meaning="how long an answer may take, in ms", least=1, most=10_000, default=200),
+    "idle_s": Parameter(meaning="how long an unused flow is remembered, in s", least=1, most=3600, default=10),
+}
+
+
+def check(topology: Topology, options: Options) -> None:
+    """ValueError unless servers have two ports, as TAR takes them to have."""
+    for_servers("tar", topology)
+    if topology.family != "ficonn":
+        raise ValueError(f"scheme tar needs a ficonn, whose servers have two ports, not {topology.spec}")
+
+
+def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
+    """Every server knows DR's next hop for each prefix, and what its links carry."""
+    known = {**options, "capacity_kbps": options["capacity_kbps"] or link_kbps}
+    return node_configs(topology, "tar", __name__, known, candidates=candidates, needs=(FlowRewrite(),))
+
+
+def machine(config: NodeConfig, incarnation: int) -> StateMachine:
+    """TAR at one server."""
+    assert config.network
+    return TarRouting(
+        parameters.neighbourhood(config, incarnation),
+        config.network,
+        config.candidates,
+        incarnation=incarnation,
+        **{name: config.options[name] for name in OWN},
+    )
+
+
+def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+    """The path of a flow where nothing is loaded, by the first of its source's probes that arrives."""
+    check(topology, options)
+    network = for_servers("tar", topology)
+    down = dead_channels(topology, network)
+    for attempt in range(ATTEMPTS):
+        relay = options["relay"]
+        found, arrives = tar.route(network.rule, network.t, down, src, dst, relay=relay, attempt=attempt)
+        if arrives:
+            return [Path(tuple(found))]
+    return []
+
+
+SCHEMES = (
+    Scheme(
+        name="tar",
+        summary="traffic-aware routing (TAR): each flow's path is set up by a probe that avoids busy links",
+        source="FiConn, ToN 2011; CCRDN 4.2.3",
+        parameters=parameters.HELLO | parameters.DAMPING | OWN,
+        check=check,
+        configure=configure,
+        machine=machine,
+        path=path,
+        needs=frozenset({FlowRewrite}),
+    ),
+)

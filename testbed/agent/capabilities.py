@@ -1,0 +1,85 @@
+"""What stands on Linux for each capability that a node's scheme needs (daemons/core/capabilities.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from daemons.core.capabilities import Capability, FlowRewrite, LinkRates, PrefixRewrite, QueueState, SourceRewrite
+from testbed.forwarding import link_rates
+from testbed.forwarding.capability import LinuxCapability
+from testbed.forwarding.flow_rewrite import FlowRewriting
+from testbed.forwarding.plane_tables import Crowding
+from testbed.forwarding.prefix_rewrite import PrefixRewriting
+from testbed.forwarding.queue_state import QueueStates
+from testbed.forwarding.source_rewrite import SourceRewriting
+from testbed.forwarding.transit_rewrite import Relay
+from testbed.linux import netlink
+from testbed.linux.node_interfaces import Site
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a capability is to be.
+
+    routes: a socket in the node's namespace, which stays its owner's.
+    watched: by port that leads to another router, the index of its interface.
+    crowding: of a switch with a data plane, what tells how crowded it is.
+    relay: of a server whose ports have the program that rewrites packets in transit, its part of the maps.
+    """
+
+    site: Site
+    routes: netlink.Socket
+    watched: Mapping[int, int]
+    crowding: Crowding | None
+    relay: Relay | None
+
+    def port_of(self) -> dict[int, int]:
+        """The number of each port, by the index of its interface."""
+        return {interface.ifindex: port for port, interface in self.site.ports.items()}
+
+
+def _source(need: SourceRewrite, at: Place) -> LinuxCapability:
+    return SourceRewriting(at.site.address, need.addresses, at.routes, at.port_of())
+
+
+def _prefix(need: PrefixRewrite, at: Place) -> LinuxCapability:
+    return PrefixRewriting(at.site.address, need.octets, need.ttl, at.routes, _transit(need, at))
+
+
+def _flow(need: FlowRewrite, at: Place) -> LinuxCapability:
+    return FlowRewriting(at.site.address, at.routes, at.port_of(), _transit(need, at))
+
+
+def _queues(need: QueueState, at: Place) -> LinuxCapability:
+    if at.crowding is None:
+        raise ValueError(f"{at.site.name} has no data plane, whose states its scheme is to set")
+    return QueueStates(at.crowding)
+
+
+def _rates(need: LinkRates, at: Place) -> LinuxCapability:
+    return link_rates.LinkRates(at.watched, need.rate_bps, at.routes)
+
+
+def _transit(need: Capability, at: Place) -> Relay:
+    if at.relay is None:
+        raise ValueError(f"{at.site.name} lacks the program that {type(need).__name__} needs at its ports")
+    return at.relay
+
+
+MAKERS: Mapping[type[Capability], Callable[[Any, Place], LinuxCapability]] = {
+    SourceRewrite: _source,
+    PrefixRewrite: _prefix,
+    FlowRewrite: _flow,
+    QueueState: _queues,
+    LinkRates: _rates,
+}
+
+
+def make(need: Capability, at: Place) -> LinuxCapability:
+    """What stands for `need`, opened in the namespace of the calling thread, which is the node's; ValueError if nothing
+    does."""
+    if type(need) not in MAKERS:
+        raise ValueError(f"Linux has no {type(need).__name__}")
+    return MAKERS[type(need)](need, at)

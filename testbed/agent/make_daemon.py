@@ -1,0 +1,58 @@
+"""A node's daemon made from its configuration: the one way, for the supervisor, by hand and in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from daemons.core import registry
+from daemons.core.node_config import NodeConfig
+from testbed.agent.daemon import Daemon
+from testbed.forwarding.groups import Groups
+from testbed.forwarding.plane_tables import Tables, of_program
+from testbed.forwarding.transit_rewrite import Relays
+from testbed.linux import clock
+from testbed.linux.node_interfaces import Site
+
+
+class Programs:
+    """The maps of the programs that run at a network's ports, which its daemons write; closed with the process.
+
+    data_plane, transit: the ids of the data plane's and of the transit program, None where there is none.
+    first_switch: the node that the data plane counts as 0.
+    """
+
+    def __init__(self, data_plane: int | None, first_switch: int, transit: int | None) -> None:
+        """Raises BpfError if there is no program with such an id."""
+        self._first_switch = first_switch
+        self._tables: Tables | None = None
+        self._relays = Relays(transit) if transit is not None else None
+        if data_plane is not None:
+            self._maps, self._tables = of_program(data_plane)
+
+    def groups(self, nodes: Sequence[int]) -> dict[int, Groups]:
+        """The part of each of `nodes` in the data plane's maps, as it is now; none if there is no data plane."""
+        if self._tables is None:
+            return {}
+        first = self._first_switch
+        return {first + switch: groups for switch, groups in self._tables.all(node - first for node in nodes).items()}
+
+    def descriptors(self) -> list[int]:
+        """Of the maps: what a process that is forked must keep open to write them."""
+        return [fd for held in (self._tables, self._relays) if held for fd in held.descriptors()]
+
+    def make_daemon(
+        self, directory: Path, site: Site, config: NodeConfig, cells: memoryview, groups: Groups | None
+    ) -> Daemon:
+        """The daemon of the node at `site`, in the run's `directory`.
+
+        cells: its row of the counters.  groups: its part of groups().
+        ValueError if the node has a daemon already, or lacks what its scheme needs.
+        """
+        protocol = registry.machine(config, clock.wall_ns())
+        crowding = self._tables.crowding(site.node - self._first_switch) if self._tables else None
+        relay = self._relays.relay(site.node) if self._relays else None
+        return Daemon(directory, site, protocol, config, cells, groups=groups, crowding=crowding, relay=relay)
+
+
+NO_PROGRAMS = Programs(None, 0, None)

@@ -1,0 +1,49 @@
+"""A few daemons run in vain before the real ones are forked, so that these share more of Python's memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from testbed.agent.counters import WORDS
+from testbed.agent.daemon_set import Daemons
+from testbed.agent.loop import Loop
+from testbed.agent.make_daemon import NO_PROGRAMS
+
+REHEARSALS, TURNS = 8, 10
+
+
+def rehearse(directory: Path, daemons: Daemons) -> None:
+    """Let a few neighbours route at a quick pace, several times over, and leave no trace.
+
+    Python rewrites what runs often into forms that write less: no counts of references to names, no entries in caches.
+    What has been rewritten here the children share; it saves each a quarter of its own memory.  Where there is traffic
+    to lose, because daemons before these have left routes, and where a daemon does more than set routes, nothing is
+    rehearsed.
+    """
+    first = next(iter(daemons.configs.values()))
+    if first.needs:
+        return
+    (directory / "log").mkdir(parents=True)
+    nodes = [first.node, *(first.ports[0][1][:2] if first.ports else ())]
+    for _ in range(REHEARSALS):
+        quick = [replace(daemons.configs[node], interval_ms=1) for node in nodes]
+        cells = [memoryview(bytearray(WORDS * 8)).cast("Q") for _ in nodes]
+        made = [
+            NO_PROGRAMS.make_daemon(directory, daemons.sites[config.node], config, row, None)
+            for config, row in zip(quick, cells, strict=True)
+        ]
+        loop = Loop(made)
+        if any(daemon.inherited for daemon in made):
+            loop.end("nothing to rehearse")
+            break
+        loop.start()
+        for _ in range(TURNS):
+            loop.turn()
+        for daemon in made:
+            daemon.forget_routes()
+        loop.end("rehearsed")
+    for place in (directory / "log", directory):
+        for file in place.iterdir():
+            file.unlink()
+        place.rmdir()

@@ -1,0 +1,26 @@
+"""The state that a switch's queues call for, and the one by which it moves packets (LBSP, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from daemons.core.actions import SetState
+from daemons.core.events import QueuesCall
+from testbed.forwarding.capability import LinuxCapability
+from testbed.forwarding.plane_tables import Crowding
+
+
+class QueueStates(LinuxCapability):
+    """Those of one switch.  Its queues call for state 0 as long as the data plane moves nothing."""
+
+    actions = (SetState,)
+
+    def __init__(self, crowding: Crowding) -> None:
+        self._crowding = crowding
+
+    def apply(self, actions: Sequence[SetState]) -> str:
+        self._crowding.enter(actions[-1].state)
+        return ""
+
+    def look(self, now: float) -> list[QueuesCall]:
+        return [QueuesCall(self._crowding.wanted())]
