@@ -29,13 +29,19 @@ def add_commands(commands: Any) -> None:
     shared(add, "values of a parameter")
     add.add_argument("--seeds", metavar="N", type=int, help="runs of each cell, seeded 0 .. N-1")
     add.add_argument("--engine", metavar="NAME[,NAME...]", default="", help="graph, fabric or kernel")
+    clocks = "of the kernel engine; virtual: exact and repeatable, computing takes no time, needs no root (real)"
+    add.add_argument("--clock", choices=("real", "virtual"), default="real", help=clocks)
     cores = len(os.sched_getaffinity(0))
-    add.add_argument("--jobs", metavar="N", type=int, default=cores, help="runs at a time; on the kernel it is one")
+    add.add_argument(
+        "--jobs", metavar="N", type=int, default=cores, help="runs at a time; one on the kernel in real time"
+    )
     workers = "dask.distributed, tcp://HOST:8786: its workers measure what needs no kernel of this machine"
     add.add_argument("--scheduler", metavar="ADDRESS", default="", help=workers)
     again = add.add_mutually_exclusive_group()
     again.add_argument("--resume", action="store_true", help="measure only what is not stored yet (the default)")
     again.add_argument("--fresh", "--no-resume", action="store_true", help="measure again what is stored")
+    checked = "measure what is measured now once more; status 1 if a row differs (--clock virtual)"
+    add.add_argument("--check-determinism", action="store_true", help=checked)
     add.add_argument("--dry-run", action="store_true", help="print which runs would be measured, and measure nothing")
     add.add_argument("--json", action="store_true", help="print the rows as JSON")
     add.set_defaults(action=run)
@@ -61,13 +67,16 @@ def run(given: argparse.Namespace) -> int:
     from experiments.runner import definition
     from experiments.runner.console import say
     from experiments.runner.results import Store
-    from experiments.runner.sweep import remaining
+    from experiments.runner.sweep import remaining, timed
 
     experiment = definition.find(given.experiment)
+    if given.check_determinism and given.clock != "virtual":
+        raise ValueError("--check-determinism needs --clock virtual: in real time no two runs are the same")
     if given.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {given.jobs}")
     engines = list(dict.fromkeys(given.engine.split(","))) if given.engine else []
-    runs, refused = experiment.plan(definition.assignments(given.set), seeds=given.seeds, engines=engines)
+    asked = definition.assignments(given.set)
+    runs, refused = experiment.plan(asked, seeds=given.seeds, engines=engines, clock=given.clock)
     if refused:
         say(skipped(experiment, refused))
     store = Store(Path(given.results))
@@ -75,13 +84,28 @@ def run(given: argparse.Namespace) -> int:
     todo = runs if again else remaining(runs, store)
     if given.dry_run:
         return foretell(runs, set(todo), given.json)
-    if os.geteuid() and any(run.engine == "kernel" for run in runs):
+    if os.geteuid() and any(timed(run) for run in runs):
         raise ValueError(no_root(experiment))
     swept = measure(experiment, todo, store, given, again)
     entries = store.entries(run for run in runs if run not in swept.failures)
     print_rows([row for row, _ in entries], {run.id for run in swept.measured}, given.json)
     say(summary(experiment, entries, swept, store))
+    if given.check_determinism and (differing := _differences(swept, entries)):
+        return differing
     return verdict(experiment, [row for row, _ in entries], swept.failures)
+
+
+def _differences(swept: Swept, entries: Entries) -> int:
+    """Measure once more what was measured now; 1, with a line for each, if a row differs."""
+    from experiments.commands.determinism import differences
+    from experiments.runner.console import say
+
+    found = differences(swept.measured, [row for row, _ in entries])
+    for line in found:
+        say(f"weft: {line}")
+    if not found:
+        say(f"measured once more, {len(swept.measured)} runs gave the same rows")
+    return 1 if found else 0
 
 
 def measure(experiment: Experiment, todo: Sequence[Run], store: Store, given: argparse.Namespace, again: bool) -> Swept:

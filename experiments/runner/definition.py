@@ -32,7 +32,15 @@ Table = Sequence[Row]
 
 ENTRY_POINTS = "weft.experiments"
 ENGINES = ("graph", "fabric", "kernel")
-CIRCUMSTANCES = ("seed", "engine", "fidelity", "run")  # columns that every row may have beside parameters and figures
+CLOCKS = ("real", "virtual")
+CIRCUMSTANCES = (
+    "seed",
+    "engine",
+    "clock",
+    "virtual_s",
+    "fidelity",
+    "run",
+)  # columns that every row may have beside parameters and figures
 # A comma followed by key= continues the value before it: dcell:n=4,k=1,ficonn:n=4,k=2 is two networks.
 BETWEEN_VALUES = re.compile(r",(?![a-z][a-z0-9_]*=)")
 
@@ -40,6 +48,8 @@ BETWEEN_VALUES = re.compile(r",(?![a-z][a-z0-9_]*=)")
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """One cell of a sweep with one seed on one engine, identified by its content.
+
+    clock: of the kernel engine: this machine's, or a virtual one under which computing takes no time.
 
     A field that has a default is left out of the content where it has that value, so that ids stay what they were
     before there was such a field.
@@ -50,6 +60,7 @@ class Run:
     parameters: Mapping[str, Scalar]
     seed: int
     engine: str
+    clock: str = "real"
 
     @cached_property
     def id(self) -> str:
@@ -67,7 +78,8 @@ class Run:
 
     def __str__(self) -> str:
         cell = " ".join(f"{key}={value}" for key, value in self.parameters.items())
-        return f"{cell} seed={self.seed} engine={self.engine}"
+        clock = f" clock={self.clock}" if self.clock != "real" else ""
+        return f"{cell} seed={self.seed} engine={self.engine}{clock}"
 
     def text(self, key: str) -> str:
         return str(self.parameters[key])
@@ -86,11 +98,13 @@ class Result:
     figures: one row; a key ends in its unit (goodput_bps, lost_fraction); a list is a distribution.
     fidelity: PASS, WARN or FAIL, whether the emulation kept up with what it was asked; None where nothing is emulated.
     circumstances: anything else that a reader may ask for later, JSON-able: read-backs, features used, worst offenders.
+    virtual_s: how long it took by a virtual clock.
     """
 
     figures: Mapping[str, Value]
     fidelity: str | None = None
     circumstances: Mapping[str, Any] = field(default_factory=dict)
+    virtual_s: float | None = None
 
 
 class Plan(NamedTuple):
@@ -159,22 +173,25 @@ class Experiment:
         return self.plan(given, seeds=seeds, engines=engines).runs
 
     def plan(
-        self, given: Mapping[str, str] | None = None, *, seeds: int | None = None, engines: Sequence[str] = ()
+        self,
+        given: Mapping[str, str] | None = None,
+        *,
+        seeds: int | None = None,
+        engines: Sequence[str] = (),
+        clock: str = "real",
     ) -> Plan:
         """The runs of the sweep, where `given` replaces the values of some parameters by those in its text.
 
         Cells whose values do not go together are left out.  ValueError for what is unknown, ill-typed or out of range,
         and if no cell is left.
         """
-        for engine in engines:
-            if engine not in self.engines:
-                raise ValueError(f"{self.name}: " + unknown("engine", engine, self.engines))
+        engines = self._engines(engines, clock)
         if seeds is not None and seeds < 1:
             raise ValueError(f"{self.name}: seeds must be at least 1, got {seeds}")
         values = {**self.sweep, **self.values(given or {})}
         both_named = bool(given) and {"topology", "routing"} <= set(given or ())
         found, refused = [], {}
-        for engine in engines or self.engines[:1]:
+        for engine in engines:
             for cell in product(*values.values()):
                 first = Run(
                     experiment=self.name,
@@ -182,6 +199,7 @@ class Experiment:
                     parameters=dict(zip(values, cell, strict=True)),
                     seed=0,
                     engine=engine,
+                    clock=clock,
                 )
                 if not both_named and not self.goes_together(first):
                     continue
@@ -194,6 +212,18 @@ class Experiment:
         if refused and not found:
             raise ValueError(next(iter(refused.values())))
         return Plan(found, refused)
+
+    def _engines(self, asked: Sequence[str], clock: str) -> Sequence[str]:
+        """The engines that are asked for, which go with `clock`; ValueError if they do not."""
+        for engine in asked:
+            if engine not in self.engines:
+                raise ValueError(f"{self.name}: " + unknown("engine", engine, self.engines))
+        if clock == "real":
+            return asked or self.engines[:1]
+        if "kernel" not in self.engines or set(asked) - {"kernel"}:
+            engines = ", ".join(asked or self.engines)
+            raise ValueError(f"{self.name}: the clock is {clock} on the engine kernel only, not on {engines}")
+        return ["kernel"]
 
     def values(self, given: Mapping[str, str]) -> dict[str, list[Scalar]]:
         """The values that the text of each parameter lists, each once."""

@@ -24,7 +24,10 @@ def row_of(run: Run, result: Result) -> Row:
             if isinstance(number, float) and not math.isfinite(number):
                 raise ValueError(f"figure {key} is {number}; what could not be measured is None")
     fidelity: Row = {} if result.fidelity is None else {"fidelity": result.fidelity}
-    return {**run.parameters, **figures, "seed": run.seed, "engine": run.engine, **fidelity, "run": run.id}
+    clock: Row = {"clock": run.clock} if run.engine == "kernel" else {}
+    if result.virtual_s is not None:
+        clock["virtual_s"] = result.virtual_s
+    return {**run.parameters, **figures, "seed": run.seed, "engine": run.engine, **clock, **fidelity, "run": run.id}
 
 
 def plain(value: Any) -> Any:
@@ -65,4 +68,4 @@ def checksum(*texts: str) -> str:
 def order(experiment: Experiment, row: Row) -> tuple[Any, ...]:
     """Sorts rows by engine, parameters and seed, numbers before texts."""
     keys = ["engine", *experiment.sweep, "seed"]
-    return tuple((isinstance(row[key], str), row[key]) for key in keys)
+    return (row.get("clock", ""), *((isinstance(row[key], str), row[key]) for key in keys))

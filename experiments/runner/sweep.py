@@ -9,7 +9,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -19,6 +19,7 @@ from experiments.runner.results import Claim, Store
 from testbed.linux import clock
 
 PR_SET_PDEATHSIG = 1
+number_of_worker = 0  # of this process
 LOOK_EVERY_S = 0.1  # whether another process has ended a run
 
 
@@ -68,14 +69,15 @@ def sweep(
 ) -> Swept:
     """Carry `runs` out and store what they give, with what is to be said `about` code and machine.
 
-    Runs on the kernel come one at a time, for they would slow each other; others `jobs` at a time, or on the workers of
-    the dask.distributed `scheduler`.  What another process is measuring is waited for; `again`: what is stored is
-    measured, too.  KeyboardInterrupt ends the sweep with what was finished stored, and so does an OSError of `store`.
+    Runs on the kernel in real time come one at a time, for they would slow each other; others `jobs` at a time, or on
+    the workers of the dask.distributed `scheduler`.  What another process is measuring is waited for; `again`: what is
+    stored is measured, too.  KeyboardInterrupt ends the sweep with what was finished stored, and so does an OSError of
+    `store`.
     """
     swept = Swept([], {})
     together, alone = (
-        Queue([run for run in runs if (run.engine == "kernel") is kernel], store, watcher, again=again)
-        for kernel in (False, True)
+        Queue([run for run in runs if timed(run) is by_machine], store, watcher, again=again)
+        for by_machine in (False, True)
     )
     one = partial(attempt, experiment, about)
     try:
@@ -90,6 +92,11 @@ def sweep(
     finally:
         store.give_up()
     return swept
+
+
+def timed(run: Run) -> bool:
+    """Whether other work on this machine would change what `run` gives."""
+    return run.engine == "kernel" and run.clock == "real"
 
 
 def keep(store: Store, ended: Ended) -> Failure | None:
@@ -146,10 +153,11 @@ def in_processes(one: Attempt, queue: Queue, jobs: int) -> Iterator[Ended]:
     A process that dies, for want of memory perhaps, costs the run that it was at and no other.
     """
     workers: dict[Connection, Worker] = {}
+    numbers = count()
     try:
         while queue.left or workers:
             while len(workers) < jobs and (run := queue.take() if workers else queue.wait()):
-                worker = Worker(one)
+                worker = Worker(one, next(numbers))
                 workers[worker.pipe] = worker
                 worker.give(run)
             for pipe in wait(list(workers)) if workers else ():  # without one it would wait for ever
@@ -167,10 +175,10 @@ def in_processes(one: Attempt, queue: Queue, jobs: int) -> Iterator[Ended]:
 class Worker:
     """A process that carries out one run after the other."""
 
-    def __init__(self, one: Attempt) -> None:
+    def __init__(self, one: Attempt, number: int) -> None:
         context = multiprocessing.get_context("fork")  # inherits what is imported and compiled already
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(one, theirs), daemon=True)
+        self.process = context.Process(target=work, args=(one, theirs, number), daemon=True)
         self.process.start()
         theirs.close()  # so that its death is the end of the pipe
 
@@ -194,8 +202,10 @@ class Worker:
         self.pipe.close()
 
 
-def work(one: Attempt, pipe: Connection) -> None:
+def work(one: Attempt, pipe: Connection, number: int) -> None:
     """What a Worker does: leave Ctrl-C to the parent, die with it, and carry out the runs that it sends."""
+    global number_of_worker
+    number_of_worker = number
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -219,12 +229,23 @@ def attempt(experiment: Experiment, about: Mapping[str, Any], run: Run) -> Ended
     """Measure `run`; an error is its outcome, not the sweep's."""
     begin = clock.monotonic()
     try:
+        if run.clock == "virtual":
+            return under_virtual_clock(about, run)
         result = experiment.measure(run)
     except Exception as error:
         if stop := interrupt_behind(error):
             raise stop from error
         return Ended(run, Failure(reason(error), traceback.format_exc()), clock.monotonic() - begin, {})
     return Ended(run, result, clock.monotonic() - begin, about)
+
+
+def under_virtual_clock(about: Mapping[str, Any], run: Run) -> Ended:
+    """Measure `run` on a kernel of its own; about code and machine, that kernel has its own say."""
+    from experiments.runner import virtual_runs
+
+    begin = clock.monotonic()
+    answer = virtual_runs.measure(run, core=virtual_runs.core(number_of_worker))
+    return Ended(run, answer.given, clock.monotonic() - begin, {**about, "inside": dict(answer.about)})
 
 
 def interrupt_behind(error: BaseException) -> BaseException | None:

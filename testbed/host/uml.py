@@ -30,7 +30,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,7 +38,14 @@ from testbed.host import virtual_kernel
 from testbed.linux import clock
 
 KERNEL = "linux.uml"
-KEPT = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "SUDO_UID", "SUDO_GID")  # of the environment, where runs must be equal
+KEPT = (
+    "PATH",
+    "PYTHONPATH",
+    "NUMBA_CACHE_DIR",
+    "VIRTUAL_ENV",
+    "SUDO_UID",
+    "SUDO_GID",
+)  # of the environment, where runs must be equal
 TAIL_MS = 50  # how often output in files is passed on
 INSIDE = "WEFT_UML"  # set in the environment of everything that runs inside
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))  # empty inside but for what is mounted there
@@ -82,6 +89,24 @@ class VirtualClock:
         return ["weft_virtual=1", "time-travel=inf-cpu", start, *times, f"uml-seed={self.seed}", "ifb.classify=1"]
 
 
+@dataclass
+class Exchange:
+    """Texts that a command inside is given, and those that it leaves, by the names of their files in /run/uml.
+
+    wanted: what to take; `taken` has those that there are.
+    """
+
+    given: Mapping[str, str]
+    wanted: Sequence[str]
+    taken: dict[str, str] = field(default_factory=dict)
+
+    def take(self, common: Path) -> None:
+        """Read what was left in the folder `common`."""
+        for name in self.wanted:
+            with suppress(FileNotFoundError):
+                self.taken[name] = (common / name).read_text(encoding="utf-8")
+
+
 class DiedBooting(ChildProcessError):
     """User-Mode Linux ended before it had started the command."""
 
@@ -102,13 +127,15 @@ def run(
     env: Mapping[str, str] | None = None,
     stdout: BinaryIO | None = None,
     stderr: BinaryIO | None = None,
+    exchange: Exchange | None = None,
 ) -> int:
     """The exit status of `argv` under User-Mode Linux; 128 + n if signal n ended it.
 
     It stays on processor `core`, as system calls cost four times more when it wanders; default: one of those that this
     process may use.  What it prints goes to `stdout` and `stderr` (default: ours) as it comes; it reads nothing.  `cwd`
     (default: ours) is writable, as is the project if `cwd` lies in it.  `env` (default: ours) is its environment; under
-    a `virtual` clock no more of it than what says where programs are.
+    a `virtual` clock no more of it than what says where programs are.  With an `exchange` nothing of the host is
+    writable but the folder /run/uml, which holds what is given and of which is taken what was asked for.
 
     Raises ValueError for a core or folder that cannot be, FileNotFoundError without User-Mode Linux, TimeoutError after
     `timeout_s` of real time, ChildProcessError with its last words if User-Mode Linux itself dies.
@@ -118,7 +145,8 @@ def run(
     folder = (cwd or Path.cwd()).resolve()
     environment = os.environ if env is None else env
     command = _command(argv, folder, repeatable(environment) if virtual else environment)
-    files = {"mounts": _mounts(folder), "command": command}
+    files = {"mounts": _mounts(folder, writable=exchange is None), "command": command}
+    files |= exchange.given if exchange else {}
     sinks = [stdout or sys.stdout.buffer, stderr or sys.stderr.buffer]
     deadline = clock.monotonic() + timeout_s
     try:
@@ -126,9 +154,10 @@ def run(
             with _common_folder(files) as common:
                 process = Machine(common, kernel, memory_mb, core)
                 try:
-                    if virtual:
-                        return process.boot_virtual(virtual, deadline, sinks)
-                    return process.boot(deadline, sinks)
+                    status = process.boot(virtual, deadline, sinks)
+                    if exchange:
+                        exchange.take(common)
+                    return status
                 except DiedBooting:  # once in a while, for no reason that the next boot would share
                     if last:
                         raise
@@ -176,17 +205,23 @@ def _common_folder(files: Mapping[str, str]) -> Iterator[Path]:
         yield common
 
 
-def _mounts(folder: Path) -> str:
+def _mounts(folder: Path, *, writable: bool = True) -> str:
     """The host's folders that are mounted inside, one a line after its mode, outer ones first."""
-    writable = PROJECT if folder.is_relative_to(PROJECT) else folder
-    if writable in (Path("/"), *FRESH):
+    if not writable:
+        return "".join(f"ro {hidden}\n" for hidden in _hidden(folder))
+    root = PROJECT if folder.is_relative_to(PROJECT) else folder
+    if root in (Path("/"), *FRESH):
         raise ValueError(
             f"User-Mode Linux makes the current folder writable, so it cannot be {folder}: use one of yours"
         )
-    # Whatever else of the host is needed is seen through the overlay, unless it lies in a folder that is fresh inside.
-    hidden = [folder for folder in (PROJECT, Path(sys.prefix)) if any(folder.is_relative_to(fresh) for fresh in FRESH)]
-    modes = dict.fromkeys(hidden, "ro") | {writable: "rw"}
+    modes = dict.fromkeys(_hidden(), "ro") | {root: "rw"}
     return "".join(f"{modes[folder]} {folder}\n" for folder in sorted(modes))
+
+
+def _hidden(*more: Path) -> list[Path]:
+    """What of the host is needed and lies in a folder that is fresh inside; all else is seen through the overlay."""
+    needed = sorted({PROJECT, Path(sys.prefix), *more})
+    return [folder for folder in needed if any(folder.is_relative_to(fresh) for fresh in FRESH)]
 
 
 def _command(argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
@@ -208,8 +243,12 @@ class Machine:
     memory_mb: int
     core: int
 
-    def boot(self, deadline: float, sinks: Sequence[BinaryIO]) -> int:
+    def boot(self, virtual: VirtualClock | None, deadline: float, sinks: Sequence[BinaryIO]) -> int:
         """Boot, pass output on, and return the status that uml-init.sh left."""
+        return self._boot_virtual(virtual, deadline, sinks) if virtual else self._boot_real(deadline, sinks)
+
+    def _boot_real(self, deadline: float, sinks: Sequence[BinaryIO]) -> int:
+        """Where output comes over consoles."""
         consoles = [os.pipe() for _ in sinks]
         arguments = [f"con{number}=null,fd:{fd}" for number, (_, fd) in enumerate(consoles, start=1)]
         process = self._start(str(self.common), arguments, pass_fds=[fd for _, fd in consoles])
@@ -227,8 +266,8 @@ class Machine:
                     os.close(reader)
         return self._status(said)
 
-    def boot_virtual(self, virtual: VirtualClock, deadline: float, sinks: Sequence[BinaryIO]) -> int:
-        """The same where output goes to files in the common folder."""
+    def _boot_virtual(self, virtual: VirtualClock, deadline: float, sinks: Sequence[BinaryIO]) -> int:
+        """Where output goes to files in the common folder."""
         process = self._start("/proc/self/cwd", virtual.arguments())
         assert process.stdout
         said = io.BytesIO()

@@ -35,8 +35,8 @@ def test_a_row_comes_back_as_it_was_with_its_provenance(store):
     put(store, run)
     row = {"scheme": "dr", "size": 3, "load_fraction": 0.5, "area_bytes": 9, "delays_us": [1.5, 0.0], "right": True}
     (stored,) = store.rows([run])
-    assert stored == {**row, "seed": 0, "engine": "kernel", "fidelity": "FAIL", "run": run.id}
-    assert list(stored) == [*row, "seed", "engine", "fidelity", "run"]
+    assert stored == {**row, "seed": 0, "engine": "kernel", "clock": "real", "fidelity": "FAIL", "run": run.id}
+    assert list(stored) == [*row, "seed", "engine", "clock", "fidelity", "run"]
     about = store.provenance(run)
     assert about == {
         "run": {**run.content, "id": run.id},

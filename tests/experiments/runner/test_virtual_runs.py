@@ -1,0 +1,75 @@
+"""Runs under the virtual clock: part of a run's identity, repeatable, and no business of root's."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.runner import sweep, virtual_runs
+from experiments.runner.definition import Run, find
+from experiments.runner.rows import row_of
+
+ROOT = Path(__file__).parents[3]
+RUN = Run(experiment="link_loss", version=1, parameters={}, seed=3, engine="kernel")
+
+
+def test_the_clock_is_part_of_a_run_and_changes_no_id_of_before():
+    virtual = Run(**{**RUN.content, "clock": "virtual"})
+    assert "clock" not in RUN.content
+    assert virtual.id != RUN.id
+    assert Run(**virtual.content) == virtual
+    assert str(virtual) == f"{RUN} clock=virtual"
+
+
+def test_only_the_kernel_engine_has_a_clock():
+    experiment = find("link_loss")
+    assert {run.engine for run in experiment.plan(clock="virtual").runs} == {"kernel"}
+    with pytest.raises(ValueError, match="the clock is virtual on the engine kernel only, not on fabric"):
+        experiment.plan(engines=["fabric"], clock="virtual")
+    with pytest.raises(ValueError, match="the clock is virtual on the engine kernel only, not on graph"):
+        find("hop_length").plan(clock="virtual")
+
+
+def test_runs_in_real_time_keep_the_machine_to_themselves():
+    assert sweep.timed(RUN)
+    assert not sweep.timed(Run(**{**RUN.content, "clock": "virtual"}))
+
+
+def test_a_row_tells_its_clock():
+    from experiments.runner.definition import Result
+
+    virtual = Run(**{**RUN.content, "clock": "virtual"})
+    row = row_of(virtual, Result(figures={"lost": 0}, virtual_s=1.5))
+    assert (row["clock"], row["virtual_s"]) == ("virtual", 1.5)
+    assert "virtual_s" not in row_of(RUN, Result(figures={"lost": 0}))
+
+
+def weft(*argv: str, results: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "experiments.commands.cli", *argv, "--results", str(results)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+
+
+@pytest.mark.virtual
+def test_two_runs_give_the_same_row(tmp_path):
+    cell = ("run", "link_loss", "--clock", "virtual", "--seeds", "1", "--json", "--check-determinism")
+    done = weft(*cell, "--set", "topology=dcell:n=3,k=1", "failed_links=1", results=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "measured once more, 1 runs gave the same rows" in done.stderr
+    (row,) = json.loads(done.stdout)
+    assert row["clock"] == "virtual"
+    assert row["virtual_s"] > 0
+
+
+@pytest.mark.virtual
+def test_an_error_inside_is_the_runs_outcome():
+    run = Run(experiment="link_loss", version=1, parameters={"topology": "no such"}, seed=0, engine="kernel")
+    answer = virtual_runs.measure(run)
+    assert "no such" in answer.given.reason
+
+
+def test_determinism_is_a_virtual_clocks(tmp_path):
+    done = weft("run", "link_loss", "--check-determinism", results=tmp_path)
+    assert done.returncode == 2
+    assert "--check-determinism needs --clock virtual" in done.stderr
