@@ -88,7 +88,7 @@ def measure(run: Run) -> Result:
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fat-tree, and no more flows than memory and patience have room for."""
+    """ValueError unless `run` names a fat-tree, and flows that fit into memory and are assigned in time."""
     flows, repetitions = (
         fat_tree(run.experiment, run.text("topology")).hosts * run.integer("k"),
         run.integer("repetitions"),
