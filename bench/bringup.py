@@ -47,11 +47,11 @@ from testbed.network.network import Network
 from topologies import build
 from topologies.core.link import LinkSpec
 topology = build(sys.argv[1])
-began = time.perf_counter()
+began, began_cpu = time.perf_counter(), time.process_time()
 network = Network.create(topology, LinkSpec(rate_bps=20_000_000, queue_packets=250), scheme="static")
-up = time.perf_counter()
+up, up_cpu = time.perf_counter(), time.process_time()
 network.down()
-print(json.dumps([up - began, time.perf_counter() - up]))
+print(json.dumps([up - began, time.perf_counter() - up, up_cpu - began_cpu]))
 """
 NETWORKS = (  # and the most seconds that each may take to come up
     ("fattree:k=8", "fat-tree k=8, 208 nodes", 0.68),
@@ -85,15 +85,15 @@ def mininet(root: Path, family: str, *parameters: int) -> tuple[float, float]:
     return up, down
 
 
-def checkout(directory: Path, spec: str) -> tuple[float, float]:
-    """The same with the code in `directory`, in a process of its own."""
+def checkout(directory: Path, spec: str) -> tuple[float, float, float]:
+    """The same with the code in `directory`, in a process of its own; and the processor time of coming up."""
     command = [sys.executable, "-c", WEFT, spec]
     environment = {**os.environ, "PYTHONPATH": str(directory)}
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"bringup: {directory}: {done.stderr.strip().splitlines()[-1]}")
-    up, down = json.loads(done.stdout)
-    return up, down
+    up, down, up_cpu = json.loads(done.stdout)
+    return up, down, up_cpu
 
 
 def against(other: Path, turns: int) -> list[Line]:
@@ -101,7 +101,7 @@ def against(other: Path, turns: int) -> list[Line]:
     lines = []
     for spec, name, _ in NETWORKS:
         pairs = [(checkout(other, spec), checkout(ROOT, spec)) for _ in range(turns)]
-        for i, way in enumerate(("up", "down")):
+        for i, way in enumerate(("up", "down", "up, processor time")):
             lines.append(Line(f"{name}: {way}, the other", median(theirs[i] for theirs, _ in pairs), "s"))
             lines.append(Line(f"{name}: {way}", median(mine[i] for _, mine in pairs), "s"))
             ratio = median(mine[i] / theirs[i] for theirs, mine in pairs)

@@ -122,7 +122,7 @@ def watch(stream: Stream, failed_s: float) -> tuple[bool, float, float]:
     from contextlib import suppress
 
     from experiments.scenarios.reachability import NOTICE_S
-    from testbed.linux.wait import wait_until
+    from testbed.linux.clock import wait_until
 
     def flows() -> bool:
         now = clock.monotonic()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from testbed.linux.wait import wait_until
+from testbed.linux.clock import wait_until
 from testbed.measure.ping import PingTable, ping
 from testbed.measure.traceroute import ForwardingTables, fib_paths, trace
 from testbed.plan.network_handle import NetworkHandle, all_pairs

@@ -76,8 +76,9 @@ def text(kind: int, value: str) -> bytes:
 def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
     """The attributes in `data` from `offset` on, by type without its flag bits; the last of a type wins."""
     found = {}
-    while offset + 4 <= len(data):
-        size, kind = ATTRIBUTE.unpack_from(data, offset)
+    last, unpack = len(data) - 4, ATTRIBUTE.unpack_from
+    while offset <= last:
+        size, kind = unpack(data, offset)
         if size < 4:
             break
         found[kind & 0x3FFF] = data[offset + 4 : offset + size]
