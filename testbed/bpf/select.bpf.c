@@ -11,7 +11,7 @@
  * runs and tell by their lower 16 bits the port within a run.
  *
  * To add a rule: a number in `enum rule` (select.h) or any other that is free, its parameters in struct switch_, and a
- * case in choose(); then a Kind in daemons/routing/load_balancing.py.  Parameters are found by their names.
+ * case in choose(); then a scheme in daemons/load_balancing/scheme.py.  Parameters are found by their names.
  */
 #ifdef BLIND
 #include <linux/bpf.h>
@@ -29,7 +29,7 @@
 #include "select.h"
 
 /* A switch: who it is, what it reads of a destination, and the parameters of its rule, named and counted as in a scheme's
- * spec (daemons/routing/load_balancing.py); data_plane.py finds each field by its name. */
+ * spec (daemons/load_balancing/scheme.py); data_plane.py finds each field by its name. */
 struct switch_ {
 	__u32 rule;
 	__u32 seed;

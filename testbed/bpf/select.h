@@ -15,7 +15,7 @@
 static __always_inline __u32 load_of(void *of, __u32 candidate);
 static __always_inline __u32 draw(void *of);
 
-/* The same numbers as in daemons/routing/load_balancing.py. */
+/* The same numbers as in daemons/load_balancing/scheme.py. */
 enum rule { KERNEL, D_MOD_K, FLOW_HASH, RANDOM, ROUND_ROBIN, DRILL, TTC, SHORTEST, FLOWLET, LBSP };
 
 struct digit {
