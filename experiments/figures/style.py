@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+from zlib import crc32
 
-from topologies.core.grammar import parse, unknown
+from topologies.core.grammar import parse
 
 INK, FAINT, PAPER = "#222222", "#d9d9d9", "#ffffff"
 BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
@@ -114,11 +115,13 @@ RC: dict[Any, Any] = {
 
 
 def scheme(spec: str) -> Look:
-    """The look of a routing scheme, whatever its parameters; ValueError if the table lacks it."""
+    """The look of a routing scheme, whatever its parameters.  One that the table lacks, of somebody's own package, gets
+    the same look for the same name."""
     name, _ = parse(spec)
-    if name not in SCHEMES:
-        raise ValueError(f"experiments/figures/style.py: {unknown('scheme', name, SCHEMES)}")
-    return SCHEMES[name]
+    if name in SCHEMES:
+        return SCHEMES[name]
+    number = crc32(name.encode())
+    return Look(name, SEVERAL[number % len(SEVERAL)], MARKERS[number % len(MARKERS)], dash=DASHES[number % len(DASHES)])
 
 
 def lines(specs: Iterable[str]) -> dict[str, tuple[Look, str]]:

@@ -73,3 +73,10 @@ def test_of_two_lines_in_the_same_place_both_are_seen() -> None:
     assert (ttc.get_linestyle(), micro.get_linestyle()) == ("-", "--")
     assert ttc.get_zorder() < micro.get_zorder()
     assert ttc.get_markersize() > micro.get_markersize()
+
+
+def test_a_scheme_of_somebody_elses_has_a_look_of_its_name() -> None:
+    look = style.scheme("deflection:hops=3")
+    assert look == style.scheme("deflection")
+    assert look.label == "deflection"
+    assert look != style.scheme("another")
