@@ -38,7 +38,6 @@ OWN = {
         meaning="how long a failure message is believed, in ms", least=30, most=3_600_000, default=3000
     ),
 }
-MOST_PERCENT = 1_000_000
 PLANE = {
     "groups": Parameter(meaning="link groups of a switch, a power of two", least=2, most=64, default=2),
     "hash": Parameter(meaning="1: a flow's hash chooses the link group (section 3.4)", least=0, most=1, default=0),

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daemons.lbsp.routing import Shape
-from experiments.figures import style
+from experiments.figures import figures, style
 from experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
 from experiments.runner.parameters import Integer, Word
@@ -28,6 +28,7 @@ from topologies.core.link import LinkSpec, Mbps
 from topologies.core.topology import Topology
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -183,41 +184,61 @@ def percent(tier: str) -> Integer:
     return Integer(meaning=meaning, unit="%", least=100, most=1_000_000)
 
 
+SETTING = ("arrivals", "topology", *THRESHOLDS, "slots", "patterns")
+MODEL, KERNEL = "graph", "kernel"
+
+
 def plot(table: Table, figure: Figure) -> None:
-    """Queues (figure 9a) and their distance (9b) over load: a row of panels for each kind of arrivals."""
-    kinds = sorted({str(row["arrivals"]) for row in table}, reverse=True)
-    figure.set_size_inches(7.6, 2.9 * len(kinds))
-    panels = figure.subplots(len(kinds), 2, squeeze=False)
-    for row_of_panels, kind in zip(panels, kinds, strict=True):
+    """Queues (figure 9a) and their distance (9b) over load: a row of panels for each setting.
+
+    Lines are the model's; squares what was measured on the kernel, filled with states and hollow without.
+    """
+    groups = figures.by_setting(table, SETTING)
+    figure.set_size_inches(7.6, 0.5 + 2.7 * len(groups))
+    panels = figure.subplots(len(groups), 2, squeeze=False)
+    for row_of_panels, (title, rows) in zip(panels, groups.items(), strict=True):
         for axes, what in zip(row_of_panels, ("queue", "apart"), strict=True):
             for (hop, label), colour in zip(HOPS.items(), style.SEVERAL, strict=False):
-                for states, dash in ((1, "-"), (0, ":")):
-                    key = f"{hop}_{what}_packets"
-                    values: dict[float, list[float]] = {}
-                    for row in table:
-                        model = row["engine"] == "graph" and row["arrivals"] == kind and row["states"] == states
-                        if model and row.get(key) is not None:
-                            values.setdefault(float(str(row["load_fraction"])), []).append(float(str(row[key])))
-                    if values:
-                        loads = sorted(values)
-                        name = f"{label}, {'with' if states else 'without'} states"
-                        y = [mean(values[load]) for load in loads]
-                        axes.plot(loads, y, "o" + dash, color=colour, label=name, markersize=3.5)
-            if what == "queue" and kind == "paced":
-                marks(axes, table)
-            title = "mean queue" if what == "queue" else "groups apart"
-            axes.set(xlabel="load (fraction)", ylabel=f"{title} (packets)", yscale="log", title=f"arrivals {kind}")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=7)
+                for states in (1, 0):
+                    name = f"{label}, {'with' if states else 'without'} states"
+                    of_states = [row for row in rows if row["states"] == states]
+                    line(axes, of_states, f"{hop}_{what}_packets", "-" if states else ":", colour, name)
+                    if what == "queue":
+                        fill = colour if states else "none"
+                        squares(axes, of_states, f"{hop}_queue_packets", colour, fill, name)
+            heading = "mean queue" if what == "queue" else "groups apart"
+            axes.set(xlabel="load (fraction)", ylabel=f"{heading} (packets)", yscale="log")
+            axes.set_title(f"arrivals {title}", fontsize=7.5)
+    named: dict[str, Artist] = {}
+    for axes in figure.axes:
+        for handle, text in zip(*axes.get_legend_handles_labels(), strict=True):
+            named.setdefault(text, handle)
+    figure.legend(list(named.values()), list(named), loc="outside upper center", ncols=2, fontsize=7)
 
 
-def marks(axes: Axes, table: Table) -> None:
-    """What was measured on the kernel: filled with states, hollow without."""
-    for (hop, _), colour in zip(HOPS.items(), style.SEVERAL, strict=False):
-        for row in table:
-            if row["engine"] == "kernel":
-                x, y = (float(str(row[key])) for key in ("load_fraction", f"{hop}_queue_packets"))
-                fill = colour if row["states"] else "none"
-                axes.plot([x], [y], "s", markeredgecolor=colour, markerfacecolor=fill, markersize=6)
+def line(axes: Axes, rows: Table, key: str, dash: str, colour: str, name: str) -> None:
+    """The model's mean over seeds, at each load."""
+    values: dict[float, list[float]] = {}
+    for row in rows:
+        if row["engine"] == MODEL and row.get(key) is not None:
+            values.setdefault(float(str(row["load_fraction"])), []).append(float(str(row[key])))
+    if values:
+        loads = sorted(values)
+        axes.plot(loads, [mean(values[at]) for at in loads], "o" + dash, color=colour, label=name, markersize=3.5)
+
+
+def squares(axes: Axes, rows: Table, key: str, colour: str, fill: str, name: str) -> None:
+    """What was measured on the kernel."""
+    found = [row for row in rows if row["engine"] == KERNEL]
+    if found:
+        x, y = ([float(str(row[one])) for row in found] for one in ("load_fraction", key))
+        look: dict[str, Any] = {
+            "markeredgecolor": colour,
+            "markerfacecolor": fill,
+            "markersize": 6,
+            "linestyle": "none",
+        }
+        axes.plot(x, y, "s", label=f"{name}, on the kernel", **look)
 
 
 EXPERIMENT = Experiment(

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from experiments.figures import style
+from experiments.figures import figures, style
 from experiments.lbsp import lbsp_tcp
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
 from experiments.runner.parameters import Integer, Number, Spec, Word
@@ -304,19 +304,28 @@ def check(run: Run) -> None:
     doctor.require("frr", f"scheme {FRR}")
 
 
+SETTING = ("topology", "rate_mbps", "queue_packets", "pairs", "load_fraction", "processes")
+
+
 def plot(table: Table, figure: Figure) -> None:
-    """Outages of each scheme, for each failure and network; a mark is a run."""
-    networks = sorted({str(row["topology"]) for row in table})
-    looks = style.lines(sorted({str(row["scheme"]) for row in table}))
-    for axes, network in zip(figure.subplots(1, len(networks), squeeze=False).flat, networks, strict=True):
+    """Outages of each scheme, for each failure and setting; a mark is a run, hollow where fidelity failed."""
+    groups = figures.by_setting(table, SETTING)
+    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
+    kinds = [one for one in FAILURES if any(row["failure"] == one for row in table)]
+    columns = min(2, len(groups))
+    rows_of_panels = -(-len(groups) // columns)
+    figure.set_size_inches(3.8 * columns, 0.4 + 3.0 * rows_of_panels)
+    panels = figure.subplots(rows_of_panels, columns, squeeze=False).flat
+    for axes, (title, rows) in zip(panels, groups.items(), strict=False):
         for at, (scheme, (look, _)) in enumerate(looks.items()):
-            rows = [row for row in table if (row["topology"], row["scheme"]) == (network, scheme) and row["outage_ms"]]
-            x = [FAILURES.index(str(row["failure"])) + (at - (len(looks) - 1) / 2) * 0.1 for row in rows]
-            axes.plot(
-                x, [float(str(row["outage_ms"])) for row in rows], look.marker, color=look.colour, label=look.label
-            )
-        axes.set_xticks(range(len(FAILURES)), FAILURES)
-        axes.set(ylabel="until the last was rerouted (ms)", title=network, xlim=(-0.5, len(FAILURES) - 0.5))
+            chosen = [row for row in rows if row["scheme"] == scheme and row["outage_ms"]]
+            shift = (at - (len(looks) - 1) / 2) * 0.8 / max(8, len(looks))
+            x = [kinds.index(str(row["failure"])) + shift for row in chosen]
+            y = [float(str(row["outage_ms"])) for row in chosen]
+            figures.marks(axes, x, y, look, [figures.failed_fidelity(row) for row in chosen], label=look.label)
+        axes.set_xticks(range(len(kinds)), kinds)
+        axes.set(ylabel="until the last was rerouted (ms)", xlim=(-0.5, len(kinds) - 0.5))
+        axes.set_title(title, fontsize=8.5)
         axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7)
 

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daemons.core import registry
 from daemons.load_balancing.scheme import Rule
-from experiments.figures import style
+from experiments.figures import figures, style
 from experiments.runner.definition import Result, Run, Table, Value
 from experiments.runner.parameters import Integer, Word
 from experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
@@ -35,7 +35,9 @@ from topologies.core.link import LinkSpec, Mbps
 from topologies.core.topology import Topology
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
     from experiments.scenarios.fabric_run import Fabric, Seen
     from testbed.forwarding.data_plane import DataPlane
@@ -165,7 +167,7 @@ def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
     with fabric(run) as on:
         seen = tcp(run, on, wanted, deadline_s=deadline_s)
         ms = [1000 * (deadline_s - one.flow.at_s if one.seconds is None else one.seconds) for one in seen.flows.results]
-        figures: dict[str, Value] = {
+        row: dict[str, Value] = {
             "flows": len(ms),
             "unfinished": seen.flows.unfinished,
             "mean_ms": float(np.mean(ms)),
@@ -175,41 +177,54 @@ def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
             "times_ms": [round(one, 3) for one in ms],
             **order_figures(seen),
         }
-        return Result(figures=figures, fidelity=seen.report.verdict, circumstances=circumstances(on, seen))
+        return Result(figures=row, fidelity=seen.report.verdict, circumstances=circumstances(on, seen))
+
+
+SETTING = (
+    "topology", "tcp", "flow_bytes", "rate_mbps", "queue_packets", "load_fraction", "oversubscription", "damage",
+    "repeats", "rounds", "patience_s",
+)  # fmt: skip
+HATCHES = ("", "////", "....", "xxxx")  # of schemes that differ in their parameters alone
 
 
 def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p999_ms") -> None:
-    """For each TCP and size of flows a panel: bars of `key` for each value of `across` and each scheme.
+    """For each setting, TCP and size of flows among it, a panel: bars of `key` for each value of `across` and each
+    scheme.
 
     Marks are single runs, hollow where fidelity failed, which bars and their 95 % intervals leave out.
     """
-    from experiments.scenarios.fabric_run import interval
-
-    sizes = sorted({int(str(row["flow_bytes"])) for row in table})
-    pairs = {(row["tcp"], row["flow_bytes"]) for row in table}
-    variants = [(tcp, size) for size in sizes for tcp in TCP if (tcp, size) in pairs]
+    keys = [one for one in SETTING if one != across and all(one in row for row in table)]
+    groups = figures.by_setting(table, keys, always=3)
     values = list(dict.fromkeys(row[across] for row in table))
     order = {kind: at for at, kind in enumerate(DAMAGE)}
     values.sort(key=lambda one: order.get(str(one), 0) if isinstance(one, str) else float(str(one)))
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    figure.set_size_inches(7.6, 2.6 * len(variants))
-    for axes, variant in zip(figure.subplots(len(variants), 1, squeeze=False).flat, variants, strict=True):
-        width = 0.8 / len(looks)
+    figure.set_size_inches(7.6, 0.4 + 2.4 * len(groups))
+    panels = figure.subplots(max(1, len(groups)), 1, squeeze=False).flat
+    for axes, (title, rows) in zip(panels, groups.items(), strict=False):
         for at, (scheme, (look, _)) in enumerate(looks.items()):
-            rows = [row for row in table if (row["scheme"], row["tcp"], row["flow_bytes"]) == (scheme, *variant)]
-            chosen = [[row for row in rows if row[across] == one] for one in values]
-            x = np.arange(len(values)) + (at - (len(looks) - 1) / 2) * width
-            sound = [[float(str(row[key])) for row in one if row["fidelity"] != "FAIL"] for one in chosen]
-            heights = np.array([np.mean(one) if one else 0.0 for one in sound])
-            ends = np.array([interval(one) if one else (0.0, 0.0) for one in sound]).T
-            axes.bar(x, heights, width, color=look.colour, label=look.label, alpha=0.5 if look.variant else 0.85)
-            axes.errorbar(x, heights, abs(ends - heights), fmt="none", ecolor=style.INK, elinewidth=0.9)
-            for place, runs in zip(x, chosen, strict=True):
-                for row in runs:
-                    fill, edge = ("none", look.colour) if row["fidelity"] == "FAIL" else (style.INK, style.INK)
-                    y = float(str(row[key]))
-                    axes.plot([place], [y], "o", markeredgecolor=edge, markerfacecolor=fill, markersize=2.5)
+            of_scheme = [row for row in rows if row["scheme"] == scheme]
+            chosen = [[row for row in of_scheme if row[across] == one] for one in values]
+            x = np.arange(len(values)) + (at - (len(looks) - 1) / 2) * 0.8 / len(looks)
+            bars(axes, x, chosen, look, key, width=0.8 / len(looks))
         axes.set_xticks(range(len(values)), [str(one) for one in values])
         axes.set(ylabel=style.axis(key, "99.9th percentile"), ylim=(0, None), xlabel=across)
-        axes.set_title(f"TCP: {variant[0]}, flows of {variant[1] / 1000:g} kB")
+        axes.set_title(title, fontsize=8)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7)
+
+
+def bars(axes: Axes, x: NDArray[Any], chosen: Sequence[Table], look: style.Look, key: str, *, width: float) -> None:
+    """A bar at each `x` for the runs that did not fail fidelity, with its 95 % interval, and a mark for each run."""
+    from experiments.scenarios.fabric_run import interval
+
+    sound = [[float(str(row[key])) for row in one if not figures.failed_fidelity(row)] for one in chosen]
+    heights = np.array([np.mean(one) if one else 0.0 for one in sound])
+    ends = np.array([interval(one) if one else (0.0, 0.0) for one in sound]).T
+    hatch = HATCHES[look.variant % len(HATCHES)]
+    axes.bar(x, heights, width, facecolor=look.colour, edgecolor=style.PAPER, hatch=hatch, label=look.label, alpha=0.85)
+    axes.errorbar(x, heights, abs(ends - heights), fmt="none", ecolor=style.INK, elinewidth=0.9)
+    for place, runs in zip(x, chosen, strict=True):
+        for row in runs:
+            failed = figures.failed_fidelity(row)
+            fill, edge = ("none", look.colour) if failed else (style.INK, style.INK)
+            axes.plot([place], [float(str(row[key]))], "o", markeredgecolor=edge, markerfacecolor=fill, markersize=2.5)

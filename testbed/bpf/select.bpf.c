@@ -28,8 +28,8 @@
 
 #include "select.h"
 
-/* A switch: who it is, what it reads of a destination, and the parameters of its rule, named and counted as in a scheme's
- * spec (daemons/load_balancing/scheme.py); data_plane.py finds each field by its name. */
+/* A switch: who it is, what it reads of a destination, and the parameters of its rule, named and counted as in the spec
+ * of a scheme (daemons/load_balancing/scheme.py); data_plane.py finds each field by its name. */
 struct switch_ {
 	__u32 rule;
 	__u32 seed;
@@ -254,8 +254,8 @@ static __attribute__((noinline)) int bypass(struct __sk_buff *ctx, __be32 destin
 	return TC_ACT_OK;
 }
 
-/* Whether a frame is longer than the device that it would leave by takes, where somebody has set a smaller MTU than that
- * of the links of the run.  The kernel fragments it or answers; redirected, it would vanish behind the device. */
+/* Whether a frame is longer than the device that it would leave by takes, where somebody has set a smaller MTU than the
+ * run's links have.  The kernel fragments it or answers; redirected, it would vanish behind the device. */
 static __always_inline int is_too_long(struct __sk_buff *ctx, __u32 out)
 {
 	__u32 mtu = 0;

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from daemons.core import registry
 from daemons.core.capabilities import Capability
-from daemons.core.node_config import NodeConfig
+from daemons.core.node_config import NodeConfig, Options
 from daemons.core.scheme import UNSHAPED_KBPS, Scheme
-from daemons.core.selection_rule import KERNEL
+from daemons.core.selection_rule import KERNEL, NO_QUEUES
 from testbed.linux import clock
 from topologies.core.grammar import parse, unknown, unparse
 from topologies.core.link import LinkSpec
@@ -40,11 +40,22 @@ def planes(topology: Topology, spec: str, link: LinkSpec | None, *, host_link: L
         return Planes()
     if parse(spec)[0] not in registry.schemes():
         raise ValueError(unknown("scheme", parse(spec)[0], {NONE, *registry.schemes()}))
-    scheme, _ = registry.checked(topology, spec)
+    scheme, options = registry.checked(topology, spec)
+    if link is None:
+        check_without_rate(scheme, spec, options)
     link_kbps = link.rate_bps // 1000 if link else UNSHAPED_KBPS
     delayed = any(each and each.delay_us for each in (link, host_link)) and not clock.is_virtual()
     configs = registry.configure(topology, spec, link_kbps=link_kbps)
     return Planes(not scheme.machine, configs, balancing(scheme, spec, delayed), scheme.needs)
+
+
+def check_without_rate(scheme: Scheme, spec: str, options: Options) -> None:
+    """ValueError if `spec` asks for what only links with a rate have: queues, or a rate to be compared with."""
+    chosen = balancing(scheme, spec, delayed=False)
+    if chosen and registry.rule(chosen).asks_queues:
+        raise ValueError(f"{spec}: {NO_QUEUES}")
+    if options.get("rate_kbps"):
+        raise ValueError(f"{spec}: links have no rate of which rate_kbps could find them short; give them one")
 
 
 def balancing(scheme: Scheme, spec: str, delayed: bool) -> str:

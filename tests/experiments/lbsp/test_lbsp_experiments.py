@@ -1,13 +1,16 @@
 """LBSP's experiments: who sends to whom, what is refused, and a small run of each kind."""
 
+import io
 import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from daemons.core import registry
 from daemons.lbsp import routing as lbsp
@@ -23,6 +26,7 @@ from testbed.network import clean
 from testbed.plan import run
 from testbed.plan.plane_selection import planes
 from topologies import build
+from topologies.core.link import LinkSpec
 
 EIGHT = build("fattree:k=8")
 ROOT = Path(__file__).parents[3]
@@ -93,7 +97,7 @@ def test_tables_are_those_of_as_many_link_groups_as_the_scheme_has(scheme, ports
 
 def test_thresholds_and_patterns_reach_the_kernel():
     some = one(lbsp_queues, edge_packets=7, edge_percent=160, above_packets=30, above_percent=300, states=1)
-    of = planes(EIGHT, lbsp_queues.kernel_scheme(some), None).balancing
+    of = planes(EIGHT, lbsp_queues.kernel_scheme(some), LinkSpec(rate_bps=1_000_000, queue_packets=9)).balancing
     assert registry.rule(of).parameters.items() >= {
         "states": 1, "edge_packets": 7, "edge_percent": 160, "above_packets": 30, "above_percent": 300,
     }.items()  # fmt: skip
@@ -240,3 +244,39 @@ def test_a_link_is_degraded_from_the_command_line():
         for found in run.runs():
             if found.id == name:
                 clean.remove(found)
+
+
+def table(experiment, figures, **instead):
+    """A row with `figures` for every cell of a sweep."""
+    sweep = {**experiment.EXPERIMENT.sweep, **instead}
+    cells = [dict(zip(sweep, values, strict=True)) for values in product(*sweep.values())]
+    return [{**cell, **figures, "seed": 0, "engine": "graph", "fidelity": "PASS"} for cell in cells]
+
+
+def drawn(experiment, rows):
+    """The titles of the panels of an experiment's figure."""
+    figure = Figure(layout="constrained")
+    experiment.EXPERIMENT.plot(rows, figure)
+    figure.savefig(io.BytesIO(), dpi=30)
+    return [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
+
+
+TIMES = {"p999_ms": 700.0, "mean_ms": 600.0}
+
+
+@pytest.mark.parametrize(
+    ("experiment", "figures", "instead", "panels"),
+    [
+        (lbsp_long, TIMES, {}, 2),
+        (lbsp_long, TIMES, {"rate_mbps": [10, 20], "topology": ["fattree:k=4", "fattree:k=8"]}, 8),
+        (lbsp_long, TIMES, {"scheme": ["lbsp"], "damage": ["link"], "tcp": ["rack"]}, 1),
+        (lbsp_short, TIMES, {"load_fraction": [0.4, 0.8], "tcp": ["rack"]}, 2),
+        (lbsp_oversubscription, TIMES, {"queue_packets": [50, 250], "tcp": ["rack"]}, 2),
+        (lbsp_oversubscription, TIMES, {"damage": ["none"], "tcp": ["rack"]}, 1),
+        (lbsp_recovery, {"outage_ms": 90.0}, {"pairs": [10, 20]}, 4),
+        (lbsp_queues, {"edge_queue_packets": 1.0}, {"edge_packets": [5, 20], "arrivals": ["paced"]}, 4),
+    ],
+)
+def test_runs_with_different_parameters_are_drawn_apart(experiment, figures, instead, panels):
+    titles = drawn(experiment, table(experiment, figures, **instead))
+    assert len(titles) == panels

@@ -41,6 +41,18 @@ def test_what_is_behind_a_delay_misses_the_data_plane():
         planes(TREE, "ttc", DELAYED)
 
 
+@pytest.mark.parametrize("spec", ["ttc", "drill", "micro", "jsq", "rr:ecn=20", "lbsp:states=1"])
+def test_what_compares_queues_is_refused_where_links_have_none(spec):
+    with pytest.raises(ValueError, match=f"^{spec}: it chooses by what waits in queues, and links without a rate"):
+        planes(TREE, spec, None)
+    assert planes(TREE, spec, LinkSpec(rate_bps=10 * Mbps, queue_packets=100)).balancing == spec
+
+
+def test_a_rate_to_compare_with_is_refused_where_links_have_none():
+    with pytest.raises(ValueError, match="rate_kbps could find them short; give them one"):
+        planes(TREE, "lbsp:rate_kbps=20000", None)
+
+
 def test_links_and_needs_are_told():
     ficonn = build("ficonn:n=4,k=1")
     assert config(ficonn, "tar", DELAYED).options["capacity_kbps"] == 10_000
