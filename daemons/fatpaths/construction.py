@@ -87,7 +87,8 @@ def overlap_layers(
     most_paths: the listing's M, paths of a layer at most; 0: as many as there are routers.
     Ours: paths are D + 1 links long (V-B3: "we prefer paths one hop longer than minimal"); a path of d routers adds i
     (d - i) to the weight of its i-th link, counted from 1, as many sub-paths as cross it, where the listing's factor
-    gives one end 0.  Links run as the paths do, so that pairs which no path serves take layer 0.
+    gives one end 0.  The links of a layer run both ways, as in listing 1: if they ran only as the paths do, from lower
+    to higher ranks, every second ordered pair would have no path but layer 0's.
     """
     import numpy as np
 
@@ -95,7 +96,7 @@ def overlap_layers(
     first = next_hops(graph, everything(graph), generator)
     length = int(distances(graph, everything(graph)).max()) + 1
     weight, count = np.zeros(len(graph.peer)), np.zeros((graph.routers, graph.routers), dtype=np.int64)
-    work = accelerate(overlap.layer)
+    back, work = graph.back(), accelerate(overlap.layer)
     found = [first]
     for _ in range(n - 1):
         rank = generator.permutation(graph.routers)
@@ -110,7 +111,7 @@ def overlap_layers(
             *(graph.start, graph.peer, pairs, length, most_paths or graph.routers),
             *(available, chosen, weight, count, open_pairs, *scratch, np.empty(length + 1, dtype=np.int64)),
         )
-        found.append(with_fallback(next_hops(graph, chosen, generator), first))
+        found.append(with_fallback(next_hops(graph, chosen | chosen[back], generator), first))
     return np.stack(found)
 
 

@@ -32,6 +32,7 @@ class Parameter:
 class Family:
     """A parameterised kind of network.
 
+    `derived` gives optional parameters that follow from the others, where they are not given themselves.
     `build` takes exactly the keys of `parameters`, optional ones only if given, and raises ValueError, in one line that
     begins with the name, for values that do not go together.
     """
@@ -42,6 +43,7 @@ class Family:
     example: str
     parameters: Mapping[str, Parameter]
     build: Callable[[Mapping[str, int]], Topology]
+    derived: Callable[[Mapping[str, int]], Mapping[str, int]] = lambda given: {}
 
     def parameters_from(self, given: Mapping[str, str]) -> dict[str, int]:
         """`given`, text, as integers, defaults filled in; ValueError if any is unknown, missing or out of range."""
@@ -56,4 +58,5 @@ class Family:
                 values[key] = parameter.default
             elif not parameter.optional:
                 raise ValueError(f"{self.name}: {key} is missing, for example {self.example}")
-        return values
+        values = {**self.derived(values), **values}
+        return {key: values[key] for key in self.parameters if key in values}

@@ -24,7 +24,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
     import numpy as np
 
     l, s = parameters["l"], parameters["s"]  # noqa: E741, the paper's letter
-    routers, hosts = s**l, parameters.get("p", s - 1)
+    routers, hosts = s**l, parameters["p"]
     require_routers("hyperx", routers, hosts, routers * l * (s - 1) // 2)
     number = np.arange(routers)
     levels = []
@@ -51,5 +51,6 @@ FAMILIES = {
             "p": Parameter(meaning="hosts of a router, s - 1 by default", least=1, optional=True),
         },
         build=build,
+        derived=lambda given: {"p": given["s"] - 1},
     ),
 }

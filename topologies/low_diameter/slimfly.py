@@ -39,7 +39,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
     if q % 4 == 2 or not prime_power(q):
         raise ValueError(f"slimfly: q must be a prime power other than 2, such as 5, 7, 8 or 9, got {q}")
     degree = network_radix(q)
-    hosts = parameters.get("p", -(-degree // 2))
+    hosts = parameters["p"]
     require_routers("slimfly", 2 * q * q, hosts, q * q * degree)
     galois = field(q)
     plus, times = galois.plus(), galois.times()
@@ -84,5 +84,6 @@ FAMILIES = {
             "p": Parameter(meaning="hosts of a router, half its links by default", least=1, optional=True),
         },
         build=build,
+        derived=lambda given: {"p": -(-network_radix(given["q"]) // 2)},
     ),
 }

@@ -27,8 +27,8 @@ def build(parameters: Mapping[str, int]) -> Topology:
     import numpy as np
 
     r, seed = parameters["r"], parameters["seed"]
-    lift = parameters.get("l", r)
-    hosts, routers = parameters.get("p", -(-r // 2)), lift * (r + 1)
+    lift, hosts = parameters["l"], parameters["p"]
+    routers = lift * (r + 1)
     require_routers("xpander", routers, hosts, routers * r // 2)
     random = SplitMix64(seed)
     for _ in range(ATTEMPTS):
@@ -62,5 +62,6 @@ FAMILIES = {
             "seed": SEED,
         },
         build=build,
+        derived=lambda given: {"l": given["r"], "p": -(-given["r"] // 2)},
     ),
 }

@@ -173,6 +173,17 @@ def test_the_equivalent_jellyfish_of_a_fat_tree_has_four_links_for_each_host():
     assert canonical("equivalent-jellyfish:seed=1,of=fattree:k=36") == "jellyfish:n=1620,r=29,p=7,seed=1"
 
 
+@pytest.mark.parametrize(("spec", "name"), [
+    ("slimfly:q=19", "slimfly:q=19,p=15"),
+    ("slimfly:p=14,q=19", "slimfly:q=19,p=14"),
+    ("hyperx:s=4,l=2", "hyperx:l=2,s=4,p=3"),
+    ("xpander:seed=1,r=5", "xpander:r=5,l=5,p=3,seed=1"),
+    ("dragonfly:p=2", "dragonfly:p=2,palm=0"),
+])  # fmt: skip
+def test_one_network_has_one_name(spec, name):
+    assert canonical(spec) == name == build(spec).spec
+
+
 def test_ports_are_hosts_then_routers_in_order():
     topology = build("slimfly:q=3,p=2")
     name = topology.naming.name

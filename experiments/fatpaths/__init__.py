@@ -1,0 +1,1 @@
+"""The questions of FatPaths (Besta et al., SC 2020)."""

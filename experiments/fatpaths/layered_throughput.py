@@ -1,0 +1,151 @@
+"""How much of the worst case can layers carry?  FatPaths, section VI and figure 9; layer count and rho as in figure 12.
+
+Every router sends to another one, so matched that distances sum to the most; a fraction `intensity` of the hosts sends,
+each at a link's rate.  MAT is the largest T for which every demand can be sent T times, traffic being split over the
+paths as serves it best.  Beside it stands what all paths of at most D + 1 links would give (bound=short), and all paths
+there are (bound=flow).
+
+minimal: all shortest paths, as ECMP has them.  random, overlap: listings 1 and 2.  in-trees: ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import mean
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from daemons.fatpaths import construction
+from daemons.fatpaths.layers import Graph, distinct_paths
+from experiments.fatpaths.networks import NETWORK, label
+from experiments.figures import style
+from experiments.graph_engine import throughput
+from experiments.graph_engine.compiled import compiled
+from experiments.graph_engine.router_graph import RouterGraph
+from experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from experiments.runner.parameters import Integer, Number, Word
+from topologies import build
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Make = Callable[[Graph, Run, Generator], NDArray[np.int32]]
+
+
+def random(graph: Graph, run: Run, rng: Generator) -> NDArray[np.int32]:
+    """Listing 1."""
+    return construction.random_layers(graph, run.integer("layers"), float(run.parameters["rho"]), rng)
+
+
+def overlap(graph: Graph, run: Run, rng: Generator) -> NDArray[np.int32]:
+    """Listing 2."""
+    return construction.overlap_layers(graph, run.integer("layers"), rng, accelerate=compiled)
+
+
+def in_trees(graph: Graph, run: Run, rng: Generator) -> NDArray[np.int32]:
+    """Ours."""
+    return construction.in_tree_layers(graph, run.integer("layers"), rng, accelerate=compiled)
+
+
+LAYERED: Mapping[str, Make] = {"random": random, "overlap": overlap, "in-trees": in_trees}
+SCHEMES = ("minimal", *LAYERED)
+COLOURS = dict(zip(SCHEMES, (style.INK, style.ORANGE, style.GREEN, style.BLUE), strict=True))
+BOUNDS = ("none", "short", "flow")
+
+
+def measure(run: Run) -> Result:
+    """T, the bound that was asked for, and how many distinct paths the layers give the demanded and all pairs."""
+    topology = build(run.text("topology"))
+    graph = RouterGraph.of(topology)
+    demands = throughput.worst_case_demands(
+        graph, np.random.default_rng([run.seed, 0]), float(run.parameters["intensity"])
+    )
+    figures: dict[str, Value] = {}
+    if run.text("scheme") == "minimal":
+        paths = throughput.minimal_paths(graph, demands)
+    else:
+        tables = LAYERED[run.text("scheme")](Graph.of(topology), run, np.random.default_rng([run.seed, 1]))
+        paths = throughput.table_paths(graph, tables, demands)
+        all_pairs = distinct_paths(tables)[np.ix_(graph.endpoints, graph.endpoints)]
+        all_pairs = all_pairs[all_pairs > 0]
+        figures |= {
+            "fewest_paths_of_any_pair": int(all_pairs.min()),
+            "mean_paths_of_all_pairs": float(all_pairs.mean()),
+        }
+    figures["throughput"] = throughput.maximum(paths, demands, len(graph.peer)).throughput
+    figures["fewest_paths"] = min(map(len, paths))
+    figures["mean_paths"] = mean(map(len, paths))
+    bound = run.text("bound")
+    if bound == "short":
+        every = throughput.short_paths(graph, demands, 1)
+        figures["bound_throughput"] = throughput.maximum(every, demands, len(graph.peer)).throughput
+    elif bound == "flow":
+        figures["bound_throughput"] = throughput.flow_bound(graph, demands)[1]
+    return Result(figures=figures)
+
+
+def check(run: Run) -> None:
+    """ValueError for layers that there cannot be."""
+    construction.check(run.integer("layers"), float(run.parameters["rho"]))
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """Bars of T with the lowest and the highest, by network and scheme; a dash is the bound."""
+    cells: dict[tuple[str, str, str], list[Row]] = {}
+    for row in table:
+        group = f"n = {row['layers']}, ρ = {row['rho']}, intensity {row['intensity']}"
+        cells.setdefault((group, str(row["topology"]), str(row["scheme"])), []).append(row)
+    groups = list(dict.fromkeys(group for group, _, _ in cells))
+    figure.set_size_inches(8, 0.5 + 2.8 * len(groups))
+    for axes, group in zip(figure.subplots(len(groups), 1, squeeze=False)[:, 0], groups, strict=True):
+        names = list(dict.fromkeys(name for of, name, _ in cells if of == group))
+        for number, scheme in enumerate(SCHEMES):
+            for place, name in enumerate(names):
+                rows = cells.get((group, name, scheme), [])
+                if not rows:
+                    continue
+                values = [float(str(row["throughput"])) for row in rows]
+                x = place + 0.2 * (number - 1.5)
+                error = [[mean(values) - min(values)], [max(values) - mean(values)]]
+                axes.bar(x, mean(values), 0.18, color=COLOURS[scheme], yerr=error)
+                bounds = [float(str(row["bound_throughput"])) for row in rows if "bound_throughput" in row]
+                if bounds:
+                    axes.plot([x - 0.1, x + 0.1], [mean(bounds)] * 2, color=style.VERMILION)
+        axes.set_xticks(range(len(names)), [label(name) for name in names])
+        axes.set(title=group, ylabel="T (of a link's rate)")
+    first = figure.axes[0]
+    for scheme in SCHEMES:
+        first.bar(0, 0, color=COLOURS[scheme], label=scheme)
+    first.plot([], [], color=style.VERMILION, label="bound")
+    figure.legend(*first.get_legend_handles_labels(), loc="outside upper left", ncols=5)
+
+
+EXPERIMENT = Experiment(
+    name="layered_throughput",
+    question="How much worst-case traffic can layered routing carry, and how near is that to what all paths could?",
+    source="FatPaths, section VI, figures 9 and 12",
+    engines=("graph",),
+    sweep={
+        "topology": ["slimfly:q=5,p=4", "slimfly:q=7,p=6", "dragonfly:p=2,palm=0", "hyperx:l=2,s=5,p=4"],
+        "scheme": list(SCHEMES),
+        "layers": [9],
+        "rho": [0.6],
+        "intensity": [1.0],
+        "bound": ["short"],
+    },
+    parameters={
+        "topology": NETWORK,
+        "scheme": Word(meaning="where paths come from", words=SCHEMES),
+        "layers": Integer(meaning="n, layer 0 counted", unit="layers", least=1, most=64),
+        "rho": Number(meaning="links of a random layer", unit="fraction", least=0.01, most=1),
+        "intensity": Number(meaning="hosts that send", unit="fraction", least=0.01, most=1),
+        "bound": Word(meaning="all paths of D + 1 links, all paths, or no bound", words=BOUNDS),
+    },
+    seeds=3,
+    measure=measure,
+    plot=plot,
+    check=check,
+)

@@ -1,0 +1,90 @@
+import pytest
+
+from experiments.fatpaths.networks import TABLE_IV
+from experiments.figures import figures
+from experiments.runner.definition import canonical, find
+
+QUICK = {
+    "lowdiameter_sizes": {"topology": "slimfly:q=19,p=14,complete:n=101,p=100,hyperx:l=2,s=3"},
+    "diversity": {"topology": "slimfly:q=5,dragonfly:p=2,complete:n=101,p=100", "pairs": "200", "fours": "60"},
+    "collisions": {"topology": "slimfly:q=5,complete:n=20,p=19", "pattern": "permutation,stencil:offset=42"},
+    "layered_throughput": {"topology": "slimfly:q=4,p=3,hyperx:l=2,s=3,p=2", "layers": "1,4"},
+}
+
+
+def rows_of(name, **given):
+    experiment = find(name)
+    runs = experiment.runs({**QUICK[name], **given}, seeds=1)
+    return [
+        {**run.parameters, "seed": run.seed, "engine": run.engine, **experiment.measure(run).figures} for run in runs
+    ]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_every_experiment_measures_and_draws(name, tmp_path):
+    rows = rows_of(name)
+    with figures.new() as figure:
+        find(name).plot(rows, figure)
+        figures.save(figure, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 5000
+
+
+def test_the_names_of_table_iv_are_canonical():
+    assert [canonical(name) for name in TABLE_IV] == list(TABLE_IV)
+
+
+def test_sizes_are_compared_with_the_printed_ones():
+    rows = {row["topology"]: row for row in rows_of("lowdiameter_sizes")}
+    assert rows["slimfly:q=19,p=14"]["as_in_paper"] is True
+    assert "as_in_paper" not in rows["hyperx:l=2,s=3,p=2"]
+    (other,) = rows_of("lowdiameter_sizes", topology="slimfly:q=5")
+    assert (other["diameter"], other["radix"], other["routers"], other["hosts"]) == (2, 7, 50, 200)
+
+
+def test_a_clique_and_a_moore_graph_have_the_diversity_that_they_must():
+    rows = {row["topology"]: row for row in rows_of("diversity")}
+    clique, moore = rows["complete:n=101,p=100"], rows["slimfly:q=5,p=4"]
+    assert clique["used_hops"] == 2
+    assert (clique["cdp_mean_fraction"], clique["cdp_tail_fraction"]) == (1, 1)
+    assert moore["used_hops"] == 3
+    assert moore["one_shortest_fraction"] == 1
+    assert moore["shortest_length_shares"] == pytest.approx([0, 1 / 7, 6 / 7])
+    assert moore["cdp_shares"][1] == pytest.approx(1 / 7, abs=0.08)
+    assert sum(moore["cdp_shares"]) == pytest.approx(1)
+    assert moore["cdp_mean_fraction"] == pytest.approx((1 / 7 + 6) / 7, abs=0.08)
+
+
+def test_collisions_are_fewer_with_more_routers():
+    rows = {(row["topology"], row["pattern"]): row for row in rows_of("collisions")}
+    for pattern in ("permutation", "stencil:offset=42"):
+        sparse, dense = (rows[name, pattern] for name in ("slimfly:q=5,p=4", "complete:n=20,p=19"))
+        assert sum(sparse["flow_shares"]) == pytest.approx(1)
+        assert sparse["over_three_fraction"] <= dense["over_three_fraction"]
+    assert rows["complete:n=20,p=19", "stencil:offset=42"]["most_flows"] >= 4  # four flows a host
+
+
+def test_layers_lie_between_the_minimal_paths_and_the_bound():
+    rows = {(row["topology"], row["scheme"], row["layers"]): row for row in rows_of("layered_throughput")}
+    for (topology, scheme, layers), row in rows.items():
+        assert row["throughput"] > 0
+        if scheme == "in-trees" and layers == 4 and topology.startswith("slimfly"):
+            assert row["throughput"] > rows[topology, "minimal", 4]["throughput"]
+            assert row["fewest_paths"] >= 2
+        if layers == 1 and scheme != "minimal":
+            assert row["throughput"] <= rows[topology, "minimal", 1]["throughput"] + 1e-9
+            assert row["mean_paths"] == 1
+        if scheme == "minimal":
+            assert row["throughput"] <= row["bound_throughput"] + 1e-9
+
+
+@pytest.mark.parametrize(("name", "given", "line"), [
+    ("diversity", {"topology": "dcell:n=3,k=1"},
+     "dcell:n=3,k=1: the servers of this network forward; a network of switches is needed"),
+    ("layered_throughput", {"scheme": "spain"}, "layered_throughput: no scheme 'spain' (there are: in-trees, "),
+    ("collisions", {"pattern": "star"}, "no traffic pattern 'star'"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused_in_one_line(name, given, line):
+    with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared
+        find(name).runs(given)
+    assert str(raised.value).startswith(line)
+    assert "\n" not in str(raised.value)
