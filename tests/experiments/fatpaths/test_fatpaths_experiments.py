@@ -1,13 +1,17 @@
+import numpy as np
 import pytest
 
+from experiments.fatpaths import topology_cost
 from experiments.fatpaths.networks import TABLE_IV
 from experiments.figures import figures
 from experiments.runner.definition import canonical, find
+from topologies import build
 
 QUICK = {
     "lowdiameter_sizes": {"topology": "slimfly:q=19,p=14,complete:n=101,p=100,hyperx:l=2,s=3"},
     "diversity": {"topology": "slimfly:q=5,dragonfly:p=2,complete:n=101,p=100", "pairs": "200", "fours": "60"},
     "collisions": {"topology": "slimfly:q=5,complete:n=20,p=19", "pattern": "permutation,stencil:offset=42"},
+    "topology_cost": {"family": "slimfly,hyperx3,fattree2", "hosts": "200,1000"},
     "layered_throughput": {"topology": "slimfly:q=4,p=3,hyperx:l=2,s=3,p=2", "layers": "1,4"},
 }
 
@@ -88,3 +92,25 @@ def test_what_cannot_be_is_refused_in_one_line(name, given, line):
         find(name).runs(given)
     assert str(raised.value).startswith(line)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("family", topology_cost.FAMILIES)
+def test_the_sizes_of_instances_are_those_of_the_networks(family):
+    for instance in [one for one in topology_cost.FAMILIES[family]() if one.hosts < 3000 and one.radix <= 64]:
+        topology = build(instance.spec)
+        ports = np.bincount(topology.links[:, [0, 2]].ravel())[topology.servers :]
+        assert (topology.servers, ports.max()) == (instance.hosts, instance.radix), instance
+
+
+def test_costs_are_linear_in_their_parts():
+    """slimfly:q=5: 50 routers of 11 ports, 200 host and 75 local cables, 100 global ones, 200 hosts."""
+    experiment = find("topology_cost")
+    prices = {"router_usd": "1000", "port_usd": "10", "copper_usd": "4", "fibre_usd": "20"}
+    (run,) = experiment.runs({"family": "slimfly", "hosts": "200", **prices})
+    found = experiment.measure(run).figures
+    assert (found["network"], found["network_hosts"], found["radix"]) == ("slimfly:q=5", 200, 11)
+    assert found["edge_density"] == 375 / 200
+    assert found["router_cost_usd"] == (50 * 1000 + 550 * 10) / 200
+    assert found["copper_cost_usd"] == 275 * 4 / 200
+    assert found["fibre_cost_usd"] == 100 * 20 / 200
+    assert found["host_cost_usd"] == pytest.approx((50 * 1000 + 550 * 10 + 275 * 4 + 2000) / 200)
