@@ -28,6 +28,7 @@ FAMILY_MODULES = {
     "jellyfish": "low_diameter.jellyfish",
     "xpander": "low_diameter.xpander",
 }
+ENTRY_POINTS = "weft.topologies"
 EQUIVALENT = "equivalent-jellyfish"
 FILE = "file:"
 
@@ -36,9 +37,25 @@ READ_TEXT: list[Callable[[str], str]] = []
 FILE_SPEC = re.compile(r"file:(?P<path>[^@]+?)(,p=(?P<p>[0-9]{1,5}))?(@(?P<digest>[0-9a-f]{8}))?")
 
 
+def modules() -> dict[str, str]:
+    """The module of each family by its name in the grammar: those here, and those of installed packages, which add
+    theirs by an entry point of the group weft.topologies, NAME = "MODULE", to a module whose FAMILIES has that name.
+
+    ValueError if two have one name.
+    """
+    from importlib import metadata
+
+    found = {name: f"{__name__}.{module}" for name, module in FAMILY_MODULES.items()}
+    for entry in metadata.entry_points(group=ENTRY_POINTS):
+        if entry.name in found:
+            raise ValueError(f"there are two families called {entry.name} (entry points {ENTRY_POINTS})")
+        found[entry.name] = entry.module
+    return found
+
+
 def families() -> dict[str, Family]:
     """Every family by its name in the grammar."""
-    return {name: family(name) for name in FAMILY_MODULES}
+    return {name: family(name) for name in modules()}
 
 
 def family(name: str) -> Family:
@@ -47,9 +64,13 @@ def family(name: str) -> Family:
 
     from topologies.core.grammar import unknown
 
-    if name not in FAMILY_MODULES:
-        raise ValueError(unknown("family", name, FAMILY_MODULES))
-    found: Family = import_module(f"topologies.{FAMILY_MODULES[name]}").FAMILIES[name]
+    if name in FAMILY_MODULES:
+        module = f"{__name__}.{FAMILY_MODULES[name]}"
+    elif (known := modules()) and name in known:
+        module = known[name]
+    else:
+        raise ValueError(unknown("family", name, known))
+    found: Family = import_module(module).FAMILIES[name]
     return found
 
 

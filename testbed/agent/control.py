@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,11 @@ def launch(run: Run, daemons: Daemons, *, nodes: int, packed: int | None = None,
     log = run.directory / "log"
     log.mkdir(exist_ok=True)
     argv = [str(run.directory), str(packed or 0), str(0 if keep is not None else os.getpid())]
-    # Without site: a daemon needs no package but ours, and packages' start-up files cost time and memory.
+    # Without site: a daemon needs no package but ours and its scheme's; start-up files cost time and memory.
     with open(log / "supervisor.err", "w") as errors:
         process = subprocess.Popen(
             [sys.executable, "-S", "-m", "testbed.agent.supervisor", *argv],
-            env={**os.environ, ENVIRONMENT: run.id, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, ENVIRONMENT: run.id, "PYTHONPATH": search_path(daemons)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -50,6 +51,16 @@ def launch(run: Run, daemons: Daemons, *, nodes: int, packed: int | None = None,
             process.wait()
             raise OSError(f"daemons: {(log / 'supervisor.err').read_text().strip()}")
     return process.pid
+
+
+def search_path(daemons: Daemons) -> str:
+    """Where daemons find weft, and the modules of schemes that other packages register."""
+    found = [ROOT]
+    for module in sorted({config.module for config in daemons.configs.values()}):
+        file = import_module(module).__file__
+        if file and not Path(file).is_relative_to(ROOT):
+            found.append(Path(file).parents[module.count(".") + (Path(file).name == "__init__.py")])
+    return os.pathsep.join(map(str, dict.fromkeys(found)))
 
 
 def start(directory: Path, name: str) -> int:

@@ -171,5 +171,5 @@ def test_parameters_of_the_daemons_are_taken_with_those_of_the_scheme(network: C
     assert net.run.journal["scheme"] == "ttc:delta=4,hello_ms=50,dead=2"
     with pytest.raises(ValueError, match="ttc: no parameter 'hello'"):
         Network.create(build(CLOS), FAST, scheme="ttc:hello=3")
-    with pytest.raises(ValueError, match="is for switch fabrics"):
+    with pytest.raises(ValueError, match="runs on switch fabrics"):
         Network.create(build("dcell:n=3,k=1"), FAST, scheme="ttc")

@@ -1,0 +1,147 @@
+"""The example packages, installed beside weft as a user would, and used by every engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.linux.clock import wait_until
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ("deflection", "torus")
+Python = Callable[..., subprocess.CompletedProcess[str]]
+IN_THE_SIMULATOR = """
+from daemons.core import registry
+from daemons.simulator.simulator import Simulator
+from topologies import build
+from topologies.core.failures import fail_links
+
+whole = build("dcell:n=4,k=1")
+one = Simulator(whole, "deflection")
+one.run_until_converged()
+scheme, options = registry.scheme("deflection")
+detours = 0
+for link in (None, whole.link("h3-h16"), whole.link("h0-w0")):
+    if link is not None:
+        one.fail(link, silent=True)
+    one.run_until_quiet()
+    left = whole if link is None else fail_links(whole, [link])
+    for src in range(20):
+        for dst in set(range(20)) - {src}:
+            paths, walk = scheme.path(left, options, src, dst), one.walk(src, dst)
+            assert walk.path == paths[0].nodes if paths else walk.lost, (link, src, dst, walk, paths)
+            detours += bool(paths) and len(paths[0].nodes) > 4
+    if link is not None:
+        one.restore(link)
+        one.run_until_converged()
+assert detours
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Python:
+    """Run Python with the examples installed, in a folder of their own."""
+    target, sources = tmp_path_factory.mktemp("installed"), tmp_path_factory.mktemp("sources")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    for name in EXAMPLES:
+        shutil.copytree(ROOT / "examples" / name, sources / name)
+        subprocess.run([*pip, "--target", str(target), str(sources / name)], check=True, timeout=100)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(target), str(ROOT)])}
+
+    def run(*argv: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, *argv], cwd=target, env=environment, capture_output=True, text=True, timeout=100
+        )
+        assert done.returncode == status, done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def weft(python: Python) -> Python:
+    return lambda *argv, status=0: python("-m", "experiments.commands.cli", *argv, status=status)
+
+
+def test_examples_are_as_small_as_they_are_to_be() -> None:
+    lines = {
+        name: [len(path.read_text().splitlines()) for path in (ROOT / "examples" / name).glob("*") if path.is_file()]
+        for name in EXAMPLES
+    }
+    assert len(lines["deflection"]) <= 3
+    assert sum(lines["deflection"]) <= 150
+    assert len(list((ROOT / "examples" / "torus").glob("*.py"))) == 1
+
+
+def test_they_are_listed_and_described(weft: Python) -> None:
+    listed = json.loads(weft("list", "--json").stdout)
+    (scheme,) = [one for one in listed["routing"] if one["name"] == "deflection"]
+    assert scheme["parameters"].keys() == {"hello_ms", "dead"}
+    assert "torus" in {one["name"] for one in listed["topologies"]}
+    torus = json.loads(weft("topo", "torus:n=4", "--json").stdout)
+    assert (torus["servers"], torus["switches"], torus["links"]) == (16, 16, 16 + 2 * 16)
+    assert torus["diameter_hops"] == 2 + 2 + 2
+
+
+def test_a_scheme_of_another_package_is_routed_and_refused_as_any_other(weft: Python) -> None:
+    def path(*more: str) -> list[str]:
+        return list(json.loads(weft("route", "dcell:n=4,k=1", *more, "h0", "h19", "--json").stdout)["path"])
+
+    direct = path("--routing", "dr")
+    assert path("--routing", "deflection") == direct
+    around = path("--routing", "deflection", "--fail", "h3-w0")
+    assert (around[0], around[-1]) == ("h0", "h19")
+    assert around != direct
+    said = weft("route", "ficonn:n=4,k=1", "--routing", "deflection", "h0", "h5", status=2).stderr
+    assert said == "weft: scheme deflection needs a dcell, not ficonn:n=4,k=1\n"
+    assert weft("up", "fattree:k=4", "--routing", "deflection", "--dry-run", status=2).stderr.count("\n") == 1
+
+
+def test_torus_routes_around_a_dead_link(weft: Python) -> None:
+    told = json.loads(weft("route", "torus:n=4", "--routing", "ecmp", "h0", "h1", "--fail", "r0-r1", "--json").stdout)
+    assert (told["hops"], told["path"][1], told["path"][-2]) == (5, "r0", "r1")
+    assert told["paths"] == 3
+
+
+def test_the_simulator_runs_it_as_the_graph_says(python: Python) -> None:
+    python("-c", IN_THE_SIMULATOR)
+
+
+@pytest.fixture
+def run_name(weft: Python) -> Iterator[str]:
+    name = f"x-{os.urandom(3).hex()}"
+    yield name
+    weft("clean")
+
+
+@pytest.mark.kernel
+def test_the_kernel_runs_it(weft: Python, run_name: str) -> None:
+    weft("up", "dcell:n=4,k=1", "--routing", "deflection", "--detach", run_name)
+    try:
+        at = ["exec", "--run", run_name]
+        ping = [*at, "h0", "--", "ping", "-c1", "-W1", "10.0.4.3"]
+        assert ", 0% packet loss" in weft(*ping).stdout
+        weft("fail", "--run", run_name, "h3-w0")  # through which h0 reaches the rest of the network
+        route = [*at, "h0", "--", "ip", "-j", "route", "get", "10.0.4.3"]
+        wait_until("h0 deflects", lambda: json.loads(weft(*route).stdout)[0]["dev"] == "h0-eth1")
+
+        def heard() -> int:
+            """Echo requests that have come to h19."""
+            names, values = (
+                line.split() for line in weft(*at, "h19", "--", "cat", "/proc/net/snmp").stdout.splitlines()
+                if line.startswith("Icmp:")
+            )  # fmt: skip
+            return int(values[names.index("InEchos")])
+
+        before = heard()
+        weft(*ping, status=1)  # the answer's way back is dead: DR's, and nobody near it knows another
+        assert heard() == before + 1
+    finally:
+        weft("down", run_name)
