@@ -31,12 +31,12 @@ def test_a_wrong_value_is_one_line_at_once_and_nothing_is_made(command, name, ke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.geteuid", lambda: 0)  # whether the user may measure is asked later
     for text in wrong(EXPERIMENTS[name].parameters[key]):
-        begin = time.monotonic()
+        begin = time.process_time()  # of this process alone, however busy the machine is
         status = main([command, name, "--results", str(tmp_path / "results"), "--set", f"{key}={text}"])
         out, err = capsys.readouterr()
         assert (status, out, err.count("\n")) == (2, "", 1), (text, err)
         assert err.startswith("weft: ")
-        assert time.monotonic() - begin < 1, text
+        assert time.process_time() - begin < 1, text
     assert not list(tmp_path.iterdir())
 
 
