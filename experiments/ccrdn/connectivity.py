@@ -4,6 +4,9 @@ Figures 5 and 6: 10 % of the links have failed, drawn uniformly.  A scheme conne
 it tries is alive; PR takes the shortest of these.  Shortest paths show what is physically there.  A fault set is one
 sample: the error of a figure is that over the seeds.
 
+traffic: uniform, many-all-to-all:group=50 or one-to-all, of which `flows` pairs at most are routed.  Shortest paths
+are those of random sources to all servers, or of the one source; what random groups have in common is the same.
+
 What differs from the paper.  Its hop-lengths for DCell_{3,4} under faults, 10.7 for GP_I against 10.2 for DR without,
 are those of DCell_{3,3}.  Its simulator draws faults by node and port, and stops at a link that is dead in one
 direction only. DFR's 95 % and 14 hops are interpolated from its own paper, as the authors say.
@@ -33,9 +36,14 @@ from experiments.ccrdn.recursive import (
     shortest,
     traffic,
 )
+from experiments.graph_engine.graph import graph
+from experiments.graph_engine.pairs import ONE_TO_ALL, Pairs
 from experiments.graph_engine.tally import Tally
+from experiments.graph_engine.wiring import Faults
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.runner.parameters import Spec
 from experiments.scenarios import common_parameters as common
+from topologies.core.grammar import parse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,24 +59,42 @@ PAPER: Paper = {
 
 def measure(run: Run) -> Result:
     """The fraction of pairs whose ends are alive that are connected, and the mean hops of these."""
-    dead, flows, name = faults(run), run.integer("flows"), run.text("routing")
-    if name == "bfs":
-        figures = of_sources(shortest(run, flows, dead))
+    dead, name, chosen = faults(run), run.text("routing"), pairs_of(run)
+    alone = run.text("traffic") in ("uniform", "permutation")  # each pair is drawn alone, and tells its own error
+    if name != "bfs":
+        figures = of_pairs(routed(run, chosen, dead, least=least_level(run)), alone)
+    elif chosen.pattern == ONE_TO_ALL:
+        source = int(chosen.order[0])
+        figures = of_sources(graph(run.text("topology")).shortest([source], dead) if alive(source, dead) else [])
     else:
-        found = routed(run, traffic(run, f"uniform:flows={flows}"), dead, least=least_level(run))
-        figures = of_pairs(found)
+        figures = of_sources(shortest(run, chosen.total, dead))
     usual = run.text("failed") == "links" and run.parameters["failed_fraction"] == 0.1
     return Result(figures={**figures, **(beside(PAPER, run.text("topology"), name) if usual else {})})
 
 
-def of_pairs(found: Tally) -> dict[str, Value]:
-    """Figures of random pairs, with the errors that come from their number; None for what no pair tells."""
+def pairs_of(run: Run) -> Pairs:
+    """The first `flows` pairs of its traffic, whose servers and groups are in random order."""
+    flows, spec = run.integer("flows"), run.text("traffic")
+    chosen = traffic(run, f"uniform:flows={flows}" if spec == "uniform" else spec)
+    return chosen._replace(total=min(flows, chosen.total))
+
+
+def alive(server: int, dead: Faults) -> bool:
+    """Whether `server` itself is not among the dead."""
+    return not len(dead.servers) or not dead.servers[server]
+
+
+def of_pairs(found: Tally, alone: bool = True) -> dict[str, Value]:
+    """Figures of random pairs, with the errors that come from their number if each is drawn `alone`; None for what no
+    pair tells."""
     fraction, spread, total = found.connected_fraction, found.sd_hops, found.connected + found.lost
     return {
         "connected_fraction": fraction,
-        "se_connected_fraction": None if fraction is None else math.sqrt(fraction * (1 - fraction) / total),
+        "se_connected_fraction": math.sqrt(fraction * (1 - fraction) / total)
+        if alone and fraction is not None
+        else None,
         "mean_hops": found.mean_hops,
-        "se_hops": None if spread is None else spread / math.sqrt(found.connected),
+        "se_hops": spread / math.sqrt(found.connected) if alone and spread is not None else None,
         "measured_pairs": total,
     }
 
@@ -113,10 +139,28 @@ def hops_of(found: list[Tally], alive: int) -> dict[str, Value]:
     return {"mean_hops": float(mean), "se_hops": error / float(connected.mean())}
 
 
+def traffic_of(text: str) -> None:
+    """ValueError unless `text` is a traffic whose pairs come in random order."""
+    name, given = parse(text)
+    if name == "all-to-all":
+        raise ValueError("all-to-all: its pairs are those that uniform draws from")
+    if name != "uniform":
+        common.traffic(text)
+    elif given:
+        raise ValueError(f"uniform: its number of pairs is flows=..., got {text}")
+
+
+TRAFFIC = Spec(
+    meaning="who sends to whom",
+    form="uniform, many-all-to-all:group=N, one-to-all or permutation",
+    check=traffic_of,
+)
+
+
 def plot(table: Table, figure: Figure) -> None:
     """Figures 5 and 6: connectivity over the networks, and the lengths of the routes that connect."""
     figure.set_size_inches(9, 8.2)
-    networks, lines = in_order(table), series(table, "failed", "failed_fraction", "apply", "flows")
+    networks, lines = in_order(table), series(table, "failed", "failed_fraction", "traffic", "apply", "flows")
     above, below = figure.subplots(2, 1)
     draw_over_networks(above, lines, networks, "connected_fraction")
     mark_paper(above, table, networks, "connected_fraction")
@@ -145,6 +189,7 @@ EXPERIMENT = Experiment(
         "failed": ["links"],
         "failed_fraction": [0.1],
         "flows": [20000],
+        "traffic": ["uniform"],
         "apply": ["algorithm"],
     },
     parameters={
@@ -153,6 +198,7 @@ EXPERIMENT = Experiment(
         "failed": common.FAILED,
         "failed_fraction": common.FAILED_FRACTION,
         "flows": common.FLOWS,
+        "traffic": TRAFFIC,
         "apply": common.APPLY,
     },
     seeds=5,
