@@ -71,9 +71,10 @@ def proxy_link(
     distance: Sequence[int],
     draw: int,
 ) -> int:
-    """The server, numbered within the X(b) that begins at server `first`, whose level-`level` link a packet is
-    rerouted
-    over: reached, its link alive, the nearest one or the `draw`-th; -1 if there is none."""
+    """The server whose level-`level` link a packet is rerouted over, numbered within the X(b) that begins at `first`.
+
+    It is reached and its link is alive; of several, the nearest or the `draw`-th.  -1 if there is none.
+    """
     ports, size = len(t) + 1, t[dfr.b]
     chosen, found = -1, 0
     for v in range(size):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, in_order, least_level, series, title
+from experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, in_order, least_level, legend_above, series, title
 from experiments.figures import style
 from experiments.graph_engine.compiled import compiled
 from experiments.graph_engine.fluid import Messages, completion
@@ -146,7 +146,7 @@ def measure(run: Run) -> Result:
 def plot(table: Table, figure: Figure) -> None:
     """Figure 14: completion time of each scheme on each network, for each workload."""
     workloads = sorted({str(row["workload"]) for row in table})
-    figure.set_size_inches(4.8 * len(workloads), 4.2)
+    figure.set_size_inches(max(6.4, 4.8 * len(workloads)), 4.2)
     for axes, workload in zip(figure.subplots(1, len(workloads), squeeze=False)[0], workloads, strict=True):
         rows = [row for row in table if row["workload"] == workload]
         networks, lines = in_order(rows), series(rows, "causality", "sharing", "apply", "resolution")
@@ -161,8 +161,7 @@ def plot(table: Table, figure: Figure) -> None:
         axes.set_xticks(range(len(networks)), [title(network) for network in networks])
         axes.set(title=workload, ylabel=style.axis("completion_s", "completion time"))
         axes.yaxis.set_major_formatter("{x:,.0f}")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), ncols=4, loc="outside upper right")
-    figure.suptitle(PAPER, fontsize=8.5, x=0.01, ha="left")
+    legend_above(figure, PAPER)
 
 
 EXPERIMENT = Experiment(

@@ -29,6 +29,7 @@ from experiments.ccrdn.recursive import (
     faults,
     in_order,
     least_level,
+    legend_above,
     mark_paper,
     mean_and_error,
     routed,
@@ -164,14 +165,13 @@ def plot(table: Table, figure: Figure) -> None:
     above, below = figure.subplots(2, 1)
     draw_over_networks(above, lines, networks, "connected_fraction")
     mark_paper(above, table, networks, "connected_fraction")
-    failed = {f"{100 * float(str(row['failed_fraction'])):g} % of {row['failed']}" for row in table}
-    above.set(
-        ylabel="connected pairs (fraction)", ylim=(0, 1.03), title=f"Connectivity, {', '.join(sorted(failed))} failed"
-    )
-    figure.legend(*above.get_legend_handles_labels(), ncols=8, loc="outside upper right")
+    failed = {f"{100 * float(str(row['failed_fraction'])):g} % of {row['failed']} failed" for row in table}
+    about = failed.pop() if len(failed) == 1 else "several faults"
+    above.set(ylabel="connected pairs (fraction)", ylim=(-0.02, 1.03), title=f"Connectivity, {about}")
     draw_over_networks(below, lines, networks, "mean_hops")
     mark_paper(below, table, networks, "mean_hops")
     below.set(ylabel="mean hop-length of connected pairs (hops)", title="Lengths of the routes that connect them")
+    legend_above(figure)
 
 
 EXPERIMENT = Experiment(

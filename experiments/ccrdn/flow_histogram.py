@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.ccrdn.recursive import ROUTING, TOPOLOGY, check, in_order, least_level, routed, series, title, traffic
+from experiments.ccrdn.recursive import (
+    ROUTING,
+    TOPOLOGY,
+    check,
+    in_order,
+    least_level,
+    legend_above,
+    routed,
+    series,
+    title,
+    traffic,
+)
 from experiments.graph_engine.graph import graph
 from experiments.runner.definition import Experiment, Result, Run, Table
 from experiments.scenarios import common_parameters as common
@@ -55,18 +66,19 @@ def plot(table: Table, figure: Figure) -> None:
     networks = in_order(table)
     figure.set_size_inches(6.4, 2.9 * len(networks))
     for axes, network in zip(figure.subplots(len(networks), 1, squeeze=False)[:, 0], networks, strict=True):
-        for line in series([row for row in table if row["topology"] == network], "flows"):
+        for line in series([row for row in table if row["topology"] == network], "flows", "apply"):
             row = line.rows[0]
             links, width = np.array(row["links_by_flows"]), int(str(row["bin_flows"]))
             bottleneck = int(str(row["bottleneck_flows"]))
             edges = np.arange(len(links) + 1) * width
-            label = f"{line.look.label}, fullest {bottleneck}"
             dash, colour = line.dash, line.look.colour
-            axes.stairs(links / links.sum(), edges, linestyle=dash, linewidth=1.6, color=colour, label=label)
+            axes.stairs(links / links.sum(), edges, linestyle=dash, linewidth=1.6, color=colour, label=line.look.label)
             axes.plot(bottleneck, 0, line.look.marker, color=colour, clip_on=False, zorder=4)
+            above = {"xytext": (0, 6), "textcoords": "offset points", "rotation": 70, "fontsize": 7, "color": colour}
+            axes.annotate(f"fullest {bottleneck:,}", (bottleneck, 0), **above)
         axes.set(title=title(network), ylabel="directed links (fraction)", ylim=(0, None), xlim=(0, None))
-        axes.legend()
     axes.set_xlabel("flows on a directed link")
+    legend_above(figure)
 
 
 EXPERIMENT = Experiment(

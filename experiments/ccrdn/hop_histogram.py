@@ -15,6 +15,7 @@ from experiments.ccrdn.recursive import (
     faults,
     in_order,
     least_level,
+    legend_above,
     routed,
     series,
     title,
@@ -56,18 +57,21 @@ def plot(table: Table, figure: Figure) -> None:
     columns = figure.subplots(len(networks), 1, squeeze=False, sharex=True)[:, 0]
     for axes, network in zip(columns, networks, strict=True):
         rows = [row for row in table if row["topology"] == network]
-        for line in series(rows, "failed_fraction"):
+        several = [key for key in ("failed", "apply", "flows") if len({str(row[key]) for row in rows}) > 1]
+        for line in series(rows, "failed_fraction", *several):
             by_hops: list[float] = line.rows[0]["pairs_by_hops_fraction"]  # type: ignore[assignment]
-            failed = f", {100 * float(str(line.rows[0]['failed_fraction'])):g} % failed"
+            first = line.rows[0]
+            failed = f", {100 * float(str(first['failed_fraction'])):g} % failed"
+            failed += "".join(f", {style.words(key)} {first[key]}" for key in several)
             edges = [hops - 0.5 for hops in range(len(by_hops) + 1)]
-            look, label = line.look, line.look.label.partition(" ")[0] + failed
+            look, label = line.look, line.look.label.partition(",")[0] + failed
             if not by_hops:
                 edges, by_hops = [-0.5, 0.5], [0.0]  # nothing is connected: the legend still says so
             axes.stairs(by_hops, edges, color=look.colour, linestyle=line.dash, linewidth=1.6, label=label)
         axes.set(title=title(network), ylabel="pairs (fraction)", xlim=(0, None), ylim=(0, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.legend(loc="upper left")
     axes.set_xlabel(style.axis("longest_hops", "hop-length"))
+    legend_above(figure)
 
 
 EXPERIMENT = Experiment(

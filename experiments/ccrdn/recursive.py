@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,10 +32,13 @@ from topologies.recursive.ccrdn import FICONN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ROUTINGS = ("dr", *METHODS, "dfr", "tar", "bfs")
 MOST_ROUTES = 10**12  # that a run may weigh, which takes a core some two hours
 PAIRS_OF_A_SOURCE = 500  # about as many random pairs as tell the mean as well as one search from a random source
+LEGEND_MARK_INCHES, LEGEND_LETTER_INCHES = 0.6, 0.073  # of an entry of a legend: line and gaps, and each letter
+LEGEND_ROW_INCHES = 0.19
 Paper = Mapping[tuple[str, ...], Mapping[str, float]]
 SHORT = {"dcell": "D", "beta-dcell": "β", "ficonn": "F"}
 
@@ -258,11 +261,32 @@ def series(table: Table, *columns: str) -> list[Series]:
     for (routing, *values), rows in found.items():
         look, _ = looks[str(routing)]
         same = sum(other.look.colour == look.colour for other in lines)
-        label = " ".join([look.label, *(f"{column}={value}" for column, value in zip(varied, values, strict=True))])
-        lines.append(
-            Series(look._replace(label=label), style.another_dash(style.scheme(str(routing)).dash, same), rows)
+        label = ", ".join(
+            [look.label, *(f"{style.words(key)} {value}" for key, value in zip(varied, values, strict=True))]
         )
+        if same:
+            taken = {other.look.marker for other in lines}
+            marker = next((each for each in style.MARKERS if each not in taken), look.marker)
+            look = look._replace(marker=marker, variant=same)
+        dash = style.another_dash(style.scheme(str(routing)).dash, same)
+        lines.append(Series(look._replace(label=label), dash, rows))
     return lines
+
+
+def legend_above(figure: Figure, title: str = "") -> None:
+    """One legend above all axes of `figure`, which grows by it: each label once, in as many columns as have room."""
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    if found:
+        entry = LEGEND_MARK_INCHES + LEGEND_LETTER_INCHES * max(map(len, found))
+        width, height = figure.get_size_inches()
+        columns = min(max(1, int(width / entry)), len(found))
+        rows = math.ceil(len(found) / columns) + bool(title)
+        figure.set_size_inches(width, height + LEGEND_ROW_INCHES * rows)
+        labelled = {"handles": list(found.values()), "labels": list(found), "title": title or None}
+        figure.legend(**labelled, title_fontsize=8.5, alignment="left", ncols=columns, loc="outside upper left")
 
 
 def draw_over_networks(axes: Axes, lines: Sequence[Series], networks: Sequence[str], key: str, **equal: object) -> None:

@@ -19,6 +19,7 @@ from experiments.ccrdn.recursive import (
     in_order,
     kind,
     least_level,
+    legend_above,
     mean_and_error,
     routed,
     series,
@@ -71,7 +72,7 @@ def measure(run: Run) -> Result:
 
 def over_dr(table: Table, row: Row, key: str) -> float | None:
     """`key` of `row` over that of DR on the same network, traffic and seed; None if DR was not measured there."""
-    same = ("topology", "traffic", "seed")
+    same = ("topology", "traffic", "seed")  # DR tries no proxies, whatever is applied
     for other in table:
         if other["routing"] == "dr" and all(other[column] == row[column] for column in same):
             return float(str(row[key])) / float(str(other[key]))
@@ -81,14 +82,13 @@ def over_dr(table: Table, row: Row, key: str) -> float | None:
 def plot(table: Table, figure: Figure) -> None:
     """Figure 13: UAT and RAT of each scheme over those of DR, for each kind of traffic."""
     kinds = sorted({str(row["traffic"]) for row in table})
-    figure.set_size_inches(4.6 * len(kinds), 6.5)
+    figure.set_size_inches(max(6.4, 4.6 * len(kinds)), 6.5)
     for column, axes_of_kind in enumerate(figure.subplots(2, len(kinds), squeeze=False).T):
         rows = [row for row in table if row["traffic"] == kinds[column]]
         for axes, key, name in zip(axes_of_kind, ("uat_bps", "rat_bps"), ("UAT", "RAT"), strict=True):
             gains(axes, rows, key)
             axes.set(title=f"{name}, {in_words(kinds[column])}", ylabel=f"{name} over that of DR")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), ncols=3, loc="outside upper right")
-    figure.suptitle(PAPER, fontsize=8.5, x=0.01, ha="left")
+    legend_above(figure, PAPER)
 
 
 def in_words(traffic: str) -> str:
@@ -100,14 +100,16 @@ def in_words(traffic: str) -> str:
 def gains(axes: Axes, rows: Table, key: str) -> None:
     """`key` of each scheme over DR's, for each network; errors are those over the seeds."""
     networks = in_order(rows)
-    for line in series([row for row in rows if row["routing"] != "dr"], "apply"):
+    lines = series([row for row in rows if row["routing"] != "dr"], "apply")
+    for place, line in enumerate(lines):
+        label, shift = line.look.label, (place - (len(lines) - 1) / 2) * 0.5 / len(lines)
         for x, network in enumerate(networks):
             values = [over_dr(rows, row, key) for row in line.rows if row["topology"] == network]
             known = [value for value in values if value is not None]
             if known:
                 mean, error = mean_and_error(known)
-                label = line.look.label if x == 0 else ""
-                axes.errorbar(x, mean, error, fmt=line.look.marker, color=line.look.colour, label=label)
+                axes.errorbar(x + shift, mean, error, fmt=line.look.marker, color=line.look.colour, label=label)
+                label = ""
     axes.axhline(1, color=style.SCHEMES["dr"].colour, linewidth=1)
     axes.set_xticks(range(len(networks)), [title(network) for network in networks], rotation=60)
     for x in range(1, len(networks)):

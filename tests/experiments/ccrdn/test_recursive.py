@@ -3,6 +3,7 @@
 import networkx as nx
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from daemons.dfr.routing import Dfr
 from experiments.ccrdn import recursive
@@ -226,9 +227,10 @@ def test_lines_are_told_apart_by_what_differs():
         for apply in ("top", "algorithm")
     ]
     labels = [line.look.label for line in recursive.series(rows, "apply", "flows")]
-    assert labels == ["DR apply=top", "DR apply=algorithm", "GP_I apply=top", "GP_I apply=algorithm"]
-    dashes = [line.dash for line in recursive.series(rows, "apply", "flows")]
-    assert dashes[0] != dashes[1]
+    assert labels == ["DR, apply top", "DR, apply algorithm", "GP_I, apply top", "GP_I, apply algorithm"]
+    lines = recursive.series(rows, "apply", "flows")
+    assert lines[0].dash != lines[1].dash
+    assert len({line.look.marker for line in lines}) == 4
     assert [line.look.label for line in recursive.series(rows[:1], "apply")] == ["DR"]
 
 
@@ -247,6 +249,42 @@ def test_tar_takes_what_the_paper_leaves_open_from_the_grammar():
     assert recursive.placement_of("tar") == Placement()
     assert recursive.placement_of("tar:relay=1,virtual=0,shuffled=0") == Placement(1, False, False)
     assert recursive.placement_of("tar:relay=0") == Placement(0)
+
+
+def drawn(name, rows):
+    figure = Figure()
+    find(name).plot(rows, figure)
+    return figure
+
+
+def test_a_legend_has_the_labels_of_all_axes_once_and_no_wider_than_the_figure():
+    given = {"traffic": "one-to-all,uniform:flows=500", "routing": "dr,pr-gpi,pr-gpe", "apply": "algorithm,all"}
+    rows = rows_of("throughput", topology="dcell:n=3,k=2", **given)
+    rows = [row for row in rows if row["routing"] != "pr-gpe" or row["traffic"] != "one-to-all"]  # of one axes only
+    figure = drawn("throughput", rows)
+    (legend,) = figure.legends
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert sorted(labels) == [f"{name}, apply {apply}" for name in ("GP_E", "GP_I") for apply in ("algorithm", "all")]
+    figure.canvas.draw()
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
+
+
+def test_each_cost_has_a_scale_of_its_own_and_all_bars_are_within():
+    rows = [
+        {"topology": topology, "routing": routing, "code": code, "costs": costs, "apply": "algorithm", "latency_ms": ms}
+        for topology in ("dcell:n=3,k=2", "ficonn:n=4,k=2")
+        for routing in ("dr", "pr-gp0", "pr-gpi", "pr-gpe")
+        for code in ("compiled", "python")
+        for costs, ms in (("paper", 0.9), ("kernel", 0.02))
+    ]
+    figure = drawn("zero_load_latency", rows)
+    assert [axes.get_title() for axes in figure.axes] == ["costs: paper", "costs: kernel"]
+    for axes, height in zip(figure.axes, (900, 20), strict=True):
+        assert len(axes.patches) == 16
+        assert {bar.get_height() for bar in axes.patches} == {height}
+        assert axes.get_ylim()[1] < 2 * height
+        low, high = axes.get_xlim()
+        assert all(low <= bar.get_x() and bar.get_x() + bar.get_width() <= high for bar in axes.patches)
 
 
 def test_dfr_takes_its_constants_from_the_grammar():
