@@ -115,6 +115,34 @@ def overlap_layers(
     return np.stack(found)
 
 
+def past_layers(graph: Graph, n: int, generator: Generator) -> NDArray[np.int32]:
+    """PAST (Stephens et al., CoNEXT 2012) in its non-minimal variant (FatPaths, listing 5): for each layer but the
+    first and each destination the spanning tree of a breadth-first search from a random router, ties broken at random;
+    paths follow the tree's links, up and then down.
+
+    Ours: PAST has one tree for each address.  Here a destination router has n - 1 of them, as if each belonged to one
+    of its hosts, and layer 0.
+    """
+    import numpy as np
+
+    check(n)
+    first = next_hops(graph, everything(graph), generator)
+    found = [first]
+    for _ in range(n - 1):
+        towards = next_hops(graph, everything(graph), generator)
+        table = np.empty_like(first)
+        for t, root in enumerate(generator.integers(graph.routers, size=graph.routers).tolist()):
+            table[t] = towards[root]
+            at = t
+            while at != root:  # who is above t in the tree sends down to it
+                above = towards[root, at]
+                table[t, above] = at
+                at = above
+            table[t, t] = t
+        found.append(table)
+    return np.stack(found)
+
+
 def in_tree_layers(graph: Graph, n: int, generator: Generator, *, accelerate: Compiler = as_it_is) -> NDArray[np.int32]:
     """Ours: for each layer and destination an in-tree in which routers with the fewest distinct paths choose first.
 

@@ -5,7 +5,8 @@ each at a link's rate.  MAT is the largest T for which every demand can be sent 
 paths as serves it best.  Beside it stands what all paths of at most D + 1 links would give (bound=short), and all paths
 there are (bound=flow).
 
-minimal: all shortest paths, as ECMP has them.  random, overlap: listings 1 and 2.  in-trees: ours.
+minimal: all shortest paths, as ECMP has them.  k-shortest: as many paths of a pair as there are layers, the shortest.
+past: spanning trees from random routers (listing 5).  random, overlap: listings 1 and 2.  in-trees: ours.
 """
 
 from __future__ import annotations
@@ -50,9 +51,14 @@ def in_trees(graph: Graph, run: Run, rng: Generator) -> NDArray[np.int32]:
     return construction.in_tree_layers(graph, run.integer("layers"), rng, accelerate=compiled)
 
 
-LAYERED: Mapping[str, Make] = {"random": random, "overlap": overlap, "in-trees": in_trees}
-SCHEMES = ("minimal", *LAYERED)
-COLOURS = dict(zip(SCHEMES, (style.INK, style.ORANGE, style.GREEN, style.BLUE), strict=True))
+def past(graph: Graph, run: Run, rng: Generator) -> NDArray[np.int32]:
+    """Listing 5."""
+    return construction.past_layers(graph, run.integer("layers"), rng)
+
+
+LAYERED: Mapping[str, Make] = {"past": past, "random": random, "overlap": overlap, "in-trees": in_trees}
+SCHEMES = ("minimal", "k-shortest", *LAYERED)
+COLOURS = dict(zip(SCHEMES, (style.INK, style.PURPLE, style.SKY, style.ORANGE, style.GREEN, style.BLUE), strict=True))
 BOUNDS = ("none", "short", "flow")
 
 
@@ -66,6 +72,8 @@ def measure(run: Run) -> Result:
     figures: dict[str, Value] = {}
     if run.text("scheme") == "minimal":
         paths = throughput.minimal_paths(graph, demands)
+    elif run.text("scheme") == "k-shortest":
+        paths = throughput.k_shortest_paths(graph, demands, run.integer("layers"))
     else:
         tables = LAYERED[run.text("scheme")](Graph.of(topology), run, np.random.default_rng([run.seed, 1]))
         paths = throughput.table_paths(graph, tables, demands)
@@ -108,19 +116,19 @@ def plot(table: Table, figure: Figure) -> None:
                 if not rows:
                     continue
                 values = [float(str(row["throughput"])) for row in rows]
-                x = place + 0.2 * (number - 1.5)
+                x = place + 0.14 * (number - 2.5)
                 error = [[mean(values) - min(values)], [max(values) - mean(values)]]
-                axes.bar(x, mean(values), 0.18, color=COLOURS[scheme], yerr=error)
+                axes.bar(x, mean(values), 0.12, color=COLOURS[scheme], yerr=error)
                 bounds = [float(str(row["bound_throughput"])) for row in rows if "bound_throughput" in row]
                 if bounds:
-                    axes.plot([x - 0.1, x + 0.1], [mean(bounds)] * 2, color=style.VERMILION)
+                    axes.plot([x - 0.07, x + 0.07], [mean(bounds)] * 2, color=style.VERMILION)
         axes.set_xticks(range(len(names)), [label(name) for name in names])
         axes.set(title=group, ylabel="T (of a link's rate)")
     first = figure.axes[0]
     for scheme in SCHEMES:
         first.bar(0, 0, color=COLOURS[scheme], label=scheme)
     first.plot([], [], color=style.VERMILION, label="bound")
-    figure.legend(*first.get_legend_handles_labels(), loc="outside upper left", ncols=5)
+    figure.legend(*first.get_legend_handles_labels(), loc="outside upper left", ncols=7)
 
 
 EXPERIMENT = Experiment(

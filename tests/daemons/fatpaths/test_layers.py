@@ -26,6 +26,7 @@ MAKE = {
     "random": lambda graph, n, rng: construction.random_layers(graph, n, 0.8, rng),
     "overlap": construction.overlap_layers,
     "in-trees": construction.in_tree_layers,
+    "past": construction.past_layers,
 }
 
 
@@ -77,7 +78,7 @@ def test_any_sets_of_arcs_make_layers_without_loops(size, seed, data):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(5, 12), st.integers(0, 10**6), st.sampled_from(["overlap", "in-trees"]))
+@given(st.integers(5, 12), st.integers(0, 10**6), st.sampled_from(["overlap", "in-trees", "past"]))
 def test_constructions_have_no_loops_on_any_graph(size, seed, name):
     graph = Graph.of(topology_of(nx.connected_watts_strogatz_graph(size, 4, 0.7, seed=seed)))
     check(graph, MAKE[name](graph, 4, rng(seed)))
@@ -148,6 +149,19 @@ def test_the_first_paths_of_overlapping_layers_are_one_link_longer():
     found = construction.overlap_layers(graph, 6, rng())
     lengths = [len(path(table, s, t)) - 1 for table in found[1:] for s in range(50) for t in range(50) if s != t]
     assert lengths.count(3) > 0.05 * len(lengths)
+
+
+def test_past_paths_to_a_router_are_a_spanning_tree():
+    graph = graph_of("slimfly:q=5")
+    found = construction.past_layers(graph, 4, rng())
+    for table in found[1:]:
+        for t in range(50):
+            tree = nx.Graph([(u, v) for u, v in enumerate(table[t].tolist()) if u != v])
+            assert nx.is_tree(tree)
+            assert len(tree) == 50
+    lengths = [len(path(found[1], s, t)) - 1 for s in range(50) for t in range(50) if s != t]
+    assert max(lengths) == 4  # up and down a tree of depth 2
+    assert np.mean(lengths) > 2.5
 
 
 def test_compiled_constructions_are_the_same():
