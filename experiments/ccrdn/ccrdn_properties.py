@@ -92,6 +92,7 @@ EXPERIMENT = Experiment(
         "topology": TOPOLOGY,
     },
     seeds=1,
+    takes_s=1,
     measure=measure,
     plot=plot,
     must_hold=("as_in_paper",),

@@ -199,6 +199,7 @@ EXPERIMENT = Experiment(
     },
     seeds=1,
     version=2,
+    takes_s=110,
     measure=measure,
     plot=plot,
     check=check_run,

@@ -203,6 +203,7 @@ EXPERIMENT = Experiment(
     },
     seeds=5,
     version=3,
+    takes_s=280,
     measure=measure,
     plot=plot,
     check=check,

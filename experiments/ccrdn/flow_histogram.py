@@ -100,6 +100,7 @@ EXPERIMENT = Experiment(
     },
     seeds=1,
     version=3,
+    takes_s=9,
     measure=measure,
     plot=plot,
     check=check_run,

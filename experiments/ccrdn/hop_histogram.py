@@ -97,6 +97,7 @@ EXPERIMENT = Experiment(
     },
     seeds=1,
     version=3,
+    takes_s=95,
     measure=measure,
     plot=plot,
     check=check_run,

@@ -172,6 +172,7 @@ EXPERIMENT = Experiment(
     },
     seeds=1,
     version=3,
+    takes_s=600,
     measure=measure,
     plot=plot,
     goes_together=goes_together,

@@ -140,6 +140,7 @@ EXPERIMENT = Experiment(
     },
     seeds=1,
     version=3,
+    takes_s=240,
     measure=measure,
     plot=plot,
     check=check_run,

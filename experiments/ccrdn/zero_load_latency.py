@@ -209,6 +209,7 @@ EXPERIMENT = Experiment(
     },
     seeds=1,
     version=2,
+    takes_s=13,
     measure=measure,
     plot=plot,
     check=check,

@@ -181,7 +181,7 @@ def check(run: Run) -> None:
     chosen, _ = registry.scheme(run.text("routing"))
     if chosen.name != "dr":
         raise ValueError(f"first_light: routing must be dr, got {chosen.name}")
-    registry.configure(build(run.text("topology")), run.text("routing"))
+    common.check_routing(run)
 
 
 def links_of(run: Run) -> LinkSpec:
@@ -251,6 +251,7 @@ EXPERIMENT = Experiment(
         "iperf_s": Integer(meaning="time during which TCP is measured", unit="s", least=1, most=3600),
     },
     seeds=1,
+    takes_s=21,
     measure=measure,
     plot=plot,
     check=check,

@@ -52,13 +52,13 @@ def check(run: Run) -> None:
     """ValueError unless `run` names a network, a scheme that goes with it, and no more links than there are."""
     from daemons.core import registry
 
-    topology, links = whole(run.text("topology")), run.integer("failed_links")
+    topology, links = common.network(run), run.integer("failed_links")
     chosen, _ = registry.scheme(run.text("routing"))
     if chosen.name not in SCHEMES:
         raise ValueError(f"link_loss: routing must be {' or '.join(SCHEMES)}, got {chosen.name}")
     if links > len(topology.links):
         raise ValueError(f"link_loss: failed_links must be 0 .. {len(topology.links)} in {topology.spec}, got {links}")
-    registry.configure(topology, run.text("routing"))
+    common.check_routing(run)
 
 
 def measure(run: Run) -> Result:
@@ -168,6 +168,7 @@ EXPERIMENT = Experiment(
         "failed_links": Integer(meaning="links that have failed", unit="links", least=0, most=1_000_000),
     },
     seeds=3,
+    takes_s=60,
     measure=measure,
     plot=plot,
     check=check,

@@ -18,6 +18,7 @@ EXPERIMENT = Experiment(
     parameters=lbsp_long.EXPERIMENT.parameters,
     seeds=3,
     version=2,
+    takes_s=1700,
     measure=lbsp_long.measure,
     plot=lbsp_tcp.plot,
     check=lbsp_tcp.check,

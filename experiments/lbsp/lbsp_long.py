@@ -80,6 +80,7 @@ EXPERIMENT = Experiment(
     },
     seeds=3,
     version=2,
+    takes_s=1700,
     measure=measure,
     plot=lbsp_tcp.plot,
     check=lbsp_tcp.check,

@@ -81,6 +81,7 @@ EXPERIMENT = Experiment(
     },
     seeds=3,
     version=2,
+    takes_s=6500,
     measure=measure,
     plot=plot,
     check=lbsp_tcp.check,

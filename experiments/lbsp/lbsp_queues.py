@@ -168,6 +168,8 @@ def check(run: Run) -> None:
         raise ValueError(
             f"lbsp_queues: slots must be at most {most} in {run.text('topology')}, got {run.integer('slots')}"
         )
+    if run.engine == "kernel":
+        common.network(run)
     if run.engine == "kernel" and run.text("arrivals") != "paced":
         raise ValueError("lbsp_queues: hosts on the kernel send one packet a slot, so arrivals are paced")
 
@@ -272,6 +274,7 @@ EXPERIMENT = Experiment(
     },
     seeds=1,
     version=2,
+    takes_s=43,
     measure=measure,
     plot=plot,
     check=check,

@@ -296,7 +296,7 @@ def check(run: Run) -> None:
     from testbed.host import doctor
 
     scheme, failure = run.text("scheme"), run.text("failure")
-    shape_of(build(run.text("topology")))
+    shape_of(common.network(run))
     if not is_frr(scheme):
         return
     if failure == "degraded" or run.integer("processes"):
@@ -361,6 +361,7 @@ EXPERIMENT = Experiment(
     },
     seeds=5,
     version=2,
+    takes_s=1900,
     measure=measure,
     plot=plot,
     check=check,

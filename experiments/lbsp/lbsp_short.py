@@ -78,6 +78,7 @@ EXPERIMENT = Experiment(
         "rounds": Integer(meaning="rounds of random permutations", unit="rounds", least=1, most=10_000),
     },
     seeds=3,
+    takes_s=2100,
     measure=measure,
     version=3,
     plot=lbsp_tcp.plot,

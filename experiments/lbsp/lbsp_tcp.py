@@ -28,6 +28,7 @@ from daemons.load_balancing.scheme import Rule
 from experiments.figures import figures, style
 from experiments.runner.definition import Result, Run, Table, Value
 from experiments.runner.parameters import Integer, Word
+from experiments.scenarios.common_parameters import network
 from experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
 from topologies import build
 from topologies.core.failures import fail_links, fail_nodes
@@ -74,7 +75,7 @@ def damaged(topology: Topology) -> str:
 def check(run: Run) -> None:
     """ValueError unless `run` names a fat-tree that has what is damaged, and whose paths its scheme can part, and its
     slowest links have a rate."""
-    topology = build(run.text("topology"))
+    topology = network(run)
     shape_of(topology, run.text("scheme"))
     topology.link(damaged(topology))
     slowest = run.integer("rate_mbps") * Mbps // run.integer("oversubscription")

@@ -93,12 +93,8 @@ def fail(net: Net, broken: Topology) -> None:
 
 def check(run: Run) -> None:
     """ValueError unless the scheme of `run` goes with its network, and something is left of it."""
-    from daemons.core import registry
-
-    topology = build(run.text("topology"))
-    if not topology.server_centric:
-        raise ValueError(f"connectivity_kernel: topology must be dcell, beta-dcell or ficonn, got {topology.spec}")
-    registry.configure(topology, run.text("routing"))
+    common.server_centric(run)
+    common.check_routing(run)
     if run.number("failed_fraction") == 1:
         raise ValueError("connectivity_kernel: failed_fraction must lie in [0, 1), got 1")
 
@@ -161,6 +157,7 @@ EXPERIMENT = Experiment(
         "processes": common.PROCESSES,
     },
     seeds=3,
+    takes_s=200,
     measure=measure,
     plot=plot,
     check=check,

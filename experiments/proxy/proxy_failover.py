@@ -230,11 +230,8 @@ def one_stream(net: Net, run: Run, hit: Hit, pair: Pair) -> dict[str, Value]:
 
 def check(run: Run) -> None:
     """ValueError unless the scheme of `run` goes with its network, and this kernel has its TCP."""
-    from daemons.core import registry
-
-    registry.configure(build(run.text("topology")), run.text("routing"))
-    if not build(run.text("topology")).server_centric:
-        raise ValueError(f"proxy_failover: topology must be dcell, beta-dcell or ficonn, got {run.text('topology')}")
+    common.check_routing(run)
+    common.server_centric(run)
     common.check_tcp(run)
 
 
@@ -345,6 +342,7 @@ EXPERIMENT = Experiment(
     },
     seeds=1,
     version=4,
+    takes_s=840,
     measure=measure,
     plot=plot,
     check=check,

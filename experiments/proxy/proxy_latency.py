@@ -203,10 +203,8 @@ def line(points: Sequence[tuple[int, float]]) -> tuple[float, float, float]:
 
 def check(run: Run) -> None:
     """ValueError unless the scheme of `run` goes with its network."""
-    topology = build(run.text("topology"))
-    if not topology.server_centric:
-        raise ValueError(f"proxy_latency: topology must be dcell, beta-dcell or ficonn, got {topology.spec}")
-    registry.configure(topology, run.text("routing"))
+    common.server_centric(run)
+    common.check_routing(run)
 
 
 def plot(table: Table, figure: Figure) -> None:
@@ -298,6 +296,7 @@ EXPERIMENT = Experiment(
         "processes": common.PROCESSES,
     },
     seeds=1,
+    takes_s=130,
     measure=measure,
     plot=plot,
     check=check,

@@ -179,10 +179,8 @@ def on_graph(run: Run, chosen: Pairs, payload_bps: float) -> dict[str, Value]:
 
 def check(run: Run) -> None:
     """ValueError unless scheme and traffic go with the network, and the flows are not too many for one machine."""
-    topology = build(run.text("topology"))
-    if not topology.server_centric:
-        raise ValueError(f"proxy_throughput: topology must be dcell, beta-dcell or ficonn, got {topology.spec}")
-    registry.configure(topology, run.text("routing"))
+    common.server_centric(run)
+    common.check_routing(run)
     flows = traffic(run, run.text("traffic")).total
     if flows > MOST_FLOWS:
         raise ValueError(f"proxy_throughput: at most {MOST_FLOWS} flows, {run.text('traffic')} is {flows}")
@@ -273,6 +271,7 @@ EXPERIMENT = Experiment(
     },
     seeds=1,
     version=2,
+    takes_s=510,
     measure=measure,
     plot=plot,
     check=check,

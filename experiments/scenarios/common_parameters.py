@@ -7,7 +7,9 @@ from pathlib import Path
 
 from experiments.runner.definition import Run, canonical
 from experiments.runner.parameters import Integer, Number, Spec, Word
+from topologies import build
 from topologies.core.grammar import integer, parse, unknown
+from topologies.core.topology import Topology
 
 # Those of Linux; the kernel at hand need not have them all.
 CONTROLS = (
@@ -66,6 +68,29 @@ def pattern(text: str, parameters: Mapping[str, str | None]) -> None:
         raise ValueError(f"{name}: {parameter} is missing, for example {name}:{parameter}=100")
 
 
+def network(run: Run) -> Topology:
+    """The network of `run`; ValueError if it is more than one machine's kernel carries."""
+    topology = build(run.text("topology"))
+    if topology.nodes > MOST_NODES:
+        raise ValueError(f"{run.experiment}: at most {MOST_NODES} nodes, {topology.spec} has {topology.nodes}")
+    return topology
+
+
+def server_centric(run: Run) -> Topology:
+    """The network of `run`; ValueError unless servers forward in it."""
+    topology = network(run)
+    if not topology.server_centric:
+        raise ValueError(f"{run.experiment}: topology must be dcell, beta-dcell or ficonn, got {topology.spec}")
+    return topology
+
+
+def check_routing(run: Run) -> None:
+    """ValueError unless the daemons' scheme of `run` is for its network, which is not too large."""
+    from daemons.core import registry
+
+    registry.checked(network(run), run.text("routing"))
+
+
 def check_tcp(run: Run) -> None:
     """ValueError unless this kernel has the congestion control of `run`."""
     control, available = run.text("congestion_control"), AVAILABLE.read_text(encoding="utf-8").split()
@@ -77,6 +102,7 @@ def check_tcp(run: Run) -> None:
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 MOST_PAIRS = 10**10
+MOST_NODES = 2000  # half as many again as FiConn_{2,10} has, the largest that was measured here
 TOPOLOGY = Spec(
     meaning="network", form="FAMILY:key=value,... (`weft list` has them)", check=lambda text: None, canonical=canonical
 )

@@ -12,6 +12,7 @@ import numpy as np
 from daemons.core import registry
 from daemons.load_balancing.scheme import Rule
 from experiments.runner.definition import Run, Value
+from experiments.scenarios.common_parameters import network
 from experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
 from testbed.forwarding.data_plane import DataPlane
 from testbed.measure.fidelity import Fidelity, Report
@@ -58,7 +59,7 @@ def damaged_link(topology: Topology) -> int:
 def check_scheme(run: Run) -> None:
     """ValueError unless `run` names a load-balancing scheme and a fabric of switches in tiers that it suits."""
     chosen = registry.rule(run.text("scheme"))
-    topology = build(run.text("topology"))
+    topology = network(run)
     if topology.server_centric or not (topology.level == 1).any():
         raise ValueError(f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}")
     if chosen.rule == Rule.LBSP:

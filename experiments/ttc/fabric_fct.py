@@ -275,6 +275,7 @@ EXPERIMENT = Experiment(
         "seconds": common.SECONDS,
     },
     seeds=3,
+    takes_s=600,
     measure=measure,
     version=3,
     plot=plot,

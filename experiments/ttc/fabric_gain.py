@@ -190,6 +190,7 @@ EXPERIMENT = Experiment(
     },
     seeds=10,
     version=2,
+    takes_s=2200,
     measure=measure,
     plot=plot,
     check=check,

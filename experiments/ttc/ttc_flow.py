@@ -180,6 +180,7 @@ EXPERIMENT = Experiment(
         "repetitions": Integer(meaning="random assignments", unit="assignments", least=1, most=100_000),
     },
     seeds=1,
+    takes_s=9,
     measure=measure,
     plot=plot,
     check=check,

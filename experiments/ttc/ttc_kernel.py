@@ -301,6 +301,7 @@ EXPERIMENT = Experiment(
         "seconds": common.SECONDS,
     },
     seeds=1,
+    takes_s=1400,
     measure=measure,
     plot=plot,
     check=check,

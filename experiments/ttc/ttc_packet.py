@@ -159,6 +159,7 @@ EXPERIMENT = Experiment(
         "watched_slots": Integer(meaning="slots at the end that are counted", unit="slots", least=1, most=1_000_000),
     },
     seeds=5,
+    takes_s=120,
     measure=measure,
     plot=plot,
     check=check,

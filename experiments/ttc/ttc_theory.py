@@ -248,6 +248,7 @@ EXPERIMENT = Experiment(
         "queues": Integer(meaning="queues of the simulation", unit="queues", least=2, most=1_000_000),
     },
     seeds=5,
+    takes_s=26,
     measure=measure,
     plot=plot,
     check=check,

@@ -80,6 +80,11 @@ def test_every_parameter_says_what_it_means(name):
         ("fabric_gain congestion_control=foo", "fabric_gain: no congestion_control 'foo' (there are: bbr, "),
         ("lbsp_short load_fraction=5", "lbsp_short: load_fraction must lie in 0.01 .. 0.99, got '5'"),
         ("ttc_kernel rate_mbps=0", "ttc_kernel: rate_mbps must be at least 1, got 0"),
+        ("hop_length topology=dcell:n=100000,k=1", "dcell: the graph engine takes n up to "),
+        ("proxy_throughput topology=dcell:n=60,k=1", "proxy_throughput: at most 2000 nodes, dcell:n=60,k=1 has 3721"),
+        ("fabric_fct topology=fattree:k=24", "fabric_fct: at most 2000 nodes, fattree:k=24 has 4176"),
+        ("link_loss topology=dcell:n=60,k=1", "link_loss: at most 2000 nodes, dcell:n=60,k=1 has 3721"),
+        ("lbsp_long topology=fattree:k=32", "lbsp_long: at most 2000 nodes, fattree:k=32 has 9472"),
     ],
 )
 def test_what_got_through_once_does_not(command, says, capsys, tmp_path, monkeypatch):
