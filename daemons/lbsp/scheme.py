@@ -29,7 +29,7 @@ OWN = {
         default=1000,
     ),
     "rate_kbps": Parameter(
-        meaning="rate of the links: those found slower count as degraded, in kbit/s; 0: nobody looks",
+        meaning="rate of the links: those found slower count as degraded, in kbit/s; 0: links are not watched",
         least=0,
         most=2_000_000,
         default=0,

@@ -1,7 +1,7 @@
 """How long do long flows take when one link carries a tenth of its rate?
 
 LBSP, section 4, figure 7c, with the flows of lbsp_long; short flows with a degraded link (figure 7b) are a damage of
-lbsp_short.  LBSP is told that the link is degraded and avoids it; nobody else is.
+lbsp_short.  LBSP is told beforehand that the link is degraded and avoids it; no other scheme is.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def traffic(network: Network, run: Run, seconds: float) -> Iterator[None]:
 
 
 def udp(network: Network, run: Run, count: int) -> Sequence[Sequence[int]]:
-    """Slot by slot, to whom each host sends a packet, -1 for nobody."""
+    """Slot by slot, to which host each sends a packet, -1 for none."""
     rng = np.random.default_rng(run.seed)
     near, far = sides(network)
     others = rng.choice(far, len(near), replace=False)

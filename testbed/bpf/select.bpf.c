@@ -180,7 +180,7 @@ static __always_inline __u32 less_crowded(struct choice *choice, const struct sw
 			  edge ? s->edge_packets : s->above_packets, edge ? s->edge_percent : s->above_percent);
 	if (next != *wanted)
 		*wanted = next;
-	/* an edge switch asks nobody; of those above, several must choose alike */
+	/* an edge switch decides alone; of those above, several must choose alike */
 	return group_in_state(edge ? next : *state, own, choice->input_port);
 }
 

@@ -10,7 +10,7 @@
 #define GENERATION_BITS 12
 
 struct port {
-	__u32 switch_number; /* of the switch it belongs to, + 1; 0: nobody's */
+	__u32 switch_number; /* of the switch it belongs to, + 1; 0: of none */
 	__u16 addresses[6];  /* the first 12 bytes of a frame sent here: the peer's address, our own */
 	__u64 device;	     /* where its device was found; the program remembers it here */
 	__u32 number;	     /* within its switch */

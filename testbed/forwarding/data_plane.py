@@ -196,7 +196,7 @@ class DataPlane:
         chosen = registry.rule(spec)
         if self.queue_reader == "none" and chosen.asks_queues:
             raise ValueError(
-                f"{spec}: nobody sees this kernel's queues, which has no BTF; take ecmp, dmodk, vlb or rps"
+                f"{spec}: this kernel does not show its queues, since it has no BTF; take ecmp, dmodk, vlb or rps"
             )
         if chosen.asks_queues and not empty_queues and not has_rate(self.net):
             raise ValueError(f"{spec}: {NO_QUEUES}")
@@ -210,7 +210,7 @@ class DataPlane:
             number = self._number(node)
             self._switches[number,] = (self._layout.pack(self._fields(node, chosen, seeds[node])),)
             if not chosen["states"]:
-                wants[number,] = (0,)  # nobody looks any more at the queues that called for a state
+                wants[number,] = (0,)  # what the queues called for is not looked at any more
         return seeds
 
     def _fields(self, node: int, chosen: SelectionRule, seed: int) -> Mapping[str, int | Sequence[int]]:
@@ -245,7 +245,7 @@ class DataPlane:
 
     def set_route(self, switch: int, prefix: Prefix, ports: Sequence[int]) -> None:
         """Forward `prefix` at node `switch` through any of its `ports`, a port named twice taking twice as much; none:
-        to nobody.  ValueError for more than 64."""
+        an unreachable route.  ValueError for more than 64."""
         self.groups[switch].set({prefix: self._indexes(switch, ports)})
 
     def drop_port(self, switch: int, port: int) -> int:

@@ -75,7 +75,7 @@ class Groups:
         self._unused, self._left = ([], free) if self._ports else (free, [])
 
     def table(self) -> dict[Prefix, Ports]:
-        """The routes, those to nobody included."""
+        """The routes, unreachable ones included."""
         return {prefix: self._ports[group] for prefix, group in self._of.items()}
 
     def set(self, changes: Mapping[Prefix, Sequence[int] | None]) -> None:

@@ -1,7 +1,7 @@
 """The data plane's routes, written by whoever routes: one daemon for each switch, each in a process of its own.
 
     tables = Tables(bpf.Attached(program_id))             # the maps of the program that is attached at the switches
-    groups = tables.groups(switch)                        # this switch's part of them, and nobody else's
+    groups = tables.groups(switch)                        # the part of them that is this switch's
     groups.set({Prefix(...): [ifindex, ifindex], ...})    # see groups.py
 
 The maps are written by several processes at once without locks, because each entry has one writer.  Of `routes` and

@@ -469,7 +469,7 @@ def test_the_variants_for_older_kernels_load_and_forward(
         assert not ping(net, all_pairs(net), count=4).lost
         if reader == "none":
             for spec in ("ttc", "drill", "jsq", "rr:ecn=20"):
-                with pytest.raises(ValueError, match="nobody sees this kernel's queues"):
+                with pytest.raises(ValueError, match="this kernel does not show its queues"):
                     plane.set_scheme(spec)
         else:
             fabric_ = Fabric(net, plane, plane._program or 0)

@@ -174,7 +174,7 @@ def test_lbsp_is_refused_over_routes_that_are_not_its_own(came_up_with: str, spe
 def test_a_run_goes_back_to_the_scheme_that_its_daemons_route_by(fabric: Network) -> None:
     fabric.change_scheme("rr")
     assert scheme_change.routing(fabric.run.journal) == "lbsp"
-    degrade.tell(fabric, "a1.0-c0")  # LBSP's daemons still know what that is
+    degrade.report(fabric, "a1.0-c0")  # LBSP's daemons still know what that is
     fabric.change_scheme("lbsp:hash=1")
     with pytest.raises(ValueError, match="into 2 link groups"):
         fabric.change_scheme("lbsp:groups=4")
