@@ -68,7 +68,7 @@ def kernel_stages(network: Handle) -> list[Stage]:
     return [
         ("namespaces", partial(_make_namespaces, network)),
         ("links", partial(_make_links, network)),
-        ("queues", partial(_shape_and_set_up, network)),
+        ("queues", partial(_request_each, network, plan.ports)),
         ("addresses", partial(_request_each, network, plan.addresses)),
         ("routes", partial(_request_each, network, plan.routes)),
         ("offloads", partial(_turn_offloads_off, network)),
@@ -129,11 +129,6 @@ def _make_links(network: Handle) -> None:
         near, _, far, _ = plan.orientation(link)
         messages[near].append(plan.veth(link, network.spaces[far].fd))
     _request_each(network, messages.__getitem__)
-
-
-def _shape_and_set_up(network: Handle) -> None:
-    plan = network.plan
-    _request_each(network, lambda node: plan.queues(node) + plan.ports_up(node))
 
 
 def _request_each(network: Handle, messages: Callable[[int], list[netlink.Message]]) -> None:

@@ -228,9 +228,9 @@ class Plan:
                 found += self._delayed(end, link.delay_us)
         return found
 
-    def ports_up(self, node: int) -> list[Message]:
-        """Set every port up."""
-        return [set_up(end, True) for end in self.ends[node].values()]
+    def ports(self, node: int) -> list[Message]:
+        """The queues of every port, and then the ports set up."""
+        return self.queues(node) + [set_up(end, True) for end in self.ends[node].values()]
 
     def _delayed(self, end: End, delay_us: int) -> list[Message]:
         """Delay what arrives at `end`: behind the wire, so that it takes no place in the queue before it."""
@@ -306,7 +306,7 @@ class Plan:
         for link in range(len(self.topology.links)):
             yield from self._commands(self.orientation(link)[0], [self.veth(link, 0)])
         for node in nodes:
-            yield from self._commands(node, self.queues(node) + self.ports_up(node))
+            yield from self._commands(node, self.ports(node))
         for node in nodes:
             yield from self._commands(node, self.addresses(node) + self.routes(node))
             if self.link and node < self.topology.servers:
