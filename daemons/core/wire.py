@@ -1,18 +1,22 @@
 """Messages <-> bytes, big-endian.
 
-Every message begins with MAGIC, VERSION and its type.  Types 6 to 255 are free; those from 4 on are for one neighbour
-alone, its target.  A message of a type that is not known here is somebody else's and decodes to None; anything else
+Every message begins with MAGIC, VERSION and its type; those of type 4 and above are for one neighbour alone, its
+target.  A message of a type that a scheme has no decoder for is another scheme's and decodes to None; anything else
 that is not exactly a message is Garbage.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 MAGIC, VERSION = 0x77, 1
+# The type of every message, whoever's it is; from 128 on they are free for schemes of other packages.
 HELLO, LINK_STATES, SUMMARY, PROBE, HOP_DIED = 1, 2, 3, 4, 5
+LBSP_FAILURES, LBSP_CROWDING = 16, 17
+FLOW_PROBE, FLOW_BREAKS = 24, 25
 PAYLOAD_BYTES = 1400  # what is split is split into messages of this size: below Ethernet's 1500 less IP and UDP
 
 HEADER = struct.Struct(">BBB")
@@ -29,6 +33,9 @@ HOP_DIED_FIXED = struct.Struct(">BBBIIIIB")  # header, sender, target, near, far
 FIRST_TARGETED = PROBE
 TARGET = slice(7, 11)  # where the target lies, for those at a crossbar who need not read on
 VISITED = struct.Struct(">I")
+
+
+Decoded = TypeVar("Decoded")
 
 
 class Garbage(ValueError):
@@ -166,12 +173,18 @@ def encode(message: Message) -> bytes:
 
 
 def decode(payload: bytes) -> Message | None:
-    """The message that `payload` is, None if its type is not known here; Garbage if it is none."""
+    """The message of this file that `payload` is, None if its type is another; Garbage if it is none."""
+    return decoded(payload, _DECODERS)
+
+
+def decoded(payload: bytes, decoders: Mapping[int, Callable[[bytes], Decoded]]) -> Decoded | None:
+    """The message that `payload` is by the decoder of its type, None if there is none; Garbage if its header is none of
+    ours, or the decoder finds it cut short."""
     try:
         magic, version, kind = HEADER.unpack_from(payload)
         if (magic, version) != (MAGIC, VERSION):
             raise Garbage(f"begins with {payload[:2].hex()}, expected {MAGIC:02x}{VERSION:02x}")
-        return _DECODERS[kind](payload) if kind in _DECODERS else None
+        return decoders[kind](payload) if kind in decoders else None
     except struct.error as error:
         raise Garbage(f"{len(payload)} bytes: {error}") from None
 

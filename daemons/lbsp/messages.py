@@ -9,12 +9,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from daemons.control.scoped_flooding import Notice
-from daemons.core.wire import HEADER, MAGIC, VERSION, Garbage
+from daemons.core.wire import LBSP_CROWDING, LBSP_FAILURES, MAGIC, VERSION, Garbage, decoded
 from topologies.core.address import Prefix
 
-FAILURES, CROWDING = 16, 17
 NOTICE = struct.Struct(">BBBIIIQIB")  # header, sender, target, origin, sequence, lifetime_ms, hops
 COUNT = struct.Struct(">H")
 FAILURE = struct.Struct(">BBIBI")  # kind, degraded, network, length, neighbour
@@ -56,7 +56,7 @@ Told = Notice[Body]  # what is sent
 
 def encode(notice: Told) -> bytes:
     """`notice` as bytes; struct.error if a field has no room."""
-    kind = FAILURES if isinstance(notice.body, Failures) else CROWDING
+    kind = LBSP_FAILURES if isinstance(notice.body, Failures) else LBSP_CROWDING
     fixed = NOTICE.pack(
         MAGIC, VERSION, kind, notice.sender, notice.target, notice.origin, notice.sequence, notice.lifetime_ms,
         notice.hops,
@@ -69,16 +69,12 @@ def encode(notice: Told) -> bytes:
 
 def decode(payload: bytes) -> Told | None:
     """The notice that `payload` is, None for a message of another type; Garbage if it is neither."""
-    try:
-        magic, version, kind = HEADER.unpack_from(payload)
-        if (magic, version) != (MAGIC, VERSION):
-            raise Garbage(f"begins with {payload[:2].hex()}, expected {MAGIC:02x}{VERSION:02x}")
-        if kind not in _BODIES:
-            return None
-        *_, sender, target, origin, sequence, lifetime_ms, hops = NOTICE.unpack_from(payload)
-        return Notice(sender, target, origin, sequence, lifetime_ms, hops, _BODIES[kind](payload[NOTICE.size :]))
-    except struct.error as error:
-        raise Garbage(f"{len(payload)} bytes: {error}") from None
+    return decoded(payload, _DECODERS)
+
+
+def _notice(body: Callable[[bytes], Body], payload: bytes) -> Told:
+    *_, sender, target, origin, sequence, lifetime_ms, hops = NOTICE.unpack_from(payload)
+    return Notice(sender, target, origin, sequence, lifetime_ms, hops, body(payload[NOTICE.size :]))
 
 
 def _failures(rest: bytes) -> Failures:
@@ -100,4 +96,7 @@ def _crowding(rest: bytes) -> Crowding:
     return Crowding(state)
 
 
-_BODIES: dict[int, Callable[[bytes], Body]] = {FAILURES: _failures, CROWDING: _crowding}
+_DECODERS: dict[int, Callable[[bytes], Told]] = {
+    LBSP_FAILURES: partial(_notice, _failures),
+    LBSP_CROWDING: partial(_notice, _crowding),
+}

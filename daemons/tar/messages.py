@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from daemons.core.actions import Flow
-from daemons.core.wire import BROKEN, HEADER, MAGIC, VERSION, Garbage
+from daemons.core.wire import BROKEN, FLOW_BREAKS, FLOW_PROBE, HEADER, MAGIC, VERSION, Garbage, decoded
 
-FLOW_PROBE, FLOW_BREAKS = 24, 25
 FIXED = struct.Struct(">BBBIIIIBIIIIBBB")  # header, sender, target, flow, and so on as in FlowProbe; two numbers
 ENDS = struct.Struct(">II")  # sender, target: after the header, in both messages
 BREAKS = struct.Struct(">BBBIIB")  # header, sender, target, how many
@@ -80,16 +79,8 @@ def encode(probe: FlowProbe) -> bytes:
 
 
 def decode(payload: bytes) -> FlowProbe | FlowBreaks | None:
-    """The message that `payload` is, None if it is one of wire.py; Garbage if it is none."""
-    try:
-        magic, version, kind = HEADER.unpack_from(payload)
-        if (magic, version) != (MAGIC, VERSION):
-            raise Garbage(f"begins with {payload[:2].hex()}, expected {MAGIC:02x}{VERSION:02x}")
-        if kind == FLOW_PROBE:
-            return _probe(payload)
-        return _breaks(payload) if kind == FLOW_BREAKS else None
-    except struct.error as error:
-        raise Garbage(f"{len(payload)} bytes: {error}") from None
+    """The message that `payload` is, None if it is another scheme's; Garbage if it is none."""
+    return decoded(payload, _DECODERS)
 
 
 def _probe(payload: bytes) -> FlowProbe:
@@ -107,3 +98,6 @@ def _breaks(payload: bytes) -> FlowBreaks:
     if len(flows) != count or not flows:
         raise Garbage(f"{len(flows)} flows, said to be {count}")
     return FlowBreaks(sender, target, flows)
+
+
+_DECODERS: dict[int, Callable[[bytes], FlowProbe | FlowBreaks]] = {FLOW_PROBE: _probe, FLOW_BREAKS: _breaks}

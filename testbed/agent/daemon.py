@@ -256,7 +256,7 @@ class Daemon:
         self.perform(self.protocol.tick(now))
         for capability in self.capabilities:
             self._tell(capability.look(now), now)
-        self._counters.set(sent=self._sent, received=self.received)
+        self._counters.traffic(self._sent, self.received)
         if now >= self._reconcile_at:
             self._reconcile()
         if not self._converged:

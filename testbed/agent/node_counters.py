@@ -8,8 +8,8 @@ from typing import Any
 from daemons.core.contract import Adjacencies
 from testbed.agent.counters import COLUMNS, LATENESS_US
 
-TICKS, LATENESS, WORST_LATE_US, LATE_TICKS = (
-    COLUMNS[name] for name in ("ticks", "lateness", "worst_late_us", "late_ticks")
+TICKS, LATENESS, WORST_LATE_US, LATE_TICKS, SENT, RECEIVED = (
+    COLUMNS[name] for name in ("ticks", "lateness", "worst_late_us", "late_ticks", "sent", "received")
 )
 
 
@@ -33,6 +33,11 @@ class NodeCounters:
     def add(self, name: str) -> None:
         """Count one more in this column."""
         self._cells[COLUMNS[name]] += 1
+
+    def traffic(self, sent: int, received: int) -> None:
+        """So many packets were sent and received in all; called at every tick."""
+        self._cells[SENT] = sent
+        self._cells[RECEIVED] = received
 
     def tick(self, late_s: float) -> None:
         """A tick was so late."""
