@@ -103,7 +103,11 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
             **model(run, load),
         },
         fidelity=worse(fidelity.verdict, late_fraction),
-        circumstances={"fidelity_report": fidelity.report.as_dict(), "late_slots_fraction": late_fraction},
+        circumstances={
+            "fidelity_report": fidelity.report.as_dict(),
+            "late_slots_fraction": late_fraction,
+            "bypassed_packets": on.plane.bypassed(),
+        },
     )
 
 

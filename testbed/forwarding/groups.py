@@ -71,8 +71,9 @@ class Groups:
             n, *ports = self._groups[group,]
             self._ports[group] = tuple(ports[:n])
         free = [group for group in self._unused if group not in self._ports]
-        # If somebody has written here before, it may have given back a number just now.
+        # If somebody has written here before, prefixes may have left these groups, and given back numbers, just now.
         self._unused, self._left = ([], free) if self._ports else (free, [])
+        self._left_at_s = dict.fromkeys(self._ports, self._now())
 
     def table(self) -> dict[Prefix, Ports]:
         """The routes, unreachable ones included."""

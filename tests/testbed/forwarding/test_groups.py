@@ -198,6 +198,16 @@ def test_who_finds_routes_waits_before_it_takes_a_number_that_may_just_have_been
     assert kernel.settled == 1
 
 
+def test_who_finds_routes_does_not_rewrite_a_group_that_a_prefix_may_just_have_left() -> None:
+    kernel = Kernel()
+    first = kernel.new(0)
+    first.set({PREFIXES[0]: (1, 2), PREFIXES[1]: (1, 2)})
+    first.set({PREFIXES[0]: (3,)})
+    before = dict(kernel.groups)
+    kernel.new(0).set({PREFIXES[1]: (4,)})
+    assert {group: kernel.groups[group] for group in before} == before
+
+
 def test_a_group_that_a_prefix_left_is_one_write_again_after_a_while() -> None:
     kernel = Kernel()
     groups = kernel.new(0)
