@@ -1,16 +1,21 @@
 """The experiments on DCell, beta-DCell and FiConn: small runs of each, and what they refuse."""
 
+from itertools import pairwise
+
 import networkx as nx
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from daemons.dfr.routing import Dfr
-from experiments.ccrdn import recursive
+from daemons.routing import dr
+from experiments.ccrdn import connectivity, recursive
 from experiments.figures import figures
 from experiments.graph_engine.flow_placement import Placement
 from experiments.graph_engine.graph import graph
+from experiments.graph_engine.pairs import pair
 from experiments.runner.definition import find
+from topologies.recursive.ccrdn import common_level
 
 SMALL = ["dcell:n=3,k=2", "ficonn:n=4,k=2"]
 QUICK = {
@@ -142,6 +147,32 @@ def test_proxies_are_tried_down_to_the_level_that_is_asked_for():
     assert three_levels[("top",)]["connected_fraction"] < three_levels[("algorithm",)]["connected_fraction"]
     two_levels = by(rows_of("connectivity", topology="dcell:n=3,k=2", **given), "apply")
     assert two_levels[("algorithm",)]["connected_fraction"] < two_levels[("all",)]["connected_fraction"]
+
+
+def test_connectivity_under_other_traffic_is_that_of_its_pairs():
+    given = {"topology": "dcell:n=3,k=2", "routing": "dr", "flows": "100", "failed_fraction": "0.2"}
+    traffics = {"one-to-all": 100, "many-all-to-all:group=5": 100, "permutation": 100, "uniform": 100}
+    (bfs,) = rows_of("connectivity", **{**given, "routing": "bfs", "traffic": "one-to-all"})
+    assert bfs["measured_pairs"] == 155
+    for traffic, total in traffics.items():
+        (run,) = find("connectivity").runs({**given, "traffic": traffic}, seeds=1)
+        (row,) = rows_of("connectivity", **given, traffic=traffic)
+        assert row["measured_pairs"] == total
+        assert (row["se_connected_fraction"] is None) == (traffic.split(":")[0] in ("one-to-all", "many-all-to-all"))
+        chosen, t = connectivity.pairs_of(run), graph("dcell:n=3,k=2").network.t
+        with np.errstate(over="ignore"):
+            ends = [tuple(int(server) for server in pair(chosen, index)) for index in range(total)]
+        if traffic == "one-to-all":
+            assert len({src for src, _ in ends}) == 1
+        dead = recursive.faults(run).down.reshape(-1, 4)
+        alive = 0
+        for src, dst in ends:
+            hops = list(pairwise(dr.route(0, t, src, dst)))
+            levels = [common_level(t, a, b) for a, b in hops]
+            alive += not any(
+                dead[a, level] or (level == 0 and dead[b, 3]) for (a, b), level in zip(hops, levels, strict=True)
+            )
+        assert row["connected_fraction"] == alive / total
 
 
 def test_only_flows_that_arrive_are_throughput():
@@ -321,6 +352,8 @@ def test_dfr_takes_its_constants_from_the_grammar():
         ),
         ("connectivity", {"topology": "dcell:n=900,k=2", "routing": "dr"}, "failing links for 657,559,620,900 servers"),
         ("throughput", {"topology": "dcell:n=900,k=2", "routing": "dr"}, "counting flows on links for 657,559,"),
+        ("connectivity", {"traffic": "all-to-all"}, "its pairs are those that uniform draws from"),
+        ("connectivity", {"traffic": "uniform:flows=5"}, "its number of pairs is flows="),
         ("connectivity", {"flows": "0"}, "flows must be at least 1"),
         ("flow_histogram", {"routing": "bfs"}, "bfs finds lengths"),
         ("throughput", {"traffic": "uniform"}, "flows is missing"),
