@@ -1,0 +1,287 @@
+"""The synchronous iteration of distributed adaptive routing (DAR, section 2 and figure 9), as pure functions.
+
+CLOS(n,r,m) has r input leaves and r output leaves of n hosts each, and m spines.  Flow f comes from host f, at input
+leaf f // n, and goes to host destination[f], at output leaf destination[f] // n; its spine is its whole path.  A flow
+has 1/p of a link's rate, so a link with more than p flows is bad.  In an iteration every output leaf with a bad link
+picks a flow of its fullest one and asks the flow's input leaf to move it.
+
+What the paper leaves open is a field of Rules.  Everything is integers in flat arrays (lists do as well), no function
+allocates, and numba compiles the same source.  Randomness is an argument: four words of generator state.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from daemons.routing.selection import WORD, below
+
+MODULO, RANDOM, LIMITED = range(3)
+STARTS = {"modulo": MODULO, "random": RANDOM, "limited": LIMITED}
+NOWHERE = -1  # the spine of a flow that needs none
+REQUESTS, MOVES, SWAPS = range(3)  # what `counts` counts
+
+
+class Words(Protocol):
+    """Integers in a row that can be replaced: a list, or an array."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, i: int, /) -> int: ...
+
+    def __setitem__(self, i: int, value: int, /) -> None: ...
+
+
+class Rules(NamedTuple):
+    """What the paper leaves open; flags are 0 or 1.
+
+    p: flows that a link carries.
+    start: MODULO, flow f on spine f mod n (figure 9; mod m where there are fewer spines); RANDOM, any spine; LIMITED,
+        any spine whose uplink has fewer than p flows (section 2).
+    every_link: an output leaf asks for one flow of each of its bad links, instead of one flow of the fullest.
+    swap: a flow that is moved to an uplink with p flows changes places with one of them.  Without it, and from a start
+        that overfills uplinks, input leaves move flows of their own fullest uplinks as well (section 4).
+    stay: a new spine is drawn from all of them, the present one included.
+    informed: a request bears the map of spines with fewer than p flows towards the output leaf.  The input leaf takes
+        one of them whose uplink has room, or else any of them.  Not in the paper.
+    folded: input leaf i and output leaf i are one switch, and flows within it need no spine.
+    """
+
+    p: int = 1
+    start: int = MODULO
+    every_link: int = 0
+    swap: int = 1
+    stay: int = 1
+    informed: int = 0
+    folded: int = 0
+
+
+class Network(NamedTuple):
+    """A permutation on CLOS(n,r,m) and where its flows are, changed in place.
+
+    destination, source: of each of the n r flows its destination, and the inverse.
+    spine: of each flow, or NOWHERE.
+    up, down: flows on each link, by leaf * m + spine: from an input leaf, and to an output leaf.
+    requested: working space for (m + 1) r flows.  room: working space for r m flags.
+    """
+
+    n: int
+    r: int
+    m: int
+    destination: Words
+    source: Words
+    spine: Words
+    up: Words
+    down: Words
+    requested: Words
+    room: Words
+
+
+def rearrangeable(n: int, m: int, p: int) -> bool:
+    """Whether every permutation has a routing without bad links (section 5)."""
+    return m * p >= n
+
+
+def strictly_nonblocking(n: int, m: int, p: int) -> bool:
+    """Whether a new flow always finds a spine with room at both ends.
+
+    Derived: n-1 other flows fill at most floor((n-1) / p) uplinks, and as many links down.
+    """
+    return m >= 2 * ((n - 1) // p) + 1
+
+
+def check(n: int, r: int, m: int, rules: Rules) -> None:
+    """ValueError, in one line, for a network or rules under which the iteration cannot converge."""
+    if min(n, r, m, rules.p) < 1:
+        raise ValueError(f"dar: n, r, m and p must be at least 1, got {n}, {r}, {m} and {rules.p}")
+    if not rearrangeable(n, m, rules.p):
+        least = -(-n // rules.p)
+        raise ValueError(f"dar: {m} spines carry {m * rules.p} of a leaf's {n} flows at p={rules.p}: take m >= {least}")
+    if not rules.stay and n == m == 2 and rules.p == 1:
+        raise ValueError("dar: with n=2 and m=2 at p=1, flows that never stay swap places for ever: take stay=1")
+
+
+def draw(state: Words) -> int:
+    """The next 32 random bits of `state`, four words of 32 bits that are not all 0 (xoshiro128++, Blackman, Vigna)."""
+    a, b, c, d = state[0], state[1], state[2], state[3]
+    total = a + d & WORD
+    found = ((total << 7 | total >> 25) & WORD) + a & WORD
+    c ^= a
+    d ^= b
+    state[1], state[0] = b ^ c, a ^ d
+    state[2] = c ^ (b << 9 & WORD)
+    state[3] = (d << 11 | d >> 21) & WORD
+    return found
+
+
+def invert(network: Network) -> None:
+    """Set `source` to the inverse of `destination`."""
+    for flow in range(len(network.destination)):
+        network.source[network.destination[flow]] = flow
+
+
+def place(network: Network, rules: Rules, state: Words) -> None:
+    """Give every flow its first spine, and count the flows on every link."""
+    n, m = network.n, network.m
+    for link in range(network.r * m):
+        network.up[link], network.down[link] = 0, 0
+    for flow in range(network.r * n):
+        leaf, output = flow // n, network.destination[flow] // n
+        network.spine[flow] = NOWHERE
+        if rules.folded and leaf == output:
+            continue
+        spine = flow % n % m
+        if rules.start == RANDOM:
+            spine = below(draw(state), m)
+        if rules.start == LIMITED:
+            spine = random_with_room(network.up, leaf * m, network.up, leaf * m, m, rules.p, state)
+        network.spine[flow] = spine
+        network.up[leaf * m + spine] += 1
+        network.down[output * m + spine] += 1
+
+
+def random_with_room(one: Words, first: int, other: Words, start: int, m: int, p: int, state: Words) -> int:
+    """A random spine with fewer than p in both of one[first:first+m] and other[start:start+m], NOWHERE if none has."""
+    found, seen = NOWHERE, 0
+    for spine in range(m):
+        if one[first + spine] < p and other[start + spine] < p:
+            seen += 1
+            if below(draw(state), seen) == 0:
+                found = spine
+    return found
+
+
+def settled(network: Network, p: int) -> bool:
+    """Whether no link has more than p flows."""
+    link, links = 0, network.r * network.m
+    while link < links and network.up[link] <= p and network.down[link] <= p:
+        link += 1
+    return link == links
+
+
+def fullest(load: Words, first: int, m: int) -> int:
+    """The most flows on one of the links load[first:first+m]."""
+    most = 0
+    for link in range(first, first + m):
+        most = max(most, load[link])
+    return most
+
+
+def of_output(network: Network, output: int, least: int, only: int, state: Words) -> int:
+    """A random flow of `output` whose link has `least` flows or more and whose spine is `only`, if that is one."""
+    found, seen = NOWHERE, 0
+    for host in range(output * network.n, (output + 1) * network.n):
+        flow = network.source[host]
+        spine = network.spine[flow]
+        if spine >= 0 and (only < 0 or spine == only) and network.down[output * network.m + spine] >= least:
+            seen += 1
+            if below(draw(state), seen) == 0:
+                found = flow
+    return found
+
+
+def of_input(network: Network, leaf: int, least: int, only: int, but: int, state: Words) -> int:
+    """A random flow of input `leaf`, not `but`, whose uplink has `least` flows or more and leads to `only`, if any."""
+    found, seen = NOWHERE, 0
+    for flow in range(leaf * network.n, (leaf + 1) * network.n):
+        spine = network.spine[flow]
+        if flow == but or spine < 0 or (only >= 0 and spine != only):
+            continue
+        if network.up[leaf * network.m + spine] >= least:
+            seen += 1
+            if below(draw(state), seen) == 0:
+                found = flow
+    return found
+
+
+def request(network: Network, rules: Rules, state: Words) -> tuple[int, int]:
+    """Write to `requested` the flows that leaves want moved: first those of output leaves, then those of input leaves.
+
+    Returns how many there are of output leaves, and of all.
+    """
+    m, p, count = network.m, rules.p, 0
+    for output in range(network.r):
+        most = fullest(network.down, output * m, m)
+        if most > p and not rules.every_link:
+            network.requested[count] = of_output(network, output, most, NOWHERE, state)
+            count += 1
+        if most > p and rules.every_link:
+            for spine in range(m):
+                if network.down[output * m + spine] > p:
+                    network.requested[count] = of_output(network, output, p + 1, spine, state)
+                    count += 1
+    of_outputs = count
+    for leaf in range(network.r):
+        most = fullest(network.up, leaf * m, m)
+        if most > p:
+            network.requested[count] = of_input(network, leaf, most, NOWHERE, NOWHERE, state)
+            count += 1
+    return of_outputs, count
+
+
+def new_spine(network: Network, rules: Rules, flow: int, informed: int, state: Words) -> int:
+    """The spine that `flow` moves to; `informed` if the request for it bears the output leaf's map `room`."""
+    m, leaf, output = network.m, flow // network.n, network.destination[flow] // network.n
+    if informed:
+        spine = random_with_room(network.up, leaf * m, network.room, output * m, m, rules.p, state)
+        if spine < 0:
+            spine = random_with_room(network.room, output * m, network.room, output * m, m, rules.p, state)
+        if spine >= 0:
+            return spine
+    if rules.stay or m == 1:
+        return below(draw(state), m)
+    return (network.spine[flow] + 1 + below(draw(state), m - 1)) % m
+
+
+def put(network: Network, flow: int, spine: int) -> None:
+    """Move `flow` to `spine`."""
+    leaf, output = flow // network.n * network.m, network.destination[flow] // network.n * network.m
+    network.up[leaf + network.spine[flow]] -= 1
+    network.down[output + network.spine[flow]] -= 1
+    network.up[leaf + spine] += 1
+    network.down[output + spine] += 1
+    network.spine[flow] = spine
+
+
+def move(network: Network, rules: Rules, flow: int, informed: int, counts: Words, state: Words) -> None:
+    """Move `flow` to a new spine, and swap a flow back where its uplink is overfull then."""
+    old, spine = network.spine[flow], new_spine(network, rules, flow, informed, state)
+    if spine == old:
+        return
+    put(network, flow, spine)
+    counts[MOVES] += 1
+    leaf = flow // network.n
+    if rules.swap and network.up[leaf * network.m + spine] > rules.p:
+        other = of_input(network, leaf, 0, spine, flow, state)
+        put(network, other, old)
+        counts[SWAPS] += 1
+
+
+def iterate(network: Network, rules: Rules, counts: Words, state: Words) -> None:
+    """One iteration: all requests are made before the first flow moves, and are served in random order.
+
+    counts: requests (one EAR message each, unless an input leaf makes it for itself), flows moved on request, and flows
+    swapped back for them, raised in place.
+    """
+    of_outputs, count = request(network, rules, state)
+    if rules.informed:
+        for link in range(network.r * network.m):
+            network.room[link] = network.down[link]
+    counts[REQUESTS] += of_outputs
+    # A request is kept as 2 flow + 1 if an output leaf made it, so that the order can be shuffled.
+    for at in range(count):
+        network.requested[at] = 2 * network.requested[at] + (at < of_outputs)
+    for left in range(count, 0, -1):
+        taken = below(draw(state), left)
+        wanted = network.requested[taken]
+        network.requested[taken] = network.requested[left - 1]
+        move(network, rules, wanted // 2, rules.informed * (wanted % 2), counts, state)
+
+
+def converge(network: Network, rules: Rules, most: int, counts: Words, state: Words) -> int:
+    """Iterations until no link is bad, or -1 if `most` of them are not enough."""
+    for iterations in range(most + 1):
+        if settled(network, rules.p):
+            return iterations
+        if iterations < most:
+            iterate(network, rules, counts, state)
+    return -1

@@ -1,0 +1,207 @@
+"""How many iterations does DAR take until no link is bad?  DAR, section 5.1, figures 10, 11 and 12.
+
+The iteration of section 2 on CLOS(n,r,m), from figure 9's start, for flows of 1/p of a link's rate: the paper's rule,
+and requests that bear the map of spines with room (rule=informed, not in the paper).  Beside them the Markov models of
+sections 3.1 and 3.2 (p = 1) and 3.3 (p = 2, n >= 4).  The figures of the paper: 10a m=n=r, p=1; 10b m=2n=2r, p=1;
+11 n=m=6, p=1, by r; 12 m=n=r, p=2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daemons.dar import iteration
+from daemons.dar.iteration import STARTS, Rules
+from experiments.dar.models import full_rate, half_rate, single_output
+from experiments.dar.simulation import TRAFFIC, network, simulate
+from experiments.figures import style
+from experiments.runner.definition import Experiment, Result, Run, Table, canonical
+from experiments.runner.parameters import Integer, Spec, Word
+from topologies.core.grammar import parse
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_FLOWS = 20_000
+MOST_TIGHT = 48  # flows where m p = n: the paper's rule takes exponentially long in them
+MOST_MODELLED = 40  # n and r of the models
+RULES = {"paper": 0, "informed": 1}
+SERIES = (
+    ("paper", "mean_iterations", "the paper's rule, simulated", "o-"),
+    ("informed", "mean_iterations", "informed requests, simulated", "s-"),
+    ("paper", "single_output_model_iterations", "model 3.1, single output", ":"),
+    ("paper", "last_step_model_iterations", "model 3.2 or 3.3, last step", "--"),
+)
+
+
+def size(topology: str) -> tuple[int, int, int]:
+    """n, r and m of `topology`; ValueError unless it is a Clos network of few enough hosts."""
+    name, given = parse(topology)
+    if name != "clos":
+        raise ValueError(f"dar_convergence: the network must be clos:n=..,r=..,m=.., got {topology}")
+    n, r, m = (int(given[key]) for key in "nrm")
+    if n * r > MOST_FLOWS or m > 2 * n:
+        raise ValueError(f"dar_convergence: take at most {MOST_FLOWS} hosts and m <= 2n, got {topology}")
+    return n, r, m
+
+
+def rules(run: Run) -> Rules:
+    """What `run` asks for, where the paper leaves it open."""
+    informed = RULES[run.text("rule")]
+    every_link = int(run.text("requests") == "every-link")
+    return Rules(p=run.integer("p"), start=STARTS[run.text("start")], every_link=every_link, informed=informed)
+
+
+def check(run: Run) -> None:
+    """ValueError for a network on which the iteration does not converge, or not in bearable time."""
+    n, r, m = size(run.text("topology"))
+    chosen = rules(run)
+    iteration.check(n, r, m, chosen)
+    if m * chosen.p == n and not chosen.informed and n * r > MOST_TIGHT:
+        instead = "take more spines, a larger p or rule=informed"
+        raise ValueError(f"dar_convergence: {n * r} flows and m p = n settle after exponentially long: {instead}")
+
+
+def solved(model: Callable[[], float]) -> float | None:
+    """The value of `model`, None where it has none."""
+    try:
+        return model()
+    except ValueError:
+        return None
+
+
+def models(n: int, r: int, m: int, chosen: Rules) -> dict[str, float | None]:
+    """Expected iterations by the paper's models, as far as they are for such a network, and for its rule."""
+    single = last = None
+    if not chosen.informed and max(n, r) <= MOST_MODELLED:
+        if chosen.p == 1:
+            links = min(n, m) if chosen.start == iteration.MODULO else m
+            single = solved(lambda: single_output(n, m, links=links))
+            last = solved(lambda: full_rate(n, m).iterations(r))
+        if chosen.p == 2:
+            last = solved(lambda: half_rate(n, m).iterations(r))
+    return {"single_output_model_iterations": single, "last_step_model_iterations": last}
+
+
+def measure(run: Run) -> Result:
+    """Iterations over permutations, and requests, moves and swaps of a flow; no mean where some did not settle."""
+    n, r, m = size(run.text("topology"))
+    chosen, permutations = rules(run), run.integer("permutations")
+    rng, most = np.random.default_rng(run.seed), run.integer("most_iterations")
+    found = simulate(network(n, r, m), chosen, TRAFFIC[run.text("traffic")], permutations, rng, most=most)
+    settled = found.iterations >= 0
+    whole = found.iterations if settled.all() else None
+    requests, moves, swaps = (found.counts.mean(axis=0) / (n * r)).tolist()
+    return Result(
+        figures={
+            "mean_iterations": None if whole is None else float(whole.mean()),
+            "standard_error_iterations": None
+            if whole is None or len(whole) < 2
+            else float(whole.std(ddof=1) / np.sqrt(len(whole))),
+            "median_iterations": None if whole is None else float(np.quantile(whole, 0.5)),
+            "p99_iterations": None if whole is None else float(np.quantile(whole, 0.99)),
+            "worst_iterations": None if whole is None else int(whole.max()),
+            "settled_fraction": float(settled.mean()),
+            "requests_per_flow": requests,
+            "moves_per_flow": moves,
+            "swaps_per_flow": swaps,
+            **models(n, r, m, chosen),
+        }
+    )
+
+
+def panels(table: Table) -> dict[str, list[tuple[int, dict[str, object]]]]:
+    """The rows of each panel by its title, each with its place on the horizontal axis, which the title names last."""
+    found: dict[str, list[tuple[int, dict[str, object]]]] = {}
+    for row in table:
+        n, r, m = size(str(row["topology"]))
+        if n == r:
+            title = f"m = r = n, p = {row['p']}, by n" if m == n else f"m = {m / n:g} n, r = n, p = {row['p']}, by n"
+            found.setdefault(title, []).append((n, dict(row)))
+        found.setdefault(f"n = {n}, m = {m}, p = {row['p']}, by r", []).append((r, dict(row)))
+    several = {title: rows for title, rows in found.items() if len({x for x, _ in rows}) > 1}
+    return dict(sorted((several or found).items()))
+
+
+def draw(axes: Axes, rows: list[tuple[int, dict[str, object]]]) -> None:
+    """Lines over n or r: means of what was simulated and its 99th percentiles, and the models."""
+    for colour, (rule, key, label, look) in zip(cycle(style.SEVERAL), SERIES, strict=False):
+        points: dict[int, list[float]] = {}
+        tails: dict[int, list[float]] = {}
+        for x, row in rows:
+            if row["rule"] == rule and row[key] is not None:
+                points.setdefault(x, []).append(float(str(row[key])))
+                tails.setdefault(x, []).append(float(str(row["p99_iterations"] or 0)))
+        at = sorted(points)
+        axes.plot(at, [np.mean(points[x]) for x in at], look, color=colour, label=label, markersize=4.5)
+        if key == "mean_iterations":
+            axes.plot(at, [np.mean(tails[x]) for x in at], "_", color=colour, markersize=9)
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """A panel for each series of networks: iterations over n or r, the 99th percentiles as bars."""
+    of = panels(table)
+    columns = min(3, len(of))
+    lines = -(-len(of) // columns)
+    grid = figure.subplots(lines, columns, squeeze=False)
+    figure.set_size_inches(max(6.4, 3.2 * columns), 1.1 + 2.9 * lines)
+    for axes, (title, rows) in zip(grid.flat, of.items(), strict=False):
+        draw(axes, rows)
+        name, _, axis = title.rpartition(", by ")
+        axes.set(title=name, xlabel=axis, yscale="log")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    for axes in grid.flat[len(of) :]:
+        axes.remove()
+    for axes in grid[:, 0]:
+        axes.set_ylabel("iterations")
+    figure.legend(
+        *grid[0, 0].get_legend_handles_labels(),
+        loc="outside upper left",
+        ncols=2,
+        title="means; bars: 99th percentiles",
+        alignment="left",
+    )
+
+
+TIGHT, DOUBLE, BY_R = (2, 3, 4, 5, 6, 8, 12, 16, 24), (2, 3, 4, 5, 6, 7, 8, 10, 12), (2, 3, 4, 5, 7, 8)
+EXPERIMENT = Experiment(
+    name="dar_convergence",
+    question="How many iterations does DAR take until no link is bad?",
+    source="DAR, section 5.1, figures 10 to 12",
+    engines=("graph",),
+    sweep={
+        "topology": [
+            *(f"clos:n={n},r={n},m={n}" for n in TIGHT),
+            *(f"clos:n={n},r={n},m={2 * n}" for n in DOUBLE),
+            *(f"clos:n=6,r={r},m=6" for r in BY_R),
+        ],
+        "p": [1, 2],
+        "rule": ["paper", "informed"],
+        "traffic": ["worst"],
+        "start": ["modulo"],
+        "requests": ["fullest-link"],
+        "permutations": [400],
+        "most_iterations": [1_000_000],
+    },
+    parameters={
+        "topology": Spec(meaning="network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical),
+        "p": Integer(meaning="flows that a link carries", unit="flows", least=1, most=64),
+        "rule": Word(meaning="what a request says of spines: nothing, or which have room", words=tuple(RULES)),
+        "traffic": Word(meaning="permutations: those of section 5 that are hard, or all", words=tuple(TRAFFIC)),
+        "start": Word(meaning="spines at first: host mod n, any, any whose uplink has room", words=tuple(STARTS)),
+        "requests": Word(meaning="bad links of a leaf that it asks about", words=("fullest-link", "every-link")),
+        "permutations": Integer(meaning="permutations of a run", unit="permutations", least=1, most=1_000_000),
+        "most_iterations": Integer(
+            meaning="iterations after which a run gives a permutation up", unit="iterations", least=1, most=10**9
+        ),
+    },
+    seeds=1,
+    measure=measure,
+    plot=plot,
+    check=check,
+)

@@ -1,0 +1,78 @@
+"""DAR's iteration on many permutations (figure 9): daemons/dar/iteration.py as machine code."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from daemons.dar.iteration import Network, Rules, Words, converge, draw, invert, place
+from daemons.routing.selection import below
+from experiments.graph_engine.compiled import allocates_nothing, compiled
+
+Ints = NDArray[np.int64]
+WORST, ANY, GIVEN = range(3)
+TRAFFIC = {"worst": WORST, "random": ANY}
+
+
+class Outcome(NamedTuple):
+    """What permutations took, one after the other.
+
+    iterations: shape (permutations,), -1 where the most that was allowed was not enough.
+    counts: shape (permutations, 3): requests, flows moved on request, flows swapped back.
+    """
+
+    iterations: Ints
+    counts: Ints
+
+
+def network(n: int, r: int, m: int) -> Network:
+    """CLOS(n,r,m) before any flow is placed: host i sends to itself."""
+    flows = np.arange(n * r)
+    sizes = (n * r, r * m, r * m, (m + 1) * r, r * m)
+    return Network(n, r, m, flows, flows.copy(), *(np.zeros(size, np.int64) for size in sizes))
+
+
+@allocates_nothing
+def shuffle(items: Words, first: int, count: int, state: Words) -> None:
+    """Put items[first:first+count] in random order."""
+    for left in range(count, 1, -1):
+        taken, last = first + below(draw(state), left), first + left - 1
+        items[taken], items[last] = items[last], items[taken]
+
+
+@allocates_nothing
+def permute(net: Network, traffic: int, state: Words) -> None:
+    """Draw `destination`, and `source` with it.
+
+    ANY: a uniform permutation.  WORST (section 5): the n flows of an input leaf go to n different output leaves, or as
+    many as there are; leaf i's to i, i+1, ... (mod r), in random order.  GIVEN: as it is.
+    """
+    n, r = net.n, net.r
+    if traffic == ANY:
+        shuffle(net.destination, 0, n * r, state)
+    if traffic == WORST:
+        for flow in range(n * r):
+            # Flow i n + k goes to leaf i + k, the k-th host of which nobody else takes.
+            net.destination[flow] = (flow // n + flow % n) % r * n + flow % n
+        for leaf in range(r):
+            shuffle(net.destination, leaf * n, n, state)
+    invert(net)
+
+
+def repeat(net: Network, rules: Rules, traffic: int, most: int, outcome: Outcome, state: Ints) -> None:
+    """Fill `outcome`, a new permutation for each of its entries, none with more than `most` iterations."""
+    for at in range(len(outcome.iterations)):
+        permute(net, traffic, state)
+        place(net, rules, state)
+        outcome.iterations[at] = converge(net, rules, most, outcome.counts[at], state)
+
+
+def simulate(net: Network, rules: Rules, traffic: int, permutations: int, rng: Generator, *, most: int) -> Outcome:
+    """The outcome of `permutations` permutations on `net`, none with more than `most` iterations."""
+    state = rng.integers(1, 1 << 32, 4)
+    outcome = Outcome(np.zeros(permutations, np.int64), np.zeros((permutations, 3), np.int64))
+    compiled(repeat)(net, rules, traffic, most, outcome, state)
+    return outcome

@@ -1,0 +1,245 @@
+"""DAR's iteration against an exhaustive search of its Markov chain, and its conditions against brute force."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+
+from daemons.dar import iteration
+from daemons.dar.iteration import LIMITED, MODULO, NOWHERE, RANDOM, Network, Rules
+
+Spines = tuple[int, ...]
+
+
+def network(n: int, r: int, m: int, destination: Spines) -> Network:
+    """CLOS(n,r,m) on plain lists, as a daemon would have it."""
+    net = Network(
+        n, r, m, list(destination), [0] * (n * r), *([0] * k for k in (n * r, r * m, r * m, (m + 1) * r, r * m))
+    )
+    iteration.invert(net)
+    return net
+
+
+def loads(net: Network, spine: Spines) -> tuple[list[int], list[int]]:
+    """Flows on each uplink and on each link down, counted anew."""
+    up, down = [0] * (net.r * net.m), [0] * (net.r * net.m)
+    for flow, one in enumerate(spine):
+        if one >= 0:
+            up[flow // net.n * net.m + one] += 1
+            down[net.destination[flow] // net.n * net.m + one] += 1
+    return up, down
+
+
+def chosen(leaves: dict[int, list[int]], load: list[int], m: int, p: int, spine: Spines, every: int) -> list[list[int]]:
+    """For each request the flows that it may be about; `leaves` has the flows of each leaf."""
+    found = []
+    for leaf, flows in leaves.items():
+        bad = [s for s in range(m) if load[leaf * m + s] > p]
+        fullest = max(load[leaf * m : leaf * m + m])
+        if bad and every:
+            found += [[f for f in flows if spine[f] == s] for s in bad]
+        elif bad:
+            found.append([f for f in flows if load[leaf * m + spine[f]] == fullest])
+    return found
+
+
+def transitions(net: Network, rules: Rules, spine: Spines) -> dict[Spines, float]:
+    """Where one iteration leads from `spine`, by enumeration of every choice that section 2 leaves to chance."""
+    n, m, p = net.n, net.m, rules.p
+    up, down = loads(net, spine)
+    inputs = {leaf: [f for f in range(n * net.r) if f // n == leaf] for leaf in range(net.r)}
+    outputs = {leaf: [f for f in range(n * net.r) if net.destination[f] // n == leaf] for leaf in range(net.r)}
+    asked = chosen(outputs, down, m, p, spine, rules.every_link)
+    own = chosen(inputs, up, m, p, spine, 0)
+    found: dict[Spines, float] = defaultdict(float)
+    for picked in product(*asked, *own):
+        weight = 1 / np.prod([len(flows) for flows in [*asked, *own]])
+        orders = list(permutations(range(len(picked))))
+        for order in orders:
+            states = {spine: weight / len(orders)}
+            for at in order:
+                informed = bool(rules.informed) and at < len(asked)
+                states = moved(net, rules, states, picked[at], down if informed else None)
+            for state, probability in states.items():
+                found[state] += probability
+    return found
+
+
+def moved(
+    net: Network, rules: Rules, states: dict[Spines, float], flow: int, down: list[int] | None
+) -> dict[Spines, float]:
+    """`states` after `flow` has moved; `down` is the map of an informed request."""
+    n, m, found = net.n, net.m, defaultdict(float)
+    leaf, output = flow // n, net.destination[flow] // n
+    for state, probability in states.items():
+        up, _ = loads(net, state)
+        new = [s for s in range(m) if rules.stay or s != state[flow]]
+        if down is not None:
+            room = [s for s in range(m) if down[output * m + s] < rules.p]
+            new = [s for s in room if up[leaf * m + s] < rules.p] or room
+        for spine in new:
+            after = list(state)
+            after[flow] = spine
+            there = [f for f in range(leaf * n, leaf * n + n) if f != flow and state[f] == spine]
+            if spine == state[flow] or not rules.swap or len(there) < rules.p:
+                found[tuple(after)] += probability / len(new)
+                continue
+            for other in there:
+                swapped = after.copy()
+                swapped[other] = state[flow]
+                found[tuple(swapped)] += probability / len(new) / len(there)
+    return found
+
+
+def is_good(net: Network, p: int, spine: Spines) -> bool:
+    return max(max(loads(net, spine)[0]), max(loads(net, spine)[1])) <= p
+
+
+def expected(net: Network, rules: Rules, start: Spines) -> float:
+    """Expected iterations from `start`, by the whole chain; inf if some state cannot reach a good one."""
+    rows: dict[Spines, dict[Spines, float]] = {}
+    left = [start]
+    while left:
+        spine = left.pop()
+        if spine not in rows and not is_good(net, rules.p, spine):
+            rows[spine] = transitions(net, rules, spine)
+            assert sum(rows[spine].values()) == pytest.approx(1)
+            left += rows[spine]
+    index = {spine: at for at, spine in enumerate(rows)}
+    matrix = np.zeros((len(rows), len(rows)))
+    for spine, row in rows.items():
+        for after, probability in row.items():
+            if after in index:
+                matrix[index[spine], index[after]] += probability
+    if not rows:
+        return 0.0
+    if np.abs(np.linalg.eigvals(matrix)).max() > 1 - 1e-9:
+        return float("inf")
+    return float(np.linalg.solve(np.eye(len(rows)) - matrix, np.ones(len(rows)))[0])
+
+
+def simulated(net: Network, rules: Rules, times: int, seed: int = 7) -> np.ndarray:
+    """Iterations of `times` runs of the iteration itself, in plain Python."""
+    state = [seed, 2, 3, 4]
+    found = []
+    for _ in range(times):
+        iteration.place(net, rules, state)
+        found.append(iteration.converge(net, rules, 10_000, [0, 0, 0], state))
+        assert iteration.settled(net, rules.p)
+        assert (net.up, net.down) == loads(net, tuple(net.spine))
+    return np.array(found)
+
+
+VARIANTS = {
+    "paper": Rules(),
+    "every link": Rules(every_link=1),
+    "informed": Rules(informed=1),
+    "no swap": Rules(swap=0),
+    "p=2": Rules(p=2),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_one_iteration_has_the_distribution_of_the_definition(name: str) -> None:
+    """From one bad state of CLOS(3,3,3) to every next state, by a chi-squared bound."""
+    rules, n = VARIANTS[name], 3
+    destination = (0, 3, 6, 1, 4, 7, 2, 5, 8)
+    net = network(n, 3, 3, destination)
+    start = (0, 0, 0, 0, 0, 1, 0, 1, 2) if rules.p == 2 else (0, 1, 2, 0, 1, 2, 0, 2, 1)
+    exact, times, state = transitions(net, rules, start), 6_000, [1, 2, 3, 4]
+    seen: dict[Spines, int] = defaultdict(int)
+    for _ in range(times):
+        net.spine[:] = start
+        net.up[:], net.down[:] = loads(net, start)
+        iteration.iterate(net, rules, [0, 0, 0], state)
+        seen[tuple(net.spine)] += 1
+    assert set(seen) <= set(exact)
+    squares = sum((seen[spine] - times * q) ** 2 / (times * q) for spine, q in exact.items())
+    assert squares < len(exact) + 5 * (2 * len(exact)) ** 0.5
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (2, 3, 2)])
+@pytest.mark.parametrize("name", ["paper", "informed", "every link"])
+def test_every_permutation_converges_as_the_chain_says(sizes: tuple[int, int, int], name: str) -> None:
+    """All permutations of the tiny networks; those with the same leaves are one case."""
+    rules = VARIANTS[name]
+    cases = {tuple(d // 2 for d in p): p for p in permutations(range(sizes[0] * sizes[1]))}
+    off = []
+    for destination in cases.values():
+        net = network(*sizes, destination)
+        iteration.place(net, rules, [1, 1, 1, 1])
+        exact = expected(net, rules, tuple(net.spine))
+        found = simulated(net, rules, 150)
+        assert np.isfinite(exact)
+        assert (exact == 0) == (found.max() == 0)
+        if found.std():
+            off.append((found.mean() - exact) / (found.std(ddof=1) / len(found) ** 0.5))
+    assert abs(np.mean(off)) < 4 / len(off) ** 0.5
+    assert np.abs(off).max() < 5
+
+
+def test_flows_that_never_stay_swap_for_ever_on_two_spines() -> None:
+    never = Rules(stay=0)
+    net = network(2, 2, 2, (0, 2, 1, 3))
+    assert expected(net, never, (0, 1, 1, 0)) == float("inf") or expected(net, never, (0, 1, 0, 1)) == float("inf")
+    with pytest.raises(ValueError, match="take stay=1"):
+        iteration.check(2, 2, 2, never)
+
+
+@pytest.mark.parametrize(
+    "rules", [Rules(start=s, informed=i, swap=w) for s in range(3) for i in (0, 1) for w in (0, 1)]
+)
+def test_every_choice_ends_with_no_bad_link(rules: Rules) -> None:
+    for p, m in ((1, 5), (2, 3), (3, 2)):
+        net = network(4, 4, m, (0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15))
+        simulated(net, rules._replace(p=p), 20)
+
+
+def test_starts_are_those_of_the_paper() -> None:
+    net, state = network(4, 3, 5, tuple(range(12))), [1, 2, 3, 4]
+    iteration.place(net, Rules(start=MODULO), state)
+    assert net.spine == [0, 1, 2, 3] * 3
+    overfull = 0
+    for _ in range(50):
+        iteration.place(net, Rules(start=LIMITED), state)
+        assert max(net.up) == 1
+        iteration.place(net, Rules(start=RANDOM), state)
+        overfull += max(net.up) > 1
+    assert overfull
+    iteration.place(net, Rules(folded=1), state)
+    assert net.spine == [NOWHERE] * 12
+    assert iteration.settled(net, 1)
+
+
+def test_a_folded_network_routes_what_leaves_its_leaf() -> None:
+    net = network(4, 3, 4, (0, 4, 8, 1, 5, 2, 9, 6, 10, 3, 7, 11))
+    simulated(net, Rules(folded=1), 20)
+    local = [flow for flow in range(12) if flow // 4 == net.destination[flow] // 4]
+    assert [flow for flow in range(12) if net.spine[flow] == NOWHERE] == local
+
+
+def test_strictly_nonblocking_is_the_worst_case_of_filled_links() -> None:
+    for n, p, m in product(range(1, 7), range(1, 4), range(1, 13)):
+        filled = 2 * ((n - 1) // p)  # n-1 flows up and n-1 flows down, p to a link, on different spines
+        assert iteration.strictly_nonblocking(n, m, p) == (m > filled)
+    assert iteration.strictly_nonblocking(8, 8, 2)
+    assert not iteration.strictly_nonblocking(8, 14, 1)
+
+
+@pytest.mark.parametrize(("n", "m", "p"), [(2, 1, 1), (3, 2, 1), (4, 1, 3)])
+def test_too_few_spines_are_refused(n: int, m: int, p: int) -> None:
+    net = network(n, 2, m, tuple(range(2 * n)))
+    spines = product(range(m), repeat=2 * n)
+    assert not any(is_good(net, p, one) for one in spines)
+    with pytest.raises(ValueError, match="take m >="):
+        iteration.check(n, 2, m, Rules(p=p))
+    iteration.check(n, 2, -(-n // p), Rules(p=p))
+
+
+def test_the_generator_is_xoshiro128plusplus() -> None:
+    """Its first words for the state 1, 2, 3, 4, computed from the published definition."""
+    state = [1, 2, 3, 4]
+    assert [iteration.draw(state) for _ in range(5)] == [641, 1573767, 3222811527, 3517856514, 836907274]
