@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 FAMILY_MODULES = {
     "dcell": "recursive.dcell",
     "beta-dcell": "recursive.dcell",
+    "gamma-dcell": "recursive.generalized",
+    "delta-dcell": "recursive.generalized",
     "ficonn": "recursive.ficonn",
     "fattree": "tiered.fattree",
     "clos": "tiered.clos",

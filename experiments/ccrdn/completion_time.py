@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, in_order, least_level, legend_above, series, title
 from experiments.figures import style
-from experiments.graph_engine.compiled import compiled
 from experiments.graph_engine.fluid import Messages, completion
 from experiments.graph_engine.graph import graph, policy
+from experiments.graph_engine.rules import compiled_for
 from experiments.runner.definition import Experiment, Result, Run, Table
 from experiments.runner.parameters import Number, Spec, Word
 from experiments.scenarios import common_parameters as common
@@ -123,7 +123,7 @@ def waiting(src: Ints, dst: Ints, servers: int) -> tuple[Ints, Ints]:
 def measure(run: Run) -> Result:
     """When the last message has arrived, and on average each."""
     net, work = graph(run.text("topology")), messages(run)
-    end_s, times = compiled(completion)(
+    end_s, times = compiled_for(net.rule, completion)(
         net.tables,
         policy(run.text("routing"), least_level=least_level(run)),
         work,

@@ -40,7 +40,7 @@ PAIRS_OF_A_SOURCE = 500  # about as many random pairs as tell the mean as well a
 LEGEND_MARK_INCHES, LEGEND_LETTER_INCHES = 0.6, 0.073  # of an entry of a legend: line and gaps, and each letter
 LEGEND_ROW_INCHES = 0.19
 Paper = Mapping[tuple[str, ...], Mapping[str, float]]
-SHORT = {"dcell": "D", "beta-dcell": "β", "ficonn": "F"}
+SHORT = {"dcell": "D", "beta-dcell": "β", "gamma-dcell": "γ", "delta-dcell": "δ", "ficonn": "F"}
 
 
 def least_level(run: Run) -> int:
@@ -148,7 +148,10 @@ def most_candidates(net: Graph, routing: str) -> int:
 
 
 TOPOLOGY = Spec(
-    meaning="network", form="dcell:n=N,k=K, beta-dcell:n=N,k=K or ficonn:n=N,k=K", check=graph, canonical=canonical
+    meaning="network",
+    form="dcell:n=N,k=K, beta-dcell, gamma-dcell, delta-dcell or ficonn:n=N,k=K",
+    check=graph,
+    canonical=canonical,
 )
 ROUTING = Spec(
     meaning="routing scheme",
@@ -213,13 +216,13 @@ def mean_and_error(values: Sequence[float], population: int | None = None) -> tu
 def title(topology: str) -> str:
     """A network as the paper writes it: D 3,4 is DCell_{3,4}."""
     name, given = parse(topology)
-    return f"{SHORT[name]}$_{{{given['k']},{given['n']}}}$"
+    return f"{SHORT.get(name, name)}$_{{{given['k']},{given['n']}}}$"
 
 
-def kind(topology: str) -> tuple[int, int]:
+def kind(topology: str) -> tuple[int, str, int]:
     """Family and depth of a network, in the order of figures."""
     name, given = parse(topology)
-    return list(SHORT).index(name), int(given["k"])
+    return [*SHORT, name].index(name), name, int(given["k"])
 
 
 def in_order(table: Table) -> list[str]:

@@ -20,13 +20,17 @@ PACKAGES = (*PURE, "experiments")
 MARK = "allocates_nothing"
 
 
-def compiled(function: F, **instead: Callable[..., Any]) -> F:
-    """`function` as machine code, compiled when it is first called with arguments of some types, and kept on disk.
+Instead = tuple[tuple[str, FunctionType], ...]
 
-    It lets other threads run beside it.
-    instead: for some of the names that it calls functions by, other functions, which take the same arguments.
+
+def compiled(function: F, **instead: Callable[..., Any]) -> F:
+    """`function` as machine code, compiled when it is first called with arguments of some types.
+
+    The code is kept on disk if all of its source is this project's.  It lets other threads run beside it.
+    instead: for some of the names by which it or a function below it calls others, other functions, which take the
+        same arguments.  These may be a user's own; functions of the same module that they call are compiled too.
     """
-    return cast(F, _outer(function, tuple(sorted(instead.items()))))
+    return cast(F, _outer(function, cast(Instead, tuple(sorted(instead.items())))))
 
 
 def allocates_nothing(function: F) -> F:
@@ -38,25 +42,25 @@ def allocates_nothing(function: F) -> F:
 
 
 @cache
-def _outer(function: FunctionType, instead: tuple[tuple[str, FunctionType], ...]) -> Any:
-    calls = {**_called(function), **dict(instead)}
-    copy = _copy(function, {**function.__globals__, **{name: _inner(called) for name, called in calls.items()}})
+def _outer(function: FunctionType, instead: Instead) -> Any:
+    calls = _replaced(function, instead)
+    copy = _copy(function, {name: _inner(called, instead) for name, called in calls.items()})
     # numba finds its work again by this name and by the source of this function alone: name the rest
-    copy.__qualname__ += "_" + _digest([function, *calls.values()])
-    return _jit(copy, cache=True)
+    others = [other for _, other in instead]
+    copy.__qualname__ += "_" + _digest([function, *calls.values(), *others])
+    return _jit(copy, cache=all(other.__module__.startswith(PACKAGES) and not other.__closure__ for other in others))
 
 
 @cache
-def _inner(function: FunctionType) -> Any:
-    calls = _called(function)
+def _inner(function: FunctionType, instead: Instead) -> Any:
+    calls = _replaced(function, instead)
     if function in calls.values():
         # A copy that numba keeps on disk has lost the way from such a function to itself, and jumps to address 0.
         raise ValueError(f"{function.__qualname__} calls itself: write it as a loop")
     options: dict[str, Any] = {}
     if function.__module__.startswith(PURE) or MARK in function.__dict__:
         options = {"_nrt": False, "forceinline": True}
-    namespace = {**function.__globals__, **{name: _inner(called) for name, called in calls.items()}}
-    return _jit(_copy(function, namespace), **options)
+    return _jit(_copy(function, {name: _inner(called, instead) for name, called in calls.items()}), **options)
 
 
 def _jit(function: FunctionType, **options: Any) -> Any:
@@ -65,18 +69,27 @@ def _jit(function: FunctionType, **options: Any) -> Any:
     return njit(nogil=True, error_model="numpy", **options)(function)
 
 
+def _replaced(function: FunctionType, instead: Instead) -> dict[str, FunctionType]:
+    """_called(), with the functions of `instead` for those of their names."""
+    others = dict(instead)
+    return {name: others.get(name, called) for name, called in _called(function).items()}
+
+
 def _called(function: FunctionType) -> dict[str, FunctionType]:
-    """The functions of this project that `function` calls, by the names that it has for them."""
+    """The functions of this project or of its own module that `function` calls, by the names that it has for them."""
     named = {name: function.__globals__.get(name) for name in function.__code__.co_names}
     return {
         name: value
         for name, value in named.items()
-        if isinstance(value, FunctionType) and value.__module__.startswith(PACKAGES)
+        if isinstance(value, FunctionType)
+        and (value.__module__ == function.__module__ or value.__module__.startswith(PACKAGES))
     }
 
 
-def _copy(function: FunctionType, namespace: dict[str, Any]) -> FunctionType:
-    copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__)
+def _copy(function: FunctionType, calls: dict[str, Any]) -> FunctionType:
+    """`function` with `calls` for the names by which it calls."""
+    namespace = {**function.__globals__, **calls}
+    copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
     copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
     return copy
 

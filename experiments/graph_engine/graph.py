@@ -1,4 +1,4 @@
-"""The graph engine for DCell, beta-DCell and FiConn: any number of pairs, routed by the functions that the daemons run.
+"""The graph engine for (Generalized) DCell and FiConn: any number of pairs, routed by the functions that daemons run.
 
     net = graph("dcell:n=3,k=3")
     net.route(policy("pr-gpi"), pairs("uniform:flows=1000000", net.servers, rng)).mean_hops
@@ -25,14 +25,15 @@ from daemons.routing.path_tables import Tables
 from daemons.tar.routing import most_hops
 from experiments.graph_engine import flow_placement
 from experiments.graph_engine import loops as loops
-from experiments.graph_engine.compiled import compiled
 from experiments.graph_engine.flow_placement import Placement
 from experiments.graph_engine.pairs import Pairs
+from experiments.graph_engine.rules import compiled_for
 from experiments.graph_engine.tables import require_crossbar, with_channels, with_lengths, with_stretches
 from experiments.graph_engine.tally import LONGEST, Book, Tally, batches, chunks, post, tally
 from experiments.graph_engine.wiring import NO_FAULTS, Faults, Wiring
 from topologies import family
 from topologies.core.grammar import parse, unknown
+from topologies.recursive import generalized as generalized  # numbers its rules
 from topologies.recursive.ccrdn import FAMILY, FICONN, Ccrdn
 
 Cost = Callable[[int, int], int]
@@ -58,7 +59,7 @@ def policy(routing: str, *, least_level: int = 2, condition1: bool = False, choi
 
 @lru_cache(maxsize=4)
 def graph(spec: str) -> Graph:
-    """The network that `spec`, dcell:n=3,k=3 say, describes; ValueError if it is no DCell, beta-DCell or FiConn."""
+    """The network that `spec`, dcell:n=3,k=3 say, describes; ValueError if it is no (Generalized) DCell or FiConn."""
     name, given = parse(spec)
     rules = {name: rule for rule, name in FAMILY.items()}
     if name not in rules:
@@ -120,7 +121,7 @@ class Graph(Wiring):
         books = [Book(self.servers * tables.ports if loads or balanced else 0) for _ in range(self.threads)]
         lengths = np.zeros((self.threads, most_routes(self.network.t) if len(seen) else 0), np.int32)
         dead = loops.DEAD if faulty else NEVER
-        routed = compiled(loops.route, cost=cost)
+        routed = compiled_for(self.rule, loops.route, cost=cost)
 
         def task(first: int, last: int, thread: int) -> None:
             book = books[thread]
@@ -142,7 +143,7 @@ class Graph(Wiring):
         inner = self.network.t.index(stretches.ports - self.ports)
 
         def task(first: int, last: int, _: int) -> None:
-            compiled(loops.take_apart)(self.tables, inner, first, last, counted, load)
+            compiled_for(self.rule, loops.take_apart)(self.tables, inner, first, last, counted, load)
 
         self._share(0, self.servers // self.network.t[inner], task)
         return load
@@ -153,7 +154,7 @@ class Graph(Wiring):
         tables = self.lengths
 
         def task(first: int, last: int, thread: int) -> None:
-            compiled(loops.survey)(tables, policy, pairs, first, last, sums[thread])
+            compiled_for(self.rule, loops.survey)(tables, policy, pairs, first, last, sums[thread])
 
         self._share(0, pairs.total, task)
         return cast(NDArray[np.int64], sums.sum(axis=0))
@@ -169,7 +170,7 @@ class Graph(Wiring):
         def task(first: int, last: int, thread: int) -> None:
             book = books[thread]
             span = (first, last, faults.down, faults.servers, book.flows, book.hops, room[thread])
-            compiled(loops.reroute)(self.rule, self.t, dfr, pairs, *span)
+            compiled_for(self.rule, loops.reroute)(self.rule, self.t, dfr, pairs, *span)
 
         for first, last in chunks(pairs.total, MOST_CROSSINGS // LONGEST):  # a packet may cross a channel again
             self._share(first, last, task)
@@ -184,7 +185,7 @@ class Graph(Wiring):
         path = np.zeros(len(self.t) + most_hops(self.k) + 1, np.int64)
         state = (load, virtual, faults.down, faults.servers, book.hops, path)
         for first, last in chunks(pairs.total, FLOWS_IN_A_CALL):
-            compiled(flow_placement.place)(self.rule, self.t, placement, pairs, first, last, *state)
+            compiled_for(self.rule, flow_placement.place)(self.rule, self.t, placement, pairs, first, last, *state)
         return self._tally([book], load)
 
     def shortest(self, sources: Sequence[int], faults: Faults = NO_FAULTS) -> list[Tally]:
@@ -196,7 +197,7 @@ class Graph(Wiring):
         def task(first: int, last: int, thread: int) -> None:
             for i in range(first, last):
                 args = (sources[i], faults.down, faults.servers, hops[i], distance[thread], queue[thread])
-                compiled(loops.search_breadth_first)(self.rule, self.t, *args)
+                compiled_for(self.rule, loops.search_breadth_first)(self.rule, self.t, *args)
 
         self._share(0, len(sources), task)
         return [tally(one) for one in hops]

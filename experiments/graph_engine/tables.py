@@ -17,6 +17,7 @@ from daemons.routing.path_tables import (
 )
 from experiments.graph_engine import loops as loops
 from experiments.graph_engine.compiled import compiled
+from experiments.graph_engine.rules import compiled_for
 from topologies.recursive.ccrdn import FAMILY, Ccrdn
 
 Share = Callable[[int, int, Callable[[int, int, int], None]], None]  # does first .. last-1 on several threads
@@ -78,7 +79,7 @@ def tabulation(below: Tables, tables: Tables) -> Callable[[int, int, int], None]
     """Fills in `tables` for the servers first .. last-1, from those of a smaller X(h)."""
 
     def task(first: int, last: int, _: int) -> None:
-        compiled(loops.tabulate)(below, tables.level, first, last, *arrays(tables))
+        compiled_for(below.rule, loops.tabulate)(below, tables.level, first, last, *arrays(tables))
 
     return task
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.graph_engine import loops as loops
-from experiments.graph_engine.compiled import compiled
+from experiments.graph_engine.rules import compiled_for
 from topologies.core.failures import draw
 from topologies.recursive.ccrdn import FAMILY, Ccrdn
 
@@ -61,7 +61,7 @@ class Wiring:
         ends = [(np.arange(self.servers, dtype=np.int32),) * 2]
         for level in range(1, self.k + 1):
             a, b = np.zeros((2, self.servers // 2), np.int32)
-            count = compiled(loops.links)(self.rule, self.t, level, a, b)
+            count = compiled_for(self.rule, loops.links)(self.rule, self.t, level, a, b)
             ends.append((a[:count], b[:count]))
         levels = [np.full(len(a), level, np.int8) for level, (a, _) in enumerate(ends)]
         return np.concatenate([a for a, _ in ends]), np.concatenate([b for _, b in ends]), np.concatenate(levels)

@@ -5,7 +5,8 @@ is a crossbar with n servers.  Server u of X(k) is number u % t_h of its X(h), w
 (CCRDN, section 3.)
 
 Everything here is arithmetic on integers, so that the same source serves a daemon on one server and, compiled, millions
-of pairs: `rule` is one of the three constants below, `t` is the sequence of sizes t_0 .. t_k.
+of pairs: `rule` is one of the three constants below or the number of a rule of connection_rule.py, `t` is the sequence
+of sizes t_0 .. t_k.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from topologies.core.address import Layout, Naming, parse_digits
+from topologies.recursive.connection_rule import FIRST, own_far_copy, own_gateway, require_matching
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +33,7 @@ def gateway(rule: int, t: Sequence[int], level: int, i: Number, j: Number) -> Nu
 
     `i` and `j` may be arrays of the same shape.
 
+    The rules of connection_rule.py are functions of their own.
     DCell, CCRDN 3.1: uid y-1 of copy x is joined to uid x of copy y, for x < y.
     beta-DCell, 3.1.1: uid y-x-1 of copy x to uid t_{level-1} - y + x of copy y.
     FiConn, 3.2: uid (y-1) 2^level + 2^(level-1) - 1 of copy x to uid x 2^level + 2^(level-1) - 1 of copy y.
@@ -38,6 +41,9 @@ def gateway(rule: int, t: Sequence[int], level: int, i: Number, j: Number) -> Nu
     if rule == BETA_DCELL:
         ahead = j - i - 1
         return ahead + ((ahead >> 63) & (t[level - 1] + 1))  # modulo t + 1: a division would take most of a search
+    if rule >= FIRST:
+        own: Number = own_gateway(rule, t[level - 1], i, j)
+        return own
     slot = j - (j > i)  # the other copies in order, this one left out
     if rule == FICONN:
         return (slot << level) + (1 << (level - 1)) - 1
@@ -61,6 +67,8 @@ def far_copy(rule: int, t: Sequence[int], level: int, i: int, p: int) -> int:
     if rule == BETA_DCELL:
         j = i + p + 1
         return j - (((t[level - 1] - j) >> 63) & (t[level - 1] + 1))
+    if rule >= FIRST:
+        return own_far_copy(rule, t[level - 1], i, p)
     if rule == FICONN:
         if p & ((1 << level) - 1) != (1 << (level - 1)) - 1:
             return -1
@@ -88,7 +96,10 @@ def common_level(t: Sequence[int], a: int, b: int) -> int:
 
 @dataclass(frozen=True)
 class Ccrdn:
-    """The sizes of one network: connection rule, servers n of a crossbar, depth k; ValueError if uids pass 63 bits."""
+    """The sizes of one network: connection rule, servers n of a crossbar, depth k.
+
+    ValueError if uids pass 63 bits, or if a rule of connection_rule.py joins no copies of these sizes.
+    """
 
     rule: int
     n: int
@@ -97,6 +108,11 @@ class Ccrdn:
     def __post_init__(self) -> None:
         size = self.n
         for level in range(1, self.k + 1):
+            if self.rule >= FIRST:
+                try:
+                    require_matching(self.rule, size)
+                except ValueError as error:
+                    raise ValueError(f"{FAMILY[self.rule]}: n={self.n}, k={self.k}: {error}") from error
             size *= (size >> level if self.rule == FICONN else size) + 1
             if size >> 63:
                 raise ValueError(f"{FAMILY[self.rule]}: n={self.n}, k={self.k} has too many servers for 63 bits")

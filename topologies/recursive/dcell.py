@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from topologies.core.family import Family, Parameter
 from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, Ccrdn, CcrdnNaming, gateway
+from topologies.recursive.connection_rule import FIRST
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,8 +51,11 @@ def links(network: Ccrdn, level: int) -> NDArray[np.int64]:
 
     t, port = network.t, network.port(level)
     i, j = np.triu_indices(network.copies[level], 1)
-    a = i * t[level - 1] + gateway(network.rule, t, level, i, j)
-    b = j * t[level - 1] + gateway(network.rule, t, level, j, i)
+    joined = gateway
+    if network.rule >= FIRST:  # a function of two integers, not of arrays
+        joined = np.vectorize(gateway, excluded=(0, 1, 2), otypes=[np.int64])
+    a = i * t[level - 1] + joined(network.rule, t, level, i, j)
+    b = j * t[level - 1] + joined(network.rule, t, level, j, i)
     first = np.arange(0, t[-1], t[level])[:, None]
     return wire(first + a, port, first + b, port)
 

@@ -6,14 +6,17 @@ import random
 from collections import deque
 from itertools import pairwise
 
-from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
+from topologies.recursive import generalized as generalized
+from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, FICONN, Ccrdn
 
+DELTA_DCELL = next(rule for rule, name in FAMILY.items() if name == "delta-dcell")
 TWO_LEVELS = [Ccrdn(DCELL, 3, 2), Ccrdn(BETA_DCELL, 3, 2), Ccrdn(FICONN, 4, 2), Ccrdn(FICONN, 6, 2)]
+TWO_LEVELS += [Ccrdn(DELTA_DCELL, 4, 2)]
 THREE_LEVELS = [Ccrdn(DCELL, 3, 3), Ccrdn(BETA_DCELL, 3, 3), Ccrdn(FICONN, 4, 3), Ccrdn(FICONN, 8, 3)]
 
 
 def title(network: Ccrdn) -> str:
-    return f"{('dcell', 'beta-dcell', 'ficonn')[network.rule]}-{network.n}-{network.k}"
+    return f"{FAMILY[network.rule]}-{network.n}-{network.k}"
 
 
 def pairs(network: Ccrdn, most: int, seed: int = 1) -> list[tuple[int, int]]:

@@ -9,11 +9,12 @@ from daemons.proxy import routing as proxy
 from daemons.routing import dr
 from experiments.graph_engine import compiled as module
 from experiments.graph_engine.compiled import compiled
+from experiments.graph_engine.rules import compiled_for
 from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
 
 
 def test_compiled_source_gives_what_it_gives_as_it_stands():
-    step = compiled(dr.next_hop)
+    step = compiled_for(DCELL, dr.next_hop)
     for network in (Ccrdn(DCELL, 4, 2), Ccrdn(BETA_DCELL, 4, 2), Ccrdn(FICONN, 8, 3)):
         sizes, draw = np.array(network.t), random.Random(1)
         for _ in range(500):
@@ -22,7 +23,8 @@ def test_compiled_source_gives_what_it_gives_as_it_stands():
 
 
 def test_a_function_is_compiled_once():
-    assert compiled(dr.next_hop) is compiled(dr.next_hop)
+    assert compiled_for(DCELL, dr.next_hop) is compiled_for(DCELL, dr.next_hop)
+    assert compiled_for(DCELL, dr.next_hop) is compiled_for(FICONN, dr.next_hop)
 
 
 def twice(a: int) -> int:
@@ -44,6 +46,22 @@ def test_another_function_can_be_called_instead():
     assert compiled(twice)(5) == 10
 
 
+def four_times(a: int) -> int:
+    return twice(twice(a))
+
+
+def test_another_function_can_be_called_instead_at_any_depth_also_with_data_of_its_own():
+    four_times.__module__ = twice.__module__ = doubled.__module__ = "experiments"
+    factors = np.array([5, 7])
+
+    def by_data(a: int) -> int:
+        return a * factors[a & 1]
+
+    assert compiled(four_times)(1) == 4
+    assert compiled(four_times, doubled=trebled)(1) == 9
+    assert compiled(four_times, doubled=by_data)(1) == 49
+
+
 def countdown(a: int) -> int:
     return countdown(a - 1) if a else 0
 
@@ -62,5 +80,5 @@ def test_work_kept_on_disk_is_known_by_the_source_of_all_that_is_called():
     reached = {function.__name__ for function in module._reached([proxy.search])}
     assert {"search", "candidate", "hops", "length", "leaving", "gateway", "far_copy"} <= reached
     files = {function.__code__.co_filename.rpartition("/")[2] for function in module._reached([proxy.search])}
-    assert files == {"routing.py", "path_tables.py", "ccrdn.py"}
+    assert files == {"routing.py", "path_tables.py", "ccrdn.py", "connection_rule.py"}
     assert module._digest([proxy.search]) != module._digest([proxy.search, proxy.shortest_first])

@@ -10,6 +10,7 @@ from experiments.graph_engine import fluid
 from experiments.graph_engine.compiled import compiled
 from experiments.graph_engine.fluid import Messages, fair_rates
 from experiments.graph_engine.graph import graph, policy
+from experiments.graph_engine.rules import compiled_for
 from experiments.runner.definition import Run
 from topologies.recursive.ccrdn import common_level
 
@@ -78,7 +79,7 @@ def test_ends_are_those_of_one_event_after_the_other(seed):
     routes = {m: route_channels(net, *pair) for m, pair in enumerate(pairs)}
     expected = naive_ends(routes, waits_for, 8, 1)
     args = (policy("dr"), work, net.channels, SIZE_BITS, RATE_BPS, 0.0, True)
-    end_s, times = compiled(fluid.completion)(net.tables, *args)
+    end_s, times = compiled_for(net.rule, fluid.completion)(net.tables, *args)
     assert end_s.tolist() == pytest.approx([float(expected[m]) for m in range(24)])
     assert times <= 24
 
@@ -140,7 +141,9 @@ def test_messages_begin_after_what_they_wait_for_and_coarser_steps_change_little
     assert coarse["mean_end_s"] == pytest.approx(exact["mean_end_s"], rel=0.02)
     work = completion_time.messages(run())
     net = graph("dcell:n=3,k=2")
-    end_s, _ = compiled(fluid.completion)(net.tables, policy("dr"), work, net.channels, SIZE_BITS, RATE_BPS, 0.0, True)
+    end_s, _ = compiled_for(net.rule, fluid.completion)(
+        net.tables, policy("dr"), work, net.channels, SIZE_BITS, RATE_BPS, 0.0, True
+    )
     for before in range(len(end_s)):
         for after in work.then[work.then_from[before] : work.then_from[before + 1]]:
             assert end_s[after] > end_s[before]

@@ -13,11 +13,13 @@ from experiments.graph_engine import graph as graph_module
 from experiments.graph_engine import loops as loops
 from experiments.graph_engine import tables
 from experiments.graph_engine.graph import Graph, graph, policy
-from experiments.graph_engine.pairs import pair, pairs
+from experiments.graph_engine.pairs import ONE_TO_ALL, Pairs, pair, pairs
+from experiments.graph_engine.rules import by_arrays
 from experiments.graph_engine.tally import LONGEST, Book, batches
 from topologies import build
 from topologies.core.failures import random_links
 from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, common_level
+from topologies.recursive.connection_rule import RULES, add, by_permutation
 
 SMALL = ["dcell:n=3,k=2", "beta-dcell:n=3,k=2", "ficonn:n=4,k=2", "ficonn:n=4,k=3"]
 SCHEMES = ["dr", "pr-gpe", "pr-gpi", "pr-gp0"]
@@ -70,6 +72,46 @@ def test_all_pairs_are_routed_as_one_by_one(spec, routing):
     assert found.loads.sum() - crossbar_hops == sum(length * count for length, count in hops.items())
     if routing == "dr":
         assert {(int(u), int(p)): int(found.loads[u, p]) for u, p in np.argwhere(found.loads)} == dict(loads)
+
+
+def test_a_rule_that_is_a_function_is_compiled_into_the_loops():
+    net = Graph(graph("delta-dcell:n=4,k=2").network, threads=1)
+    chosen = uniform(net, 300)
+    found = net.route(policy("pr-gpi"), chosen, loads=True)
+    hops, _, _ = one_by_one(net, "pr-gpi", chosen)
+    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(hops)
+    faults = net.link_faults(np.random.default_rng(0), fraction=0.1)
+    sources = range(0, net.servers, 20)
+    found = net.shortest(sources, faults)
+    rerouted = [
+        net.reroute(
+            Dfr(b=2),
+            Pairs(ONE_TO_ALL, net.servers, net.servers - 1, np.uint64(0), np.roll(np.arange(net.servers), -src), 0),
+            faults,
+        )
+        for src in sources
+    ]
+    assert [(one.hops.tolist(), one.lost) for one in found] == [(one.hops.tolist(), one.lost) for one in rerouted]
+
+
+def test_a_rule_by_permutation_is_compiled_from_arrays():
+    orders = {size: np.random.default_rng(size).permutation(size).tolist() for size in (3, 12)}
+    rule = by_permutation(orders)
+    gateway, far_copy = by_arrays(orders)
+    for size in orders:
+        for i in range(size + 1):
+            for j in set(range(size + 1)) - {i}:
+                assert gateway(size, i, j) == rule.gateway(size, i, j)
+                assert far_copy(size, i, rule.gateway(size, i, j)) == j
+    number = add(rule)
+    net = Graph(Ccrdn(number, 3, 2), threads=1)
+    a, b, level = net.links
+    above = level > 0
+    expected = [(server, net.network.peer(server, h), h) for h in (1, 2) for server in range(156)]
+    assert list(zip(a[above].tolist(), b[above].tolist(), level[above].tolist(), strict=True)) == [
+        link for link in expected if link[0] < link[1]
+    ]
+    del RULES[number]
 
 
 @pytest.mark.parametrize("routing", SCHEMES)

@@ -66,7 +66,8 @@ def test_any_numbers_make_a_network_or_are_refused_in_one_line(name, data):
         ("dcell:n=4,k=1,q=2", "dcell: no parameter 'q' (there are: k, n)"),
         ("dcell:n=99999999,k=0", "dcell: n must be at most 16777216, got 99999999"),
         ("dcel:n=4,k=1", "no family 'dcel', did you mean dcell? (there are: "
-         "beta-dcell, clos, complete, dcell, dragonfly, fattree, ficonn, hyperx, jellyfish, slimfly, star, xpander)"),
+         "beta-dcell, clos, complete, dcell, delta-dcell, dragonfly, fattree, ficonn, gamma-dcell, hyperx, jellyfish, "
+         "slimfly, star, xpander)"),
         ("dcell:n=4,n=4", "'dcell:n=4,n=4': n is given twice"),
         ("dcell:n", "'dcell:n': 'n' is not key=value"),
         ("dcell:", "'dcell:': nothing after the colon; expected dcell:key=value,..."),

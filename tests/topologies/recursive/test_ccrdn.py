@@ -1,4 +1,4 @@
-"""DCell, beta-DCell and FiConn against the text of CCRDN, section 3, and its table 1."""
+"""DCell, its generalisations and FiConn against the text of CCRDN, section 3, and its table 1."""
 
 from collections import Counter
 from functools import cache
@@ -7,9 +7,12 @@ import networkx as nx
 import pytest
 
 from topologies import build
-from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, FICONN, Ccrdn, common_level
+from topologies.recursive import generalized as generalized
+from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, FICONN, Ccrdn, bridge, common_level, far_copy, gateway
 
+GAMMA_DCELL, DELTA_DCELL = ({name: rule for rule, name in FAMILY.items()}[f"{x}-dcell"] for x in ("gamma", "delta"))
 SMALL = [
+    *[(rule, n, k) for rule in (GAMMA_DCELL, DELTA_DCELL) for n, k in ((4, 0), (4, 1), (6, 1), (4, 2))],
     *[(rule, n, k) for rule in (DCELL, BETA_DCELL) for n, k in ((3, 0), (3, 1), (4, 1), (7, 1), (3, 2), (4, 2))],
     *[(FICONN, n, k) for n, k in ((4, 0), (4, 1), (8, 1), (4, 2), (6, 2), (4, 3), (8, 2))],
 ]
@@ -17,6 +20,20 @@ SMALL = [
 
 def spec(rule, n, k):
     return f"{FAMILY[rule]}:n={n},k={k}"
+
+
+@cache
+def gamma(t):
+    """(copy, server, far copy, far server) of every server, as the rule is written in generalized.py."""
+    odd = [(a, b, (a + b) % (t + 1), b - 1) for a in range(t + 1) for b in range(1, t, 2)]
+    return odd + [(a, b, (a - (b + 1)) % (t + 1), b + 1) for a in range(t + 1) for b in range(0, t, 2)]
+
+
+@cache
+def delta(t):
+    low = [(a, b, (a + b + 1) % (t + 1), b + t // 2) for a in range(t + 1) for b in range(t // 2)]
+    high = [(a, b, (a - (b - t // 2) - 1) % (t + 1), b - t // 2) for a in range(t + 1) for b in range(t // 2, t)]
+    return low + high
 
 
 @cache
@@ -38,6 +55,10 @@ def as_written(rule, n, k):
                 u, v = y - 1, x
             elif rule == BETA_DCELL:
                 u, v = y - x - 1, size - y + x
+            elif rule == GAMMA_DCELL:
+                ((u, v),) = [(b, c) for a, b, far, c in gamma(size) if (a, far) == (x, y)]
+            elif rule == DELTA_DCELL:
+                ((u, v),) = [(b, c) for a, b, far, c in delta(size) if (a, far) == (x, y)]
             else:
                 u, v = (y - 1) * 2**k + 2 ** (k - 1) - 1, x * 2**k + 2 ** (k - 1) - 1
             links.append((k, x * size + u, y * size + v))
@@ -77,6 +98,21 @@ def test_the_other_end_of_the_other_end_is_this_end(rule, n, k):
             other = network.peer(server, level)
             assert network.peer(other, level) == server
             assert common_level(network.t, server, other) == level
+
+
+@pytest.mark.parametrize(("rule", "n", "k"), [*SMALL, (BETA_DCELL, 3, 3), (FICONN, 8, 3)])
+def test_a_bridge_is_both_gateways_and_far_copy_is_their_inverse(rule, n, k):
+    network = Ccrdn(rule, n, k)
+    for level in range(1, k + 1):
+        for i in range(network.copies[level]):
+            for j in range(network.copies[level]):
+                if i != j:
+                    here, there = bridge(rule, network.t, level, i, j)
+                    assert (here, there) == (
+                        gateway(rule, network.t, level, i, j),
+                        gateway(rule, network.t, level, j, i),
+                    )
+                    assert far_copy(rule, network.t, level, i, here) == j
 
 
 @pytest.mark.parametrize(("rule", "n", "k"), SMALL)
