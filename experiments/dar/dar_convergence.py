@@ -206,4 +206,5 @@ EXPERIMENT = Experiment(
     measure=measure,
     plot=plot,
     check=check,
+    takes_s=25,
 )
