@@ -160,9 +160,9 @@ def test_root_is_not_needed():
     script = "id -u; ip netns add a && ip netns && touch mine"
     program = f"import sys; from testbed.host import uml; sys.exit(uml.run(['sh', '-c', '{script}']))"
     with tempfile.TemporaryDirectory() as name:  # nobody may read it, unlike root's folders
-        shutil.copytree(
-            uml.PROJECT / "testbed", Path(name, "testbed"), ignore=shutil.ignore_patterns("__pycache__", "bpf")
-        )
+        left_out = shutil.ignore_patterns("__pycache__", "bpf")
+        for folder in ("testbed", "topologies"):
+            shutil.copytree(uml.PROJECT / folder, Path(name, folder), ignore=left_out)
         os.chown(name, nobody, nobody)
         done = subprocess.run(
             ["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups", "/usr/bin/python3", "-c", program],
