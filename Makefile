@@ -15,15 +15,15 @@ setup: $(READY) bpf testbed/host/uml_xstate.so ## install what weft needs: packa
 demo: setup ## a DCell of routing daemons on this kernel: converge, ping all pairs, lose a link, recover
 	$(SUDO) .venv/bin/weft run first_light
 
-check: $(READY) testbed/host/uml_xstate.so ## style, types, and the tests that need no root; under a minute
+check: $(READY) testbed/host/uml_xstate.so ## style, types, and the quick tests that need no root; about a minute
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
-	$(PYTHON) -m pytest --numprocesses=logical -m "not kernel and not uml and not virtual"
+	$(PYTHON) -m pytest --numprocesses=logical --dist=loadfile -m "not kernel and not uml and not virtual and not slow"
 
 test: setup check ## all tests: check, those on the kernel as root, those under User-Mode Linux
 	if apt-cache show linux-source-6.12 >/dev/null 2>&1; then $(MAKE) uml-kernel; fi # Ubuntu has none
-	$(SUDO) $(PYTHON) -m pytest -m "kernel or uml or virtual"
+	$(SUDO) $(PYTHON) -m pytest -m "kernel or uml or virtual or slow"
 
 uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, once, in 5 to 10 minutes
 	tools/setup.sh --uml-kernel

@@ -73,6 +73,7 @@ def found_hops(fabric, src, dst):
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("spec", ["dcell:n=4,k=1", "beta-dcell:n=5,k=1", "ficonn:n=4,k=2"])
 @pytest.mark.parametrize("failed", [0.0, 0.1])
+@pytest.mark.slow
 def test_every_path_is_as_long_as_the_search_says_and_none_is_lost(name, spec, failed):
     topology = build(spec)
     fabric = converged(topology, f"{name}:probes_per_s=100,urgent_per_s=100")
@@ -325,6 +326,7 @@ KINDS = ["link", "silent link", "one way there", "one way back", "node", "rack",
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_what_the_search_still_connects_has_a_way_again(kind):
     """After each kind of failure, within 150 ms where one question or none is enough, a second where more are."""
     fabric = converged(FICONN)

@@ -83,6 +83,7 @@ def test_without_failures_every_flow_goes_by_tor_and_every_server_on_it_knows_it
 
 # With 3 and 7, some flows' first attempts fail and later ones do not.
 @pytest.mark.parametrize("seed", [0, 3, 7])
+@pytest.mark.slow
 def test_with_a_tenth_of_the_links_dead_no_flow_is_lost_that_a_probe_can_set_up(seed):
     fabric, pairs = running(), sample(60, seed)
     use(fabric, pairs, 0.1)

@@ -92,6 +92,7 @@ def test_without_load_it_is_dimensional_routing(network: Ccrdn) -> None:
 
 
 @pytest.mark.parametrize(("network", "states"), [(NETWORKS[0], 3000), (F42, 4000), (F162, 1000), (F43, 2000)])
+@pytest.mark.slow
 def test_in_random_states_it_does_what_the_slow_reference_does(network: Ccrdn, states: int) -> None:
     draw, arrived, bypasses = random.Random(1), 0, 0
     for seed in range(states):
@@ -115,6 +116,7 @@ def test_in_random_states_it_does_what_the_slow_reference_does(network: Ccrdn, s
 
 @pytest.mark.parametrize("relay", RELAYS)
 @pytest.mark.parametrize("network", [NETWORKS[0], F42, F162, F43], ids=title)
+@pytest.mark.slow
 def test_in_random_states_paths_follow_links_and_keep_to_the_bound(network: Ccrdn, relay: str) -> None:
     """Theorem 7 of Li et al.: with three relays on four networks, 12,000 states."""
     draw, longest = random.Random(2), 0

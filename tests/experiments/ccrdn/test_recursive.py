@@ -47,6 +47,7 @@ def by(rows, *columns):
 
 
 @pytest.mark.parametrize("name", QUICK)
+@pytest.mark.slow
 def test_every_experiment_measures_and_draws(name, tmp_path):
     rows = rows_of(name)
     assert rows
@@ -265,6 +266,7 @@ def test_lines_are_told_apart_by_what_differs():
     assert [line.look.label for line in recursive.series(rows[:1], "apply")] == ["DR"]
 
 
+@pytest.mark.slow
 def test_the_choice_rules_make_a_difference_where_they_can():
     given = {"topology": "dcell:n=3,k=2", "traffic": "uniform:flows=20000"}
     rows = {}

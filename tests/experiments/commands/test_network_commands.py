@@ -144,6 +144,7 @@ def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
         (["uml", "--"], "uml: no command"),
     ],
 )
+@pytest.mark.slow
 def test_wrong_input_is_one_line_and_status_2(argv, words):
     said = weft(*argv, status=2).stderr
     assert said.count("\n") == 1

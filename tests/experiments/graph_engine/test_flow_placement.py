@@ -117,6 +117,7 @@ def test_flows_begin_in_an_order_that_looks_random():
 @pytest.mark.parametrize(
     ("spec", "flows_of_a_server"), [("ficonn:n=4,k=2", 1), ("ficonn:n=4,k=2", 10), ("ficonn:n=10,k=3", 1)]
 )
+@pytest.mark.slow
 def test_paths_are_longer_than_those_of_dr_and_none_passes_the_bound(spec, flows_of_a_server, seed):
     """CCRDN 7.2: 15 to 30 % longer than TOR's, under the loads of the paper that it quotes."""
     net = graph(spec)
@@ -137,6 +138,7 @@ def test_all_to_all_traffic_is_not_routed_as_by_dr():
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_a_third_copy_drawn_from_all_relieves_the_fullest_link_and_one_by_the_same_switch_does_not(seed):
     net = graph("ficonn:n=36,k=2")
     chosen = traffic(net, f"uniform:flows={net.servers}", seed)
@@ -146,6 +148,7 @@ def test_a_third_copy_drawn_from_all_relieves_the_fullest_link_and_one_by_the_sa
     assert fullest[COPY] < fullest[ANY]
 
 
+@pytest.mark.slow
 def test_without_virtual_flows_servers_bypass_more():
     net = graph("ficonn:n=10,k=3")
     chosen = traffic(net, "uniform:flows=300000")

@@ -71,6 +71,7 @@ def messages_of(pairs, waits_for):
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
 def test_ends_are_those_of_one_event_after_the_other(seed):
     net, rng = graph("dcell:n=3,k=1"), np.random.default_rng(seed)
     pairs = [tuple(map(int, rng.choice(net.servers, 2, replace=False))) for _ in range(24)]

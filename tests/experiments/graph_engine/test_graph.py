@@ -74,6 +74,7 @@ def test_all_pairs_are_routed_as_one_by_one(spec, routing):
         assert {(int(u), int(p)): int(found.loads[u, p]) for u, p in np.argwhere(found.loads)} == dict(loads)
 
 
+@pytest.mark.slow
 def test_a_rule_that_is_a_function_is_compiled_into_the_loops():
     net = Graph(graph("delta-dcell:n=4,k=2").network, threads=1)
     chosen = uniform(net, 300)
@@ -196,6 +197,7 @@ def test_pairs_with_a_dead_end_are_left_out():
 
 @pytest.mark.parametrize("faulty", [False, True])
 @pytest.mark.parametrize("network", [Ccrdn(DCELL, 3, 2), Ccrdn(BETA_DCELL, 4, 2), Ccrdn(FICONN, 8, 2)])
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_threads(network, faulty):
     one, three = Graph(network, threads=1), Graph(network, threads=3)
     faults = one.link_faults(np.random.default_rng(0), fraction=0.1 if faulty else 0)

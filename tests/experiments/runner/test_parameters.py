@@ -27,6 +27,7 @@ def wrong(parameter):
 
 @pytest.mark.parametrize(("name", "key"), CASES, ids=["-".join(case) for case in CASES])
 @pytest.mark.parametrize("command", ["run", "plot"])
+@pytest.mark.slow
 def test_a_wrong_value_is_one_line_at_once_and_nothing_is_made(command, name, key, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.geteuid", lambda: 0)  # whether the user may measure is asked later
