@@ -101,6 +101,7 @@ def loaded(fabric, topology, seed):
 
 @pytest.mark.parametrize("choice", [proxy.SHORTEST, proxy.LEAST_LOADED, proxy.DR_FIRST])
 @pytest.mark.parametrize("spec", ["dcell:n=4,k=1", "ficonn:n=4,k=2"])
+@pytest.mark.slow
 def test_under_load_each_choice_rule_takes_what_the_search_takes(spec, choice):
     """CCRDN 5.4.  A path is not left for one that is as loaded and shorter, so lengths count where they come first."""
     topology = build(spec)
@@ -260,6 +261,7 @@ def test_a_path_that_is_whole_again_is_taken_again():
     assert len(fabric.walk(0, 19).path) == len(before)
 
 
+@pytest.mark.slow
 def test_tables_at_proxies_save_messages_and_lose_no_pair():
     """Links within proxies' copies die; everybody asks his paths."""
     found = {}
@@ -367,6 +369,7 @@ def test_a_link_that_flaps_is_left_alone(most_hold_ms, most_changes):
     assert most_changes / 3 <= changes <= most_changes
 
 
+@pytest.mark.slow
 def test_false_alarms_do_not_feed_on_themselves():
     """Daemons are kept from running again and again, so that neighbours take them for dead: that makes sources ask no
     more than their budgets allow, and when it is over everything is as before."""

@@ -56,6 +56,7 @@ def tried(network: Ccrdn, policy: Policy, src: int, dst: int) -> list[int]:
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("network", NETWORKS, ids=title)
+@pytest.mark.slow
 def test_candidates_are_those_of_the_definition(network: Ccrdn, method: int) -> None:
     policy = Policy(method, 1, False)
     for src, dst in pairs(network, 1500 if network.k == 2 else 25):
@@ -123,6 +124,7 @@ def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(n
 @pytest.mark.parametrize("choice", [proxy.SHORTEST, proxy.LEAST_LOADED, proxy.DR_FIRST])
 @pytest.mark.parametrize("fraction", [0.0, 0.1])
 @pytest.mark.parametrize("network", [*TWO_LEVELS, Ccrdn(FICONN, 4, 3)], ids=title)
+@pytest.mark.slow
 def test_each_choice_rule_takes_the_best_of_all_connected_routes(network: Ccrdn, fraction: float, choice: int) -> None:
     """CCRDN 5.4, against all routes weighed one by one; near is condition 1 by labels."""
     tables = tabulate(network.rule, network.t, 1, with_channels=True)

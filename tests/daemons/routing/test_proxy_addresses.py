@@ -26,6 +26,7 @@ def ways_between(network, src, dst):
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=title)
+@pytest.mark.slow
 def test_the_routes_lead_by_way_of_every_proxy(network):
     routes = tables(network)
     for src, dst in pairs(network, 300):

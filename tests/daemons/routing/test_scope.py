@@ -11,6 +11,7 @@ from topologies.recursive.ccrdn import DCELL, Ccrdn
 @pytest.mark.parametrize("network", TWO_LEVELS, ids=title)
 @pytest.mark.parametrize("one_way", [False, True])
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5])
+@pytest.mark.slow
 def test_distances_are_those_of_a_search_of_the_graph(network: Ccrdn, fraction: float, one_way: bool) -> None:
     dead = dead_links(network, fraction, seed=2)
     if one_way:

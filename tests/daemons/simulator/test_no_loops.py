@@ -72,6 +72,7 @@ def test_no_address_goes_round_by_the_routes_of_a_fabrics_topology(spec):
 
 @pytest.mark.parametrize("spec", FABRICS)
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
 def test_nor_when_links_have_failed(spec, seed):
     topology = build(spec)
     fraction = random.Random(seed).choice([0.02, 0.1, 0.3, 0.6])

@@ -106,6 +106,7 @@ def test_faults_are_the_same_for_every_scheme_and_follow_the_seed(failed):
 @pytest.mark.parametrize(
     ("failed", "fraction"), [("links", "0.99"), ("links", "1"), ("nodes", "1"), ("racks", "0.98"), ("racks", "1")]
 )
+@pytest.mark.slow
 def test_where_nothing_is_connected_the_answer_is_zero_or_none(failed, fraction, tmp_path):
     given = {"topology": "dcell:n=3,k=2", "failed": failed, "failed_fraction": fraction, "flows": "200"}
     for name in ("connectivity", "hop_histogram"):
@@ -204,6 +205,7 @@ def test_throughput_is_bandwidth_over_load():
         assert row["rat_bps"] <= row["uat_bps"]
 
 
+@pytest.mark.slow
 def test_latency_is_hops_times_the_cost_of_a_hop_and_what_the_ends_cost():
     for row in rows_of("zero_load_latency", code="compiled", costs="us:once=3,hop=7"):
         assert row["hop_us"] == pytest.approx(7 + row["routing_us"])

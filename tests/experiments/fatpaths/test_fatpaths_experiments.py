@@ -25,6 +25,7 @@ def rows_of(name, **given):
 
 
 @pytest.mark.parametrize("name", QUICK)
+@pytest.mark.slow
 def test_every_experiment_measures_and_draws(name, tmp_path):
     rows = rows_of(name)
     with figures.new() as figure:

@@ -277,6 +277,7 @@ TIMES = {"p999_ms": 700.0, "mean_ms": 600.0}
         (lbsp_queues, {"edge_queue_packets": 1.0}, {"edge_packets": [5, 20], "arrivals": ["paced"]}, 4),
     ],
 )
+@pytest.mark.slow
 def test_runs_with_different_parameters_are_drawn_apart(experiment, figures, instead, panels):
     titles = drawn(experiment, table(experiment, figures, **instead))
     assert len(titles) == panels

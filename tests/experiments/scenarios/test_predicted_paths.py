@@ -75,6 +75,7 @@ def test_what_looks_at_more_than_links_is_not_predicted(monkeypatch):
     assert lengths(build("ficonn:n=4,k=1"), "tar", [(0, 1)]) is None
 
 
+@pytest.mark.slow
 def test_tar_connects_what_its_daemons_do():
     topology = build("ficonn:n=4,k=2")
     # With these links dead some first attempts fail, and later ones do not.
