@@ -218,16 +218,16 @@ def took_ms(rows: Sequence[Any]) -> dict[str, list[Any]]:
     """What took time, and how long it did in each of `rows`; None for what did not happen."""
     found = {
         "comes up, with daemons": [1000 * row["up_s"] for row in rows],
-        "announced death noticed": [row["announced_noticed_ms"] for row in rows],
-        "silent death noticed": [row["silent_noticed_ms"] for row in rows],
-        "pings again, DR, mended announced death": [row["announced_restored_ms"] for row in rows],
-        "pings again, DR, mended silent death": [row["silent_restored_ms"] for row in rows],
+        "announced failure noticed": [row["announced_noticed_ms"] for row in rows],
+        "silent failure noticed": [row["silent_noticed_ms"] for row in rows],
+        "pings again, DR, link restored, announced": [row["announced_restored_ms"] for row in rows],
+        "pings again, DR, link restored, silent": [row["silent_restored_ms"] for row in rows],
     }
     for survivor in survivors():
         for how in ("announced", "silent"):
             stalls = [row.get(f"{prefix(survivor, how)}_tcp_stall_ms") for row in rows]
             if any(stalls):
-                found[f"TCP stalls, {how} death, {style.scheme(survivor).label}"] = stalls
+                found[f"TCP stalls, {how} failure, {style.scheme(survivor).label}"] = stalls
     return found
 
 

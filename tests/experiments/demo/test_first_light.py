@@ -49,8 +49,8 @@ def test_first_light_is_drawn_also_where_something_was_not_noticed(tmp_path):
     figures.plot(EXPERIMENT, [(one, about) for one in rows], tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text()
     assert "1 failed fidelity (hollow)" in text
-    assert "silent death noticed" in text
-    assert "TCP stalls, announced death, GP_I" in text
+    assert "silent failure noticed" in text
+    assert "TCP stalls, announced failure, GP_I" in text
 
 
 def test_runs_of_different_networks_have_panels_of_their_own():
