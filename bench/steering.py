@@ -22,7 +22,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 from bench.forwarding import LONG, SHORT, Chains
 from bench.report import Line, show
-from daemons.core.actions import Flow, Readdress, SetFlow
+from daemons.core.actions import Flow, SetFlowRewrite, SetPrefixRewrite
 from daemons.dfr import dfr_addresses
 from daemons.routing import proxy_addresses
 from testbed.forwarding import transit_program
@@ -94,16 +94,16 @@ def dfr(octet: int) -> Equip:
 
     def equip(network: Network, stack: ExitStack, _: int) -> int:
         lead(network, {PASSING, BEFORE, AFTER})
-        relays = stack.enter_context(closing(transit_program.of(network)))
+        transit_maps = stack.enter_context(closing(transit_program.of(network)))
         for node, _, _ in hops(network):
             if node:
                 with inside(network, node) as own:
-                    made = PrefixRewriting(network.plan.address(node), OCTETS, TTL, own, relays.relay(node))
+                    made = PrefixRewriting(network.plan.address(node), OCTETS, TTL, own, transit_maps.at(node))
                 stack.enter_context(closing(made))
                 turn = (BEFORE, AFTER) if node % 2 == 0 else (AFTER, BEFORE)
                 prefix = Prefix(dfr_addresses.readdressed(network.plan.address(1) & ~255, turn[0]), 24)
                 others = [dfr_addresses.everybody(octet) for octet in OCTETS[8::4]]
-                made.set([Readdress(prefix, turn[1]), *(Readdress(other, PASSING) for other in others)])
+                made.set([SetPrefixRewrite(prefix, turn[1]), *(SetPrefixRewrite(other, PASSING) for other in others)])
         return octet
 
     return equip
@@ -112,17 +112,17 @@ def dfr(octet: int) -> Equip:
 def tar(network: Network, stack: ExitStack, first_port: int) -> int:
     """Routers know THOUSANDS of flows, from ports from `first_port` on, and let each bear ONWARD."""
     lead(network, {ONWARD})
-    relays = stack.enter_context(closing(transit_program.of(network)))
+    transit_maps = stack.enter_context(closing(transit_program.of(network)))
     source, destination = network.plan.address(0), network.plan.address(1)
     for node, port, end in hops(network):
         if node:
             with netns.inside(network.netns(node)):
                 own = stack.enter_context(closing(netlink.Socket()))
-                made = FlowRewriting(network.plan.address(node), own, {end.ifindex: port}, relays.relay(node))
+                made = FlowRewriting(network.plan.address(node), own, {end.ifindex: port}, transit_maps.at(node))
             stack.enter_context(closing(made))
             ports = [(first_port + i & 0xFFFF) << 16 | PORT for i in range(THOUSANDS)]
             flows = [Flow(source, destination, socket.IPPROTO_UDP, each) for each in ports]
-            made.set([SetFlow(flow, ONWARD) for flow in flows])
+            made.set([SetFlowRewrite(flow, ONWARD) for flow in flows])
     return ONWARD
 
 

@@ -65,16 +65,16 @@ class SetRoute(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class Steer(Action):
-    """Rewrite the destination of this node's own packets for the server at `destination` to `steered`; None: to the
+class SetSourceRewrite(Action):
+    """Rewrite the destination of this node's own packets for the server at `destination` to `rewritten`; None: to the
     address of DR's path (daemons/routing/proxy_addresses.py)."""
 
     destination: int
-    steered: int | None
+    rewritten: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Readdress(Action):
+class SetPrefixRewrite(Action):
     """Rewrite the first octet of packets for `prefix`, this node's own and others', before their route is looked up;
     None: leave it as it is.  What comes out may be changed once more.  Prefixes do not overlap."""
 
@@ -83,7 +83,7 @@ class Readdress(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class SetFlow(Action):
+class SetFlowRewrite(Action):
     """Rewrite the first octet of packets of `flow` that this node sends or passes on, before their route is looked up;
     None: to that of packets whose flow has no state."""
 
@@ -92,7 +92,7 @@ class SetFlow(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class SetState(Action):
+class SetQueueState(Action):
     """Let a switch move packets between its link groups as this state of LBSP says (daemons/lbsp/routing.py)."""
 
     state: int

@@ -3,12 +3,12 @@
 A carrier has for each of these kinds something that carries out its actions and tells its events; one that has not
 refuses the scheme.
 
-    kind            actions     events
-    SourceRewrite   Steer       DestinationInUse, Refused, Measured
-    PrefixRewrite   Readdress   none
-    FlowRewrite     SetFlow     FlowInUse, Refused, Measured
-    QueueState      SetState    QueuesCall
-    LinkRates       none        LinkDegraded
+    kind            actions            events
+    SourceRewrite   SetSourceRewrite   DestinationInUse, Refused, Measured
+    PrefixRewrite   SetPrefixRewrite   none
+    FlowRewrite     SetFlowRewrite     FlowInUse, Refused, Measured
+    QueueState      SetQueueState      QueuesCall
+    LinkRates       none               LinkDegraded
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How long to wait for an answer that may have got lost."""
+"""Retransmission timer for an answer that may have been lost (RFC 6298)."""
 
 from __future__ import annotations
 
 GAIN, DEVIATION_GAIN, DEVIATIONS = 1 / 8, 1 / 4, 4  # RFC 6298
 
 
-class Patience:
+class RtoEstimator:
     """What answers took of late and four times their deviation (RFC 6298), in s, from `least_s` to `most_s`; the most
     while none has come."""
 

@@ -1,11 +1,11 @@
-"""So many a second."""
+"""Token-bucket rate limiter."""
 
 from __future__ import annotations
 
 from math import inf
 
 
-class Budget:
+class TokenBucket:
     """A token bucket: on average `per_s` a second, and after a rest up to `at_once`, at least 1, at one instant."""
 
     def __init__(self, per_s: float, at_once: float) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 from daemons.control.hello import Neighbourhood
 from daemons.control.link_state import Database
 from daemons.control.link_state_routing import Flooding
-from daemons.core.actions import Action, Hop, Readdress, SetRoute
+from daemons.core.actions import Action, Hop, SetPrefixRewrite, SetRoute
 from daemons.dfr import dfr_addresses
 from daemons.dfr import routing as dfr
 from daemons.dfr.dfr_addresses import NO_COPY, State
@@ -32,7 +32,7 @@ from daemons.routing.scope import distances
 from topologies.core.address import SERVER_BLOCK, Prefix
 from topologies.recursive.ccrdn import Ccrdn
 
-GATE = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear what they carry
+OWN_PACKETS = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear what they carry
 
 
 class DfrRouting(Flooding):
@@ -86,7 +86,7 @@ class DfrRouting(Flooding):
             if self._routes.get(prefix, ()) != hops:
                 actions.append(SetRoute(prefix, hops))
         changed = [prefix for prefix in {**self._octets, **octets} if self._octets.get(prefix) != octets.get(prefix)]
-        actions += [Readdress(prefix, octets.get(prefix)) for prefix in changed]
+        actions += [SetPrefixRewrite(prefix, octets.get(prefix)) for prefix in changed]
         self._routes, self._octets = routes, octets
         return actions
 
@@ -98,7 +98,7 @@ class DfrRouting(Flooding):
         distance, parent, queue = [0] * size, [0] * size, [0] * size
         distances(network.rule, network.t, settings.b, down, self._node - self._first, distance, parent, queue)
         packet = [0] * dfr.FIELDS
-        routes: dict[Prefix, tuple[Hop, ...]] = {GATE: tuple(sorted(up))[:1]}
+        routes: dict[Prefix, tuple[Hop, ...]] = {OWN_PACKETS: tuple(sorted(up))[:1]}
         octets: dict[Prefix, int] = {}
 
         def decide(prefix: Prefix, state: State, dst: int) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 from daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
 from daemons.control.scoped_flooding import Notice, Notices
 from daemons.core import wire
-from daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetRoute, SetState
+from daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetQueueState, SetRoute
 from daemons.core.contract import Adjacencies, useless
 from daemons.core.events import Event, LinkDegraded, QueuesCall
 from daemons.lbsp import messages
@@ -338,7 +338,7 @@ class Lbsp:
         if state == self._state:
             return []
         self._state = state
-        return [SetState(state)]
+        return [SetQueueState(state)]
 
     def _alike(self, other: Place) -> bool:
         """Whether an aggregation switch chooses as this one does, for it carries the same flows."""

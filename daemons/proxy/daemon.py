@@ -38,14 +38,14 @@ from typing import Any
 from daemons.control.candidate_routes import LiveRoutes
 from daemons.control.hello import Neighbourhood
 from daemons.core import wire
-from daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetRoute, Steer
+from daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetRoute, SetSourceRewrite
 from daemons.core.contract import Adjacencies, useless
 from daemons.core.events import DestinationInUse, Event, Measured, Refused
-from daemons.core.token_bucket import Budget
+from daemons.core.token_bucket import TokenBucket
 from daemons.proxy import routing as proxy
 from daemons.proxy.path_selection import NOT_ASKED, Paths, Way
 from daemons.proxy.probe import Answer, HopLost, Outcome, Probes
-from daemons.proxy.probe_queue import Asking, Lane, Question
+from daemons.proxy.probe_queue import Lane, ProbeQueue, Question
 from daemons.proxy.settings import Settings
 from daemons.routing import dr, proxy_addresses
 from daemons.routing.path_tables import Tables, tabulate
@@ -87,7 +87,7 @@ class Pr:
         self._network, self._settings = network, settings
         steered = [(prefix, (hop,)) for prefix, hop in proxy_addresses.prefix_routes(network, self.node)]
         self._routes = LiveRoutes(neighbourhood, steered)
-        self._gates = {prefix: hops[0] for prefix, hops in routes}
+        self._own_addresses = {prefix: hops[0] for prefix, hops in routes}
         self._open: dict[Prefix, tuple[Hop, ...]] = {}
         self._hops = [neighbour.hop for neighbour in neighbourhood.neighbours()]
         self._alive: frozenset[Hop] = frozenset()
@@ -95,9 +95,9 @@ class Pr:
         self._probes = self._make_probes(settings.wakes_per_s, settings.table_s)
         self._paths: dict[int, Paths] = {}  # by the destination's number, those first that were asked longest ago
         urgent_per_s, probes_per_s = settings.urgent_per_s, settings.probes_per_s
-        self._asking = Asking(
-            urgent=Lane(Budget(urgent_per_s, urgent_per_s * BURST_S), settings.probe_s),
-            routine=Lane(Budget(probes_per_s, probes_per_s), SLOW_INTERVALS * settings.hello_s),
+        self._probe_queue = ProbeQueue(
+            urgent=Lane(TokenBucket(urgent_per_s, urgent_per_s * BURST_S), settings.probe_s),
+            routine=Lane(TokenBucket(probes_per_s, probes_per_s), SLOW_INTERVALS * settings.hello_s),
         )
         self._forget_s = inf  # when to look for destinations that are not in use
         self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
@@ -110,8 +110,8 @@ class Pr:
             hop_to=lambda node: dr.hop_to(network, self.node, node),
             lives=self._routes.lives,
             load=lambda port: self._loads.get(port, 0),
-            wakes=Budget(wakes_per_s, wakes_per_s * BURST_S),
-            news=Budget(NEWS_PER_S, NEWS_AT_ONCE),
+            wakes=TokenBucket(wakes_per_s, wakes_per_s * BURST_S),
+            news=TokenBucket(NEWS_PER_S, NEWS_AT_ONCE),
             remember_s=REMEMBER_S,
             stretch=lambda destination, way, server: proxy_addresses.stretch(network, server, destination, way),
             table_s=table_s,
@@ -119,7 +119,7 @@ class Pr:
 
     @property
     def deadline(self) -> float:
-        return min(self._routes.deadline, self._asking.deadline)  # what can wait is done with the hellos
+        return min(self._routes.deadline, self._probe_queue.deadline)  # what can wait is done with the hellos
 
     def start(self, now: float) -> Sequence[Action]:
         return self._follow(self._routes.start(now), now)
@@ -137,7 +137,7 @@ class Pr:
             self._counters["garbage"] += 1
             return NOTHING
         if isinstance(message, wire.HopDied) or (isinstance(message, wire.Probe) and self._valid(message)):
-            return self._take(self._probes.receive(message, now), now) + self._ask(now)
+            return self._follow_outcomes(self._probes.receive(message, now), now) + self._ask(now)
         return NOTHING
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
@@ -147,7 +147,7 @@ class Pr:
         actions: list[Action] = []
         if now >= self._routes.deadline:
             actions += self._follow(self._routes.tick(now), now)
-        while question := self._asking.expired(now):
+        while question := self._probe_queue.expired(now):
             self._counters["timeouts"] += 1
             actions += self._unanswered(question, now)
         if now >= self._forget_s:
@@ -219,7 +219,7 @@ class Pr:
         if paths is None:
             return NOTHING
         # The packet may have gone by the path before the present one; so ask.
-        self._asking.want(paths, [paths.current], urgent=True)
+        self._probe_queue.want(paths, [paths.current], urgent=True)
         return self._ask(now)
 
     def _number(self, address: int) -> int | None:
@@ -247,18 +247,18 @@ class Pr:
             return list(actions)
         died = self._alive - alive
         self._alive = alive
-        done = [*actions, *self._gate()]
+        done = [*actions, *self._own_address_routes()]
         for hop in sorted(died):
             # Also for paths that are taken on trust, and were not asked.
             done += self._lost((self.node, hop.node), self.node, now)
-            done += self._take(self._probes.hop_died(hop, now), now)
+            done += self._follow_outcomes(self._probes.hop_died(hop, now), now)
         return done + self._ask(now)
 
-    def _gate(self) -> list[Action]:
+    def _own_address_routes(self) -> list[Action]:
         """Routes to the servers' own addresses: DR's hop, or any that lives."""
         changed: list[Action] = []
         other = tuple(hop for hop in self._hops if hop in self._alive)[:1]
-        for prefix, hop in self._gates.items():
+        for prefix, hop in self._own_addresses.items():
             hops = (hop,) if hop in self._alive else other
             if self._open.get(prefix) != hops:
                 self._open[prefix] = hops
@@ -268,12 +268,12 @@ class Pr:
     # -- asking
 
     def _refresh(self, paths: Paths, now: float) -> None:
-        self._asking.want(paths, paths.worth_asking(), urgent=False)
+        self._probe_queue.want(paths, paths.worth_asking(), urgent=False)
         paths.refreshed_s = now
         self._paths[paths.node] = self._paths.pop(paths.node)
 
     def _refresh_oldest(self, now: float) -> None:
-        if self._paths and self._asking.idle(now):
+        if self._paths and self._probe_queue.idle(now):
             oldest = next(iter(self._paths.values()))
             if oldest.refreshed_s + self._settings.refresh_s <= now:
                 self._refresh(oldest, now)
@@ -281,10 +281,10 @@ class Pr:
     def _ask(self, now: float) -> list[Action]:
         """Let leave what may leave now."""
         actions: list[Action] = []
-        while question := self._asking.leaving(now):
+        while question := self._probe_queue.leaving(now):
             self._counters["probes_sent"] += 1
             asked = (question.paths.node, question.way.number, question.token)
-            actions += self._take(self._probes.ask(*asked, now, urgent=question.urgent), now)
+            actions += self._follow_outcomes(self._probes.ask(*asked, now, urgent=question.urgent), now)
         return actions
 
     def _forget(self, now: float) -> list[Action]:
@@ -292,8 +292,8 @@ class Pr:
         actions: list[Action] = []
         for paths in [paths for paths in self._paths.values() if paths.used_s + self._settings.idle_s < now]:
             del self._paths[paths.node]
-            self._asking.forget(paths)
-            actions.append(Steer(paths.address, None))
+            self._probe_queue.forget(paths)
+            actions.append(SetSourceRewrite(paths.address, None))
         self._forget_s = now + FORGET_S if self._paths else inf
         return actions
 
@@ -305,13 +305,13 @@ class Pr:
         way.asking = NOT_ASKED
         way.tries += 1
         if way.tries < TRIES:
-            self._asking.want(paths, [way], urgent=question.urgent)
+            self._probe_queue.want(paths, [way], urgent=question.urgent)
             return []
         return self._broke(paths, way, now)
 
     # -- answers
 
-    def _take(self, events: Iterable[Outcome], now: float) -> list[Action]:
+    def _follow_outcomes(self, events: Iterable[Outcome], now: float) -> list[Action]:
         actions: list[Action] = []
         for event in events:
             if isinstance(event, Answer):
@@ -333,7 +333,7 @@ class Pr:
                     actions += self._broke(paths, way, now)
             if paths.current is not before and paths.node != by:
                 told = self._probes.tell(self._route(paths, paths.current), hop[::-1], now)
-                actions += self._take(told, now)
+                actions += self._follow_outcomes(told, now)
         return actions
 
     def _hops_of(self, paths: Paths, way: Way) -> frozenset[tuple[int, int]]:
@@ -350,7 +350,7 @@ class Pr:
         return route
 
     def _answered(self, answer: Answer, now: float) -> list[Action]:
-        question = self._asking.answered(answer.token)
+        question = self._probe_queue.answered(answer.token)
         paths = self._paths.get(answer.destination)
         way = paths.ways.get(answer.way) if paths else None
         if paths is None or way is None:
@@ -369,7 +369,7 @@ class Pr:
         self._counters["breaks"] += 1
         paths.broke(way, now)
         actions = self._choose(paths, now)
-        self._asking.want(paths, paths.next_to_ask(FAN, now), urgent=True)
+        self._probe_queue.want(paths, paths.next_to_ask(FAN, now), urgent=True)
         return actions
 
     def _choose(self, paths: Paths, now: float) -> list[Action]:
@@ -379,4 +379,4 @@ class Pr:
         level, copy = proxy_addresses.proxy(self._network, way.number)
         by = f"by way of copy {copy} of level {level}" if level else "by DR"
         steered = proxy_addresses.address(paths.address, way.number) if level else None
-        return [Steer(paths.address, steered), Note(f"h{paths.node}: {by}, {way.hops} hops")]
+        return [SetSourceRewrite(paths.address, steered), Note(f"h{paths.node}: {by}, {way.hops} hops")]

@@ -28,7 +28,7 @@ from math import inf
 
 from daemons.core import wire
 from daemons.core.actions import Hop, Send
-from daemons.core.token_bucket import Budget
+from daemons.core.token_bucket import TokenBucket
 
 MOST_SERVERS = 64  # on a path: what has come further runs in circles
 AWAKE_S = 0.001  # who was woken so long ago at most is not woken again
@@ -80,8 +80,8 @@ class Probes:
         hop_to: Callable[[int], Hop],
         lives: Callable[[Hop], bool],
         load: Callable[[int], int],
-        wakes: Budget,
-        news: Budget,
+        wakes: TokenBucket,
+        news: TokenBucket,
         remember_s: float,
         stretch: Callable[[int, int, int], Hashable] = lambda destination, way, server: None,
         table_s: float = 0.0,

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from daemons.core.token_bucket import Budget
+from daemons.core.token_bucket import TokenBucket
 from daemons.proxy.path_selection import ROUTINE, URGENT, Paths, Way
 
 
@@ -34,22 +34,22 @@ class Question:
 class Lane:
     """Questions that are equally urgent: those that wait to leave, and those that have left.
 
-    patience_s: how long an answer may take.
+    timeout_s: how long an answer may take.
     """
 
-    def __init__(self, budget: Budget, patience_s: float) -> None:
-        self.budget = budget
-        self.patience_s = patience_s
+    def __init__(self, bucket: TokenBucket, timeout_s: float) -> None:
+        self.bucket = bucket
+        self.timeout_s = timeout_s
         self.waiting: deque[tuple[Paths, Way]] = deque()
         self.open: dict[int, Question] = {}  # by token, those that left first come first
 
     @property
     def expires_s(self) -> float:
         """When the first that is open has waited too long."""
-        return next(iter(self.open.values())).asked_s + self.patience_s if self.open else inf
+        return next(iter(self.open.values())).asked_s + self.timeout_s if self.open else inf
 
 
-class Asking:
+class ProbeQueue:
     """Questions of one source, `urgent` ones and `routine` ones."""
 
     def __init__(self, *, urgent: Lane, routine: Lane) -> None:
@@ -73,14 +73,14 @@ class Asking:
     def idle(self, now: float) -> bool:
         """Whether another routine question could leave now, and none waits."""
         routine = self._lanes[ROUTINE]
-        return not routine.waiting and now >= routine.budget.free_s
+        return not routine.waiting and now >= routine.bucket.free_s
 
     def leaving(self, now: float) -> Question | None:
         """The question that leaves now, if any."""
         for how, lane in self._lanes.items():
             while lane.waiting:
                 paths, way = lane.waiting[0]
-                if way.asking == how and not lane.budget.take(now):
+                if way.asking == how and not lane.bucket.take(now):
                     break
                 lane.waiting.popleft()
                 if way.asking == how:  # else it has become known, or urgent, meanwhile
@@ -108,4 +108,4 @@ class Asking:
         """When next an urgent question may leave, or has waited too long for its answer; what is routine can wait for
         the next hello."""
         urgent = self._lanes[URGENT]
-        return min(urgent.budget.free_s if urgent.waiting else inf, urgent.expires_s)
+        return min(urgent.bucket.free_s if urgent.waiting else inf, urgent.expires_s)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from daemons.core.actions import Action, Flow, Readdress, SetFlow, SetState, Steer
+from daemons.core.actions import Action, Flow, SetFlowRewrite, SetPrefixRewrite, SetQueueState, SetSourceRewrite
 from daemons.core.capabilities import Capability, FlowRewrite, LinkRates, PrefixRewrite, QueueState, SourceRewrite
 from daemons.core.events import DestinationInUse, Event, FlowInUse
 from daemons.dfr import dfr_addresses
@@ -44,7 +44,7 @@ class Simulated:
 class SourceRewrites(Simulated):
     """By destination, the address that this node's own packets for it bear."""
 
-    actions = (Steer,)
+    actions = (SetSourceRewrite,)
     rewrites = True
 
     def __init__(self, config: SourceRewrite) -> None:
@@ -52,10 +52,10 @@ class SourceRewrites(Simulated):
 
     def apply(self, actions: Sequence[Any]) -> None:
         for action in actions:
-            if action.steered is None:
+            if action.rewritten is None:
                 self._steered.pop(action.destination, None)
             else:
-                self._steered[action.destination] = action.steered
+                self._steered[action.destination] = action.rewritten
 
     def leaving(self, address: int) -> int:
         return self._steered.get(address) or super().leaving(address)
@@ -67,7 +67,7 @@ class SourceRewrites(Simulated):
 class PrefixRewrites(Simulated):
     """The first octet that packets for a prefix bear from here on; what comes out may be changed once more."""
 
-    actions = (Readdress,)
+    actions = (SetPrefixRewrite,)
     rewrites = True
 
     def __init__(self, config: PrefixRewrite) -> None:
@@ -92,7 +92,7 @@ class PrefixRewrites(Simulated):
 class FlowRewrites(Simulated):
     """The first octet that packets of a flow bear from here on."""
 
-    actions = (SetFlow,)
+    actions = (SetFlowRewrite,)
     rewrites = True
 
     def __init__(self, config: FlowRewrite) -> None:
@@ -117,7 +117,7 @@ class FlowRewrites(Simulated):
 class QueueStates(Simulated):
     """The state of a switch of LBSP; there are no queues that would call for another."""
 
-    actions = (SetState,)
+    actions = (SetQueueState,)
 
     def __init__(self, config: QueueState) -> None:
         self.state = 0

@@ -23,7 +23,7 @@ from typing import Any
 from daemons.control.candidate_routes import LiveRoutes
 from daemons.control.hello import Neighbourhood
 from daemons.core import wire
-from daemons.core.actions import NOTHING, Action, Flow, Hop, Note, Send, SetFlow, SetRoute
+from daemons.core.actions import NOTHING, Action, Flow, Hop, Note, Send, SetFlowRewrite, SetRoute
 from daemons.core.contract import Adjacencies, useless
 from daemons.core.events import Event, FlowInUse, Measured, Refused
 from daemons.dfr import dfr_addresses
@@ -37,7 +37,7 @@ from topologies.core.address import SERVER_BLOCK, Prefix
 from topologies.recursive.ccrdn import Ccrdn
 
 MOST_STATES = 65_536
-GATE = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear another address
+OWN_PACKETS = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear another address
 FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
 
 
@@ -74,7 +74,7 @@ class TarRouting:
         self._ports: frozenset[int] = frozenset()  # by which a live neighbour is reached
         self._dead: Sequence[int] = ()  # 1 for each dead server of the switch; empty if all live
         self._numbers: dict[int, int] = {}  # servers by address, as far as asked for
-        self._gate: tuple[Hop, ...] | None = None
+        self._default_hop: tuple[Hop, ...] | None = None
         self._states = States(capacity_kbps=capacity_kbps, gain_kbps=capacity_kbps * step_percent // 100)
         self._own = OwnFlows(token=incarnation >> 24 & 0x7FFFFFFF, **schedule)
         self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "bypasses": 0, "garbage": 0}
@@ -177,10 +177,10 @@ class TarRouting:
 
     def _follow(self, actions: Sequence[Action], now: float) -> list[Action]:
         """Do `actions`, and what follows from hops that died or came to life, which changes routes."""
-        if not actions and self._gate is not None:
+        if not actions and self._default_hop is not None:
             return []
         alive = frozenset(hop for hop in self._hops.values() if self._routes.lives(hop))
-        if alive == self._alive and self._gate is not None:
+        if alive == self._alive and self._default_hop is not None:
             return list(actions)
         died, self._alive = self._alive - alive, alive
         self._ports = frozenset(hop.port for hop in alive)
@@ -189,10 +189,10 @@ class TarRouting:
         dead = [int(mate != self.node and self._hops[mate] not in alive) for mate in mates]
         self._dead = dead if any(dead) else ()
         done = list(actions)
-        gate = tuple(sorted(alive))[:1]
-        if gate != (self._gate or ()):  # what was never set stays as a daemon before this one left it
-            done.append(SetRoute(GATE, gate))
-        self._gate = gate
+        default_hop = tuple(sorted(alive))[:1]
+        if default_hop != (self._default_hop or ()):  # what was never set stays as a daemon before this one left it
+            done.append(SetRoute(OWN_PACKETS, default_hop))
+        self._default_hop = default_hop
         return done + self._broke([(flow, state.token) for flow, state in self._states.by(died)], now)
 
     # -- probes
@@ -283,7 +283,7 @@ class TarRouting:
             if hop in self._alive and (state or len(self._states) < MOST_STATES):
                 new = State(path, at, probe.token, hop, now + probe.lifetime_ms / 1000)
                 if self._states.put(flow, new):
-                    actions.append(SetFlow(flow, self._octets[hop.node]))
+                    actions.append(SetFlowRewrite(flow, self._octets[hop.node]))
             else:
                 verdict = wire.BROKEN
         if verdict == wire.BROKEN and state is not None and state.token == probe.token:
@@ -340,4 +340,4 @@ class TarRouting:
 
     def _forget(self, flow: Flow) -> list[Action]:
         self._states.forget(flow)
-        return [SetFlow(flow, None)]
+        return [SetFlowRewrite(flow, None)]

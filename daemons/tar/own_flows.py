@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 from math import inf
 
 from daemons.core.actions import Flow
-from daemons.core.rto_estimator import Patience
+from daemons.core.rto_estimator import RtoEstimator
 from daemons.tar.routing import number
 
 ATTEMPTS = 8
@@ -27,7 +27,7 @@ ACTIVE_S = 2.5  # since a flow was last seen: the data plane shows one that goes
 MOST_FLOWS = 4096  # others go by DR
 MOST_DOUBLINGS, MOST_PATIENCE_S = 8, 6.4  # with an answer, when several before it did not come
 AGAIN_S = 0.050  # a refused flow is probed again no sooner
-LEAST_PATIENCE_S = 0.030  # with an answer: a server may be as late as that
+LEAST_RTO_S = 0.030  # with an answer: a server may be as late as that
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class OwnFlows:
     ) -> None:
         self._token = token
         self._refresh_s, self._refreshes, self._refresh_gap_s = refresh_ms / 1000, refreshes, 1 / refreshes_per_s
-        self._patience = Patience(min(LEAST_PATIENCE_S, probe_ms / 1000), probe_ms / 1000)
+        self._rto = RtoEstimator(min(LEAST_RTO_S, probe_ms / 1000), probe_ms / 1000)
         self._gap_s, self._ask_s = 1 / probes_per_s, -inf
         self._idle_s = idle_s
         self._own: dict[Flow, Own] = {}
@@ -144,14 +144,14 @@ class OwnFlows:
         self._token += 1
         own.token, own.asking, own.asked_s = self._token, True, now
         self._ask_s = now + self._gap_s
-        wait_s = self._patience.wait_s * 2 ** min(own.silences, MOST_DOUBLINGS)
+        wait_s = self._rto.wait_s * 2 ** min(own.silences, MOST_DOUBLINGS)
         self._plan(flow, own, now + min(wait_s, MOST_PATIENCE_S))
         return self._interval_s(now) * self._refreshes if own.active(now) else self._idle_s
 
     def answered(self, flow: Flow, own: Own, now: float) -> None:
         """The probe has found a path."""
         if own.asking:
-            self._patience.heard(now - own.asked_s)
+            self._rto.heard(now - own.asked_s)
         own.asking, own.failures, own.silences = False, 0, 0
         spread = 0.75 + 0.25 * (number(*flow) % 256) / 256
         self._plan(flow, own, now + (self._interval_s(now) if own.active(now) else self._idle_s) * spread)

@@ -37,7 +37,7 @@ def prefix(routing: str, how: str) -> str:
     return f"{routing.replace('-', '_')}_{how}"
 
 
-def outlive(
+def run_failover(
     topology: Topology, link: LinkSpec, routing: str, deaths: dict[int, bool]
 ) -> tuple[dict[str, Value], bool, Report]:
     """Let links die under `routing`, one after the other, with a TCP flow over each; `deaths` says of each whether it

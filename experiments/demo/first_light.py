@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.demo.failover_demo import outlive, prefix, survivors
+from experiments.demo.failover_demo import prefix, run_failover, survivors
 from experiments.figures import figures, style
 from experiments.runner.console import duration, step
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
@@ -160,7 +160,7 @@ def measure(run: Run) -> Result:
             story.net.stop()
     reports = [fidelity.report]
     for survivor in survivors():
-        found, passed, report = outlive(topology, link, survivor, {announced: False, silent: True})
+        found, passed, report = run_failover(topology, link, survivor, {announced: False, silent: True})
         story.figures |= found
         story.holds(passed)
         reports.append(report)

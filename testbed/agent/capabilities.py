@@ -14,9 +14,9 @@ from testbed.forwarding.plane_tables import Crowding
 from testbed.forwarding.prefix_rewrite import PrefixRewriting
 from testbed.forwarding.queue_state import QueueStates
 from testbed.forwarding.source_rewrite import SourceRewriting
-from testbed.forwarding.transit_rewrite import Relay
+from testbed.forwarding.transit_rewrite import TransitRewriting
 from testbed.linux import netlink
-from testbed.linux.node_interfaces import Site
+from testbed.linux.node_interfaces import NodeInterfaces
 
 
 @dataclass(frozen=True)
@@ -26,35 +26,35 @@ class Place:
     routes: a socket in the node's namespace, which stays its owner's.
     watched: by port that leads to another router, the index of its interface.
     crowding: of a switch with a data plane, what tells how crowded it is.
-    relay: of a server whose ports have the program that rewrites packets in transit, its part of the maps.
+    transit: of a server whose ports have the program that rewrites packets in transit, its part of the maps.
     """
 
-    site: Site
+    interfaces: NodeInterfaces
     routes: netlink.Socket
     watched: Mapping[int, int]
     crowding: Crowding | None
-    relay: Relay | None
+    transit: TransitRewriting | None
 
     def port_of(self) -> dict[int, int]:
         """The number of each port, by the index of its interface."""
-        return {interface.ifindex: port for port, interface in self.site.ports.items()}
+        return {interface.ifindex: port for port, interface in self.interfaces.ports.items()}
 
 
 def _source(need: SourceRewrite, at: Place) -> LinuxCapability:
-    return SourceRewriting(at.site.address, need.addresses, at.routes, at.port_of())
+    return SourceRewriting(at.interfaces.address, need.addresses, at.routes, at.port_of())
 
 
 def _prefix(need: PrefixRewrite, at: Place) -> LinuxCapability:
-    return PrefixRewriting(at.site.address, need.octets, need.ttl, at.routes, _transit(need, at))
+    return PrefixRewriting(at.interfaces.address, need.octets, need.ttl, at.routes, _transit(need, at))
 
 
 def _flow(need: FlowRewrite, at: Place) -> LinuxCapability:
-    return FlowRewriting(at.site.address, at.routes, at.port_of(), _transit(need, at))
+    return FlowRewriting(at.interfaces.address, at.routes, at.port_of(), _transit(need, at))
 
 
 def _queues(need: QueueState, at: Place) -> LinuxCapability:
     if at.crowding is None:
-        raise ValueError(f"{at.site.name} has no data plane, whose states its scheme is to set")
+        raise ValueError(f"{at.interfaces.name} has no data plane, whose states its scheme is to set")
     return QueueStates(at.crowding)
 
 
@@ -62,10 +62,10 @@ def _rates(need: LinkRates, at: Place) -> LinuxCapability:
     return link_rates.LinkRates(at.watched, need.rate_bps, at.routes)
 
 
-def _transit(need: Capability, at: Place) -> Relay:
-    if at.relay is None:
-        raise ValueError(f"{at.site.name} lacks the program that {type(need).__name__} needs at its ports")
-    return at.relay
+def _transit(need: Capability, at: Place) -> TransitRewriting:
+    if at.transit is None:
+        raise ValueError(f"{at.interfaces.name} lacks the program that {type(need).__name__} needs at its ports")
+    return at.transit
 
 
 MAKERS: Mapping[type[Capability], Callable[[Any, Place], LinuxCapability]] = {

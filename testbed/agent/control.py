@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.agent import control_socket
-from testbed.agent.counters import FILE, Board
+from testbed.agent.counters import FILE, DaemonCounters
 from testbed.agent.daemon_set import Daemons
 from testbed.agent.supervisor import READY, SOCKET, START_S, STOP_S
 from testbed.plan.run import ENVIRONMENT, Run
@@ -23,14 +23,14 @@ ROOT = Path(__file__).parents[2]
 def launch(run: Run, daemons: Daemons, *, nodes: int, packed: int | None = None, keep: int | None = None) -> int:
     """Start the daemons of `run`, and return their supervisor's process id when each is ready to serve.
 
-    nodes: of the whole network, for the board.
+    nodes: of the whole network, whose counters there are to be.
     packed: how many processes share the daemons; None: every node has one of its own.
     keep: the descriptor of the run's lock: the supervisor keeps the run alive from now on.  None: it ends when this
         process does.
     Raises OSError with the supervisor's own words if it cannot start them.
     """
     daemons.write(run.directory)
-    Board(run.directory / FILE, create_nodes=nodes).close()
+    DaemonCounters(run.directory / FILE, create_nodes=nodes).close()
     log = run.directory / "log"
     log.mkdir(exist_ok=True)
     argv = [str(run.directory), str(packed or 0), str(0 if keep is not None else os.getpid())]

@@ -1,4 +1,4 @@
-"""The board: one row of counters for each node, in a file that every process of a run maps.
+"""One row of counters for each node, in a file that every process of a run maps.
 
 A daemon counts right in its row, so that reading costs it nothing and needs no answer: whoever waits for convergence
 reads it, and fidelity too.  A counter is one aligned 64-bit word, so that each is whole, though a row may be caught
@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-FILE = "board"
+FILE = "counters"
 LATENESS_US = (100, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)  # upper ends of all but the last class
 
 
@@ -62,7 +62,7 @@ COLUMNS = {field.name: number for number, field in enumerate(fields(Row))}
 WORDS = len(COLUMNS) - 1 + len(LATENESS_US) + 1
 
 
-class Board:
+class DaemonCounters:
     """The rows of a run's nodes, 0 up to how many there are."""
 
     def __init__(self, file: Path, *, create_nodes: int | None = None) -> None:

@@ -40,10 +40,10 @@ from testbed.forwarding.capability import LinuxCapability, Wakes
 from testbed.forwarding.groups import Groups
 from testbed.forwarding.plane_tables import Crowding
 from testbed.forwarding.switch_fib import SwitchFib
-from testbed.forwarding.transit_rewrite import Relay
+from testbed.forwarding.transit_rewrite import TransitRewriting
 from testbed.linux import clock, fib, netlink, netns
 from testbed.linux.libbpf import BpfError
-from testbed.linux.node_interfaces import Site
+from testbed.linux.node_interfaces import NodeInterfaces
 
 SWEEP_S = 5.0
 REPAIR_S = 1.0
@@ -61,23 +61,23 @@ class Daemon:
     def __init__(
         self,
         directory: Path,
-        site: Site,
+        interfaces: NodeInterfaces,
         protocol: StateMachine,
         config: NodeConfig,
         cells: memoryview,
         *,
         groups: Groups | None = None,
         crowding: Crowding | None = None,
-        relay: Relay | None = None,
+        transit: TransitRewriting | None = None,
     ) -> None:
         """Open what the daemon needs in the node's namespace.
 
         cells: its row of the counters.
         groups: of a switch with a data plane, its part of the maps.
-        crowding, relay: see capabilities.Place.
+        crowding, transit: see capabilities.Place.
         Raises ValueError if the node has a daemon already, or lacks what its scheme needs.
         """
-        self.site = site
+        self.interfaces = interfaces
         self.protocol = protocol
         self.deadline = inf
         self.closed = False
@@ -86,14 +86,14 @@ class Daemon:
         self._converged = self._news = False
         self._dropped: Counter[str] = Counter()
         self._reconcile_at = inf
-        self._carrier = dict.fromkeys(site.ports, True)
+        self._carrier = dict.fromkeys(interfaces.ports, True)
         with ExitStack() as opened:
-            self._lock = opened.enter_context(closing(Lock(directory, site.name)))
-            self._log = opened.enter_context(closing(Log(directory, site.name)))
-            with _inside(site):
-                self._open_inside(opened, config, crowding, relay)
-            self.requests = opened.enter_context(closing(Requests(directory, site.name)))
-            self.fib = SwitchFib(self._netlink, site, groups) if groups else fib.Fib(self._netlink, site)
+            self._lock = opened.enter_context(closing(Lock(directory, interfaces.name)))
+            self._log = opened.enter_context(closing(Log(directory, interfaces.name)))
+            with _inside(interfaces):
+                self._open_inside(opened, config, crowding, transit)
+            self.requests = opened.enter_context(closing(Requests(directory, interfaces.name)))
+            self.fib = SwitchFib(self._netlink, interfaces, groups) if groups else fib.Fib(self._netlink, interfaces)
             self.inherited = len(fib.routes(self._netlink))  # set by a daemon before this one
             # The state machine takes ports to be up until it is told otherwise.
             self._news_at_first = [told for told in self._link_news.now() if not told.up]
@@ -101,16 +101,18 @@ class Daemon:
         self._performer = Performer({SetRoute: self._set_routes, **self._handlers()})
 
     def _open_inside(
-        self, opened: ExitStack, config: NodeConfig, crowding: Crowding | None, relay: Relay | None
+        self, opened: ExitStack, config: NodeConfig, crowding: Crowding | None, transit: TransitRewriting | None
     ) -> None:
         """What has to be opened in the node's namespace."""
-        site = self.site
+        interfaces = self.interfaces
         hears = dict(config.ports)
-        self.links = {port: opened.enter_context(closing(Link(site.ports[port].dev, site.node))) for port in hears}
+        self.links = {
+            port: opened.enter_context(closing(Link(interfaces.ports[port].dev, interfaces.node))) for port in hears
+        }
         self._netlink = opened.enter_context(closing(netlink.Socket()))
-        self._link_news = opened.enter_context(closing(LinkNews(site, self._netlink)))
-        watched = {port: site.ports[port].ifindex for port in hears}
-        at = capabilities.Place(site, self._netlink, watched, crowding, relay)
+        self._link_news = opened.enter_context(closing(LinkNews(interfaces, self._netlink)))
+        watched = {port: interfaces.ports[port].ifindex for port in hears}
+        at = capabilities.Place(interfaces, self._netlink, watched, crowding, transit)
         self.capabilities: list[LinuxCapability] = []
         for need in config.needs:
             self.capabilities.append(opened.enter_context(closing(capabilities.make(need, at))))
@@ -196,7 +198,7 @@ class Daemon:
             self._refused(error)
         shown = ", ".join(
             f"{change.prefix} "
-            + (" ".join(f"via {self.site.ports[hop.port].dev}" for hop in change.hops) or "unreachable")
+            + (" ".join(f"via {self.interfaces.ports[hop.port].dev}" for hop in change.hops) or "unreachable")
             for change in changes[:ROUTES_LOGGED]
         )
         more = len(changes) - ROUTES_LOGGED
@@ -309,21 +311,22 @@ class Daemon:
             _, port, degraded = asked.split()
             self._tell([LinkDegraded(int(port), degraded == "1")], now)
         except ValueError as error:  # no such port, or a scheme that does not care
-            return {"error": f"{self.site.name}: {error}"}
+            return {"error": f"{self.interfaces.name}: {error}"}
         self.finish(now)
         return {}
 
     def status(self) -> dict[str, Any]:
         """All that the daemon knows, JSON-able."""
         return {
-            "node": self.site.name,
+            "node": self.interfaces.name,
             **self._counters.status(),
             "sent": self._sent,
             "received": self.received,
             "dropped": dict(self._dropped),
-            "carrier": {self.site.ports[port].dev: up for port, up in self._carrier.items()},
+            "carrier": {self.interfaces.ports[port].dev: up for port, up in self._carrier.items()},
             "kernel_routes": {
-                str(prefix): [self.site.ports[hop.port].dev for hop in hops] for prefix, hops in self.fib.wanted.items()
+                str(prefix): [self.interfaces.ports[hop.port].dev for hop in hops]
+                for prefix, hops in self.fib.wanted.items()
             },
             "protocol": self.protocol.status(),
         }
@@ -334,9 +337,9 @@ class Daemon:
 
 
 @contextmanager
-def _inside(site: Site) -> Iterator[None]:
+def _inside(interfaces: NodeInterfaces) -> Iterator[None]:
     """Within the node's namespace."""
-    fd = os.open(netns.NAMES / site.namespace, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(netns.NAMES / interfaces.namespace, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with netns.inside(fd):
             yield

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemons.core.node_config import NodeConfig
-from testbed.linux.node_interfaces import Site
+from testbed.linux.node_interfaces import NodeInterfaces
 
 FILE = "daemons.pickle"
 
@@ -19,24 +19,24 @@ class Daemons:
 
     program: the id of the data plane's program at their ports, if it has one; `first_switch` is then the node that it
         counts as 0.
-    relay: the id of the program that rewrites packets in transit, where there is one.
+    transit: the id of the program that rewrites packets in transit, where there is one.
     """
 
-    sites: Mapping[int, Site]
+    interfaces: Mapping[int, NodeInterfaces]
     configs: Mapping[int, NodeConfig]
     program: int | None = None
     first_switch: int = 0
-    relay: int | None = None
+    transit: int | None = None
 
     def node(self, name: str) -> int:
         """The node called `name`; ValueError if it has no daemon."""
-        for node, site in self.sites.items():
-            if site.name == name:
+        for node, interfaces in self.interfaces.items():
+            if interfaces.name == name:
                 return node
         raise ValueError(f"no daemon belongs to {name!r}; nodes with one are {self._some()}")
 
     def _some(self) -> str:
-        names = [site.name for site in self.sites.values()]
+        names = [interfaces.name for interfaces in self.interfaces.values()]
         return ", ".join(names) if len(names) < 6 else f"{names[0]} .. {names[-1]}"
 
     def write(self, directory: Path) -> None:

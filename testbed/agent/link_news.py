@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from testbed.linux import netlink
-from testbed.linux.node_interfaces import Site
+from testbed.linux.node_interfaces import NodeInterfaces
 
 LINK_GROUP = 1
 IFINFO = struct.Struct("=BxHiII")
@@ -26,15 +26,15 @@ class LinkChanged(NamedTuple):
 
 
 class LinkNews:
-    """Tells of the ports of `site`; `requests` is a socket in its namespace, which stays its owner's.
+    """Tells of the ports of `interfaces`; `requests` is a socket in its namespace, which stays its owner's.
 
     socket: becomes readable when there is news.
     lost: whether some news was lost, and all ports were read back instead; until it is set back.
     """
 
-    def __init__(self, site: Site, requests: netlink.Socket) -> None:
+    def __init__(self, interfaces: NodeInterfaces, requests: netlink.Socket) -> None:
         """Begin, in the namespace of the calling thread."""
-        self._port_of = {interface.ifindex: port for port, interface in site.ports.items()}
+        self._port_of = {interface.ifindex: port for port, interface in interfaces.ports.items()}
         self._requests = requests
         self._events = netlink.Socket(groups=LINK_GROUP)
         self.socket = self._events.socket

@@ -64,12 +64,12 @@ class Loop:
 
     def nodes(self) -> tuple[int, ...]:
         """Whose daemons it serves."""
-        return tuple(daemon.site.node for daemon in self._daemons)
+        return tuple(daemon.interfaces.node for daemon in self._daemons)
 
     def name(self) -> str:
         """What to call a process that runs it, in 15 letters."""
         more = f" +{len(self._daemons) - 1}" if len(self._daemons) > 1 else ""
-        return f"weft {self._daemons[0].site.name}{more}"[:15]
+        return f"weft {self._daemons[0].interfaces.name}{more}"[:15]
 
     def descriptors(self) -> list[int]:
         """All that it has open."""

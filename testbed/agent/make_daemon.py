@@ -10,9 +10,9 @@ from daemons.core.node_config import NodeConfig
 from testbed.agent.daemon import Daemon
 from testbed.forwarding.groups import Groups
 from testbed.forwarding.plane_tables import Tables, of_program
-from testbed.forwarding.transit_rewrite import Relays
+from testbed.forwarding.transit_rewrite import TransitMaps
 from testbed.linux import clock
-from testbed.linux.node_interfaces import Site
+from testbed.linux.node_interfaces import NodeInterfaces
 
 
 class Programs:
@@ -26,7 +26,7 @@ class Programs:
         """Raises BpfError if there is no program with such an id."""
         self._first_switch = first_switch
         self._tables: Tables | None = None
-        self._relays = Relays(transit) if transit is not None else None
+        self._transit_maps = TransitMaps(transit) if transit is not None else None
         if data_plane is not None:
             self._maps, self._tables = of_program(data_plane)
 
@@ -39,20 +39,20 @@ class Programs:
 
     def descriptors(self) -> list[int]:
         """Of the maps: what a process that is forked must keep open to write them."""
-        return [fd for held in (self._tables, self._relays) if held for fd in held.descriptors()]
+        return [fd for held in (self._tables, self._transit_maps) if held for fd in held.descriptors()]
 
     def make_daemon(
-        self, directory: Path, site: Site, config: NodeConfig, cells: memoryview, groups: Groups | None
+        self, directory: Path, interfaces: NodeInterfaces, config: NodeConfig, cells: memoryview, groups: Groups | None
     ) -> Daemon:
-        """The daemon of the node at `site`, in the run's `directory`.
+        """The daemon of the node at `interfaces`, in the run's `directory`.
 
         cells: its row of the counters.  groups: its part of groups().
         ValueError if the node has a daemon already, or lacks what its scheme needs.
         """
         protocol = registry.machine(config, clock.wall_ns())
-        crowding = self._tables.crowding(site.node - self._first_switch) if self._tables else None
-        relay = self._relays.relay(site.node) if self._relays else None
-        return Daemon(directory, site, protocol, config, cells, groups=groups, crowding=crowding, relay=relay)
+        crowding = self._tables.crowding(interfaces.node - self._first_switch) if self._tables else None
+        transit = self._transit_maps.at(interfaces.node) if self._transit_maps else None
+        return Daemon(directory, interfaces, protocol, config, cells, groups=groups, crowding=crowding, transit=transit)
 
 
 NO_PROGRAMS = Programs(None, 0, None)

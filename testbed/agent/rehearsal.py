@@ -30,7 +30,7 @@ def rehearse(directory: Path, daemons: Daemons) -> None:
         quick = [replace(daemons.configs[node], interval_ms=1) for node in nodes]
         cells = [memoryview(bytearray(WORDS * 8)).cast("Q") for _ in nodes]
         made = [
-            NO_PROGRAMS.make_daemon(directory, daemons.sites[config.node], config, row, None)
+            NO_PROGRAMS.make_daemon(directory, daemons.interfaces[config.node], config, row, None)
             for config, row in zip(quick, cells, strict=True)
         ]
         loop = Loop(made)

@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 
 from daemons.core.node_config import NodeConfig
 from testbed.agent import control_socket, daemon_set
-from testbed.agent.counters import COLUMNS, FILE, Board
+from testbed.agent.counters import COLUMNS, FILE, DaemonCounters
 from testbed.agent.daemon import Daemon
 from testbed.agent.loop import Loop
 from testbed.agent.make_daemon import Programs
@@ -80,7 +80,7 @@ class Supervisor:
     def __init__(self, directory: Path, processes: int, owner: int) -> None:
         self._directory = directory
         self._daemons = daemon_set.read(directory)
-        self._board = Board(directory / FILE)
+        self._counters = DaemonCounters(directory / FILE)
         self._log = control_socket.Log(directory, "supervisor")
         self._processes = processes
         self._children: dict[int, Child] = {}  # by descriptor
@@ -90,14 +90,14 @@ class Supervisor:
         self._server.listen()
         self._owner = os.pidfd_open(owner) if owner else -1
         theirs = self._daemons
-        self._programs = Programs(theirs.program, theirs.first_switch, theirs.relay)
+        self._programs = Programs(theirs.program, theirs.first_switch, theirs.transit)
         self._poll = select.epoll()
         for fd in (self._server.fileno(), *([self._owner] if owner else [])):
             self._poll.register(fd, select.EPOLLIN)
 
     def start_all(self) -> None:
         """Start every daemon of the run; ValueError or OSError says what keeps one from starting."""
-        nodes = list(self._daemons.sites)
+        nodes = list(self._daemons.interfaces)
         needed = 100 + DESCRIPTORS_PER_NODE * len(nodes)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
@@ -118,7 +118,7 @@ class Supervisor:
         self._fork(loops)
 
     def _make(self, node: int, groups: Groups | None) -> Daemon:
-        at, cells = self._daemons.sites[node], self._board.cells(node)
+        at, cells = self._daemons.interfaces[node], self._counters.cells(node)
         return self._programs.make_daemon(self._directory, at, self._config(node), cells, groups)
 
     def _config(self, node: int) -> NodeConfig:
@@ -127,7 +127,7 @@ class Supervisor:
         config = self._daemons.configs[node]
         if not self._processes:
             return config
-        nodes = list(self._daemons.sites)
+        nodes = list(self._daemons.interfaces)
         first = nodes.index(node) // TOGETHER * TOGETHER
         return replace(config, phase_fraction=1 - first / len(nodes))
 
@@ -135,7 +135,7 @@ class Supervisor:
         """Let each of `loops` run in a process of its own; returns when their daemons have started."""
         shared = [0, 1, 2, *self._programs.descriptors()]
         briefs = [(loop, loop.name().encode(), gaps([*shared, *loop.descriptors()])) for loop in loops]
-        cells = [self._board.cells(node) for loop in loops for node in loop.nodes()[:1]]
+        cells = [self._counters.cells(node) for loop in loops for node in loop.nodes()[:1]]
         parent = os.getpid()
         pids: list[int] = []
         real_time(True)  # which children inherit
@@ -170,7 +170,7 @@ class Supervisor:
             clock.sleep(0.0002)
 
     def _names(self, child: Child) -> str:
-        return ", ".join(self._daemons.sites[node].name for node in child.nodes)
+        return ", ".join(self._daemons.interfaces[node].name for node in child.nodes)
 
     def serve(self) -> None:
         """Answer requests and reap children until the owner ends."""
@@ -197,8 +197,8 @@ class Supervisor:
         self._log.write(f"process {child.pid} of {self._names(child)} has ended: {how}")
 
     def _clear(self, node: int, pid: int) -> None:
-        """Show on the board that `pid` serves `node` no more."""
-        cells = self._board.cells(node)
+        """Show in the counters that `pid` serves `node` no more."""
+        cells = self._counters.cells(node)
         if cells[PID] == pid:
             cells[PID] = cells[CONVERGED] = 0
 
@@ -253,7 +253,7 @@ class Supervisor:
     def _list(self) -> dict[str, Any]:
         return {
             at.name: {"pid": control_socket.holder(self._directory, at.name), "ended": self._ended.get(node)}
-            for node, at in self._daemons.sites.items()
+            for node, at in self._daemons.interfaces.items()
         }
 
     def end_all(self) -> None:
@@ -287,7 +287,7 @@ def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int)
 
 
 def real_time(wanted: bool) -> None:
-    """Have real-time priority from now on, or not; the board tells whether a daemon has got it."""
+    """Have real-time priority from now on, or not; the counters tell whether a daemon has got it."""
     policy, priority = (os.SCHED_FIFO, REAL_TIME_PRIORITY) if wanted else (os.SCHED_OTHER, 0)
     with suppress(PermissionError):
         os.sched_setscheduler(0, policy, os.sched_param(priority))

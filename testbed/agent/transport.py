@@ -47,7 +47,7 @@ def only_for(node: int) -> tuple[tuple[int, int, int, int], ...]:
     )
 
 
-def _voice(dev: str, group: str) -> socket.socket:
+def _send_socket(dev: str, group: str) -> socket.socket:
     """A socket that sends to `group` through `dev`, whatever that is called later."""
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
@@ -62,7 +62,7 @@ def _voice(dev: str, group: str) -> socket.socket:
     return made
 
 
-def _ear(dev: str, node: int, group: str) -> socket.socket:
+def _receive_socket(dev: str, node: int, group: str) -> socket.socket:
     """A socket of `node` that hears `group` through `dev`, whatever that is called later."""
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
@@ -97,25 +97,27 @@ class Link:
     def __init__(self, dev: str, node: int) -> None:
         """Open it in the namespace of the calling thread; OSError if `dev` is not there."""
         with ExitStack() as opened:
-            self.urgent = opened.enter_context(_ear(dev, node, URGENT[0]))
-            self.routine = opened.enter_context(_ear(dev, node, ROUTINE[0]))
-            self._voices = {group: opened.enter_context(_voice(dev, group[0])) for group in (URGENT, ROUTINE)}
+            self.urgent = opened.enter_context(_receive_socket(dev, node, URGENT[0]))
+            self.routine = opened.enter_context(_receive_socket(dev, node, ROUTINE[0]))
+            self._send_sockets = {
+                group: opened.enter_context(_send_socket(dev, group[0])) for group in (URGENT, ROUTINE)
+            }
             opened.pop_all()
 
     def sockets(self) -> list[socket.socket]:
         """All that it has open."""
-        return [self.urgent, self.routine, *self._voices.values()]
+        return [self.urgent, self.routine, *self._send_sockets.values()]
 
     def sendto(self, payload: bytes, group: tuple[str, int]) -> None:
         """Say it to URGENT or ROUTINE, to everybody at the far end of the link; OSError if it cannot leave."""
-        voice = self._voices[group]
+        sender = self._send_sockets[group]
         try:
-            voice.send(payload)
+            sender.send(payload)
         except OSError as error:
             if error.errno != errno.EDESTADDRREQ:
                 raise
-            voice.connect(group)  # not before, because a port that is down has no way there
-            voice.send(payload)
+            sender.connect(group)  # not before, because a port that is down has no way there
+            sender.send(payload)
 
     def close(self) -> None:
         for one in self.sockets():

@@ -23,7 +23,7 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
-from daemons.core.actions import Flow, SetFlow
+from daemons.core.actions import Flow, SetFlowRewrite
 from daemons.core.events import Event, FlowInUse
 from daemons.dfr import dfr_addresses
 from daemons.routing import proxy_addresses
@@ -42,7 +42,7 @@ from testbed.forwarding.source_rewrite import (
     Rule,
     taken_in,
 )
-from testbed.forwarding.transit_rewrite import By, Relay
+from testbed.forwarding.transit_rewrite import By, TransitRewriting
 from testbed.linux import netlink, nft
 from testbed.linux.netlink import Message
 from topologies.core.address import SERVER_BLOCK
@@ -132,18 +132,20 @@ def key_of(flow: Flow) -> bytes:
 class FlowRewriting(OwnPackets):
     """Flows at one server."""
 
-    actions = (SetFlow,)
+    actions = (SetFlowRewrite,)
 
-    def __init__(self, address: int, routes: netlink.Socket, ports: Mapping[int, int], relay: Relay) -> None:
+    def __init__(
+        self, address: int, routes: netlink.Socket, ports: Mapping[int, int], transit: TransitRewriting
+    ) -> None:
         """Begin with no flow known."""
         super().__init__([dfr_addresses.readdressed(address, DIRECT)], rules(address), routes, ports)
         self._address = address
         self._held: dict[Flow, int] = {}  # of its own flows, as the kernel has them
         self._changed: dict[Flow, int | None] = {}  # those of which it may have another, and what is wanted
-        self._relay = relay
-        relay.begin(By.FLOW)
+        self._transit = transit
+        transit.begin(By.FLOW)
 
-    def set(self, changes: Iterable[SetFlow]) -> None:
+    def set(self, changes: Iterable[SetFlowRewrite]) -> None:
         """Make the changes, and those that were refused before: those of its own flows all at once, and all of them or
         none."""
         others = []
@@ -153,7 +155,7 @@ class FlowRewriting(OwnPackets):
             else:
                 others.append(change)
         for change in others:
-            self._relay.set_flow(change.flow, change.first_octet)
+            self._transit.set_flow(change.flow, change.first_octet)
         messages, held = [], dict(self._held)
         for flow, octet in self._changed.items():
             key = key_of(flow)

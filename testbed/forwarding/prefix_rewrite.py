@@ -9,7 +9,7 @@ Servers forward such addresses by their routes like any others.  Before a route 
     for itself           whatever bears an address of this server was for 10.x.y.z, and errors are about packets for
                          10.x.y.z; by rules at input
 
-The map is changed in one transaction, and so are the relay's prefixes: no packet sees half of it.
+The map is changed in one transaction, and so are those of the program in transit: no packet sees half of it.
 
 Why so: an address costs a packet no byte, ping and traceroute show every hop, and a packet that is rerouted need not
 leave the kernel for the daemon.
@@ -22,11 +22,11 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from daemons.core.actions import Readdress
+from daemons.core.actions import SetPrefixRewrite
 from daemons.dfr import dfr_addresses
 from testbed.forwarding.capability import LinuxCapability
 from testbed.forwarding.source_rewrite import IP_CHECKSUM, IP_DESTINATION, TO_ITSELF, Carried, Rule, take, taken_in
-from testbed.forwarding.transit_rewrite import By, Relay
+from testbed.forwarding.transit_rewrite import By, TransitRewriting
 from testbed.linux import netlink, nft
 from testbed.linux.netlink import Message
 from topologies.core.address import SERVER_BLOCK, Prefix
@@ -88,9 +88,11 @@ def at_once(octets: Mapping[Prefix, int]) -> dict[Prefix, int]:
 class PrefixRewriting(LinuxCapability):
     """What packets carry, at one server."""
 
-    actions = (Readdress,)
+    actions = (SetPrefixRewrite,)
 
-    def __init__(self, address: int, octets: Sequence[int], ttl: int, routes: netlink.Socket, relay: Relay) -> None:
+    def __init__(
+        self, address: int, octets: Sequence[int], ttl: int, routes: netlink.Socket, transit: TransitRewriting
+    ) -> None:
         """Begin, in the namespace of the calling thread, with no prefix readdressed; `routes` is a socket there.
 
         octets: all that the addresses of packets may begin with, first that of packets that leave their source.
@@ -103,13 +105,13 @@ class PrefixRewriting(LinuxCapability):
         DEFAULT_TTL.write_text(f"{ttl}")
         self._tables = nft.Ruleset()
         self._tables.change(rules(address, octets[0]))
-        self._relay = relay
-        relay.begin(By.PREFIX)
+        self._transit = transit
+        transit.begin(By.PREFIX)
 
     def sockets(self) -> list[socket.socket]:
         return [self._tables.socket]
 
-    def apply(self, actions: Sequence[Readdress]) -> str:
+    def apply(self, actions: Sequence[SetPrefixRewrite]) -> str:
         self.set(actions)
         count = sum(action.first_octet is not None for action in actions)
         return f"packets readdressed: {count} prefixes more, {len(actions) - count} fewer"
@@ -117,7 +119,7 @@ class PrefixRewriting(LinuxCapability):
     def reconcile(self) -> None:
         self.set(())
 
-    def set(self, changes: Iterable[Readdress]) -> None:
+    def set(self, changes: Iterable[SetPrefixRewrite]) -> None:
         """Make the changes, and those that were refused before, all at once; NetlinkError if the kernel refuses one,
         and then none is made."""
         for change in changes:
@@ -128,5 +130,5 @@ class PrefixRewriting(LinuxCapability):
         if self._octets != self._held:
             own = {prefix: octet for prefix, octet in self._octets.items() if prefix.network >> 24 == self._direct}
             self._tables.change(nft.prefixes(TABLE, OCTETS, own))
-            self._relay.set_prefixes(at_once(self._octets))
+            self._transit.set_prefixes(at_once(self._octets))
             self._held = dict(self._octets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daemons.core.actions import SetState
+from daemons.core.actions import SetQueueState
 from daemons.core.events import QueuesCall
 from testbed.forwarding.capability import LinuxCapability
 from testbed.forwarding.plane_tables import Crowding
@@ -13,12 +13,12 @@ from testbed.forwarding.plane_tables import Crowding
 class QueueStates(LinuxCapability):
     """Those of one switch.  Its queues call for state 0 as long as the data plane moves nothing."""
 
-    actions = (SetState,)
+    actions = (SetQueueState,)
 
     def __init__(self, crowding: Crowding) -> None:
         self._crowding = crowding
 
-    def apply(self, actions: Sequence[SetState]) -> str:
+    def apply(self, actions: Sequence[SetQueueState]) -> str:
         self._crowding.enter(actions[-1].state)
         return ""
 

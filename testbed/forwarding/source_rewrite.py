@@ -34,7 +34,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from daemons.core.actions import Steer
+from daemons.core.actions import SetSourceRewrite
 from daemons.core.events import DestinationInUse, Event, Measured, Refused
 from daemons.routing import proxy_addresses
 from testbed.forwarding.capability import LinuxCapability, Source, Wakes
@@ -258,7 +258,7 @@ class OwnPackets(LinuxCapability):
 class SourceRewriting(OwnPackets):
     """Steered packets of one server: destinations are in use, and steered."""
 
-    actions = (Steer,)
+    actions = (SetSourceRewrite,)
 
     def __init__(self, address: int, ways: int, routes: netlink.Socket, ports: Mapping[int, int]) -> None:
         """Begin with nothing steered; `ways`: how many first octets there are, from 64 on."""
@@ -266,8 +266,8 @@ class SourceRewriting(OwnPackets):
         self._held: dict[int, int] = {}  # as the kernel has them
         self._changed: dict[int, int | None] = {}  # destinations for which it may have another, and what is wanted
 
-    def set(self, changes: Iterable[Steer]) -> None:
-        self._changed |= {change.destination: change.steered for change in changes}
+    def set(self, changes: Iterable[SetSourceRewrite]) -> None:
+        self._changed |= {change.destination: change.rewritten for change in changes}
         messages, held = [], dict(self._held)
         for destination, steered in self._changed.items():
             if held.pop(destination, None) is not None:

@@ -13,14 +13,14 @@ from testbed.forwarding.groups import Groups
 from testbed.linux import netlink
 from testbed.linux.fib import Fib
 from testbed.linux.netlink import Message
-from testbed.linux.node_interfaces import Site
+from testbed.linux.node_interfaces import NodeInterfaces
 
 
 class SwitchFib(Fib):
     """The routes of one switch's daemon, `groups` being its part of the data plane's maps."""
 
-    def __init__(self, socket: netlink.Socket, site: Site, groups: Groups) -> None:
-        super().__init__(socket, site)
+    def __init__(self, socket: netlink.Socket, interfaces: NodeInterfaces, groups: Groups) -> None:
+        super().__init__(socket, interfaces)
         self._groups = groups
 
     def set(self, changes: Sequence[SetRoute]) -> None:
@@ -32,4 +32,4 @@ class SwitchFib(Fib):
         return super().reconcile()
 
     def _indexes(self, hops: tuple[Hop, ...]) -> list[int]:
-        return [self._site.ports[hop.port].ifindex for hop in hops]
+        return [self._interfaces.ports[hop.port].ifindex for hop in hops]

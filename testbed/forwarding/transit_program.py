@@ -1,15 +1,15 @@
-"""bpf/relay.bpf.c, loaded once and attached at every port of a network's servers, by whose filters it is held."""
+"""bpf/transit_rewrite.bpf.c, loaded once and attached at every port of a network's servers; their filters hold it."""
 
 from __future__ import annotations
 
 from contextlib import closing
 
 from daemons.core.node_config import routers
-from testbed.forwarding.transit_rewrite import Relays
+from testbed.forwarding.transit_rewrite import TransitMaps
 from testbed.linux import libbpf, tc
 from testbed.plan.network_handle import NetworkHandle, device, netlink_of
 
-PROGRAM = "relay.bpf.o"
+PROGRAM = "transit_rewrite.bpf.o"
 PRIORITY = 5  # of the filter: behind what swallows packets in a silent failure, ahead of what delays them
 CACHE_SLOTS = 1 << 8  # for each server
 FLOWS_PER_SERVER, MOST_FLOWS = 1 << 12, 1 << 20
@@ -38,7 +38,9 @@ def attach(net: NetworkHandle) -> int:
                 index, dev = net.ifindex(node, port), device(net, node, port)
                 messages.append(tc.clsact(index, dev))
                 messages.append(
-                    libbpf.filter_message(index, dev, program.program_fd("relay"), "relay", priority=PRIORITY)
+                    libbpf.filter_message(
+                        index, dev, program.program_fd("transit_rewrite"), "transit_rewrite", priority=PRIORITY
+                    )
                 )
             with closing(netlink_of(net, node)) as socket:
                 socket.request(messages)
@@ -61,6 +63,6 @@ def ensure(net: NetworkHandle) -> int:
     return attach(net) if program is None else program
 
 
-def of(net: NetworkHandle) -> Relays:
+def of(net: NetworkHandle) -> TransitMaps:
     """The maps of that program."""
-    return Relays(ensure(net))
+    return TransitMaps(ensure(net))

@@ -1,4 +1,4 @@
-"""Packets on their way, given other addresses where they reach a server: what bpf/relay.bpf.c knows at each of them.
+"""Packets rewritten in transit: what bpf/transit_rewrite.bpf.c knows at each server that they reach.
 
 Daemons of two schemes let packets that pass their server bear another first octet from there on: TAR by flows
 (flow_rewrite.py), DFR by prefixes (prefix_rewrite.py).  The program does that, and sends the packet where the kernel's
@@ -41,7 +41,7 @@ class By(IntEnum):
     PREFIX = 2
 
 
-class Relays:
+class TransitMaps:
     """The maps of an attached program, until close()."""
 
     def __init__(self, program: int) -> None:
@@ -54,16 +54,16 @@ class Relays:
         """Of the maps: what a process that is forked must keep open to write them."""
         return [self._servers.fd, self._flows.fd, self._prefixes.fd]
 
-    def relay(self, server: int) -> Relay:
+    def at(self, server: int) -> TransitRewriting:
         """What is known at `server`, whose daemon is the only one to write it."""
-        return Relay(self._servers, self._flows, self._prefixes, server)
+        return TransitRewriting(self._servers, self._flows, self._prefixes, server)
 
     def close(self) -> None:
         """Let go of the maps."""
         self._maps.close()
 
 
-class Relay:
+class TransitRewriting:
     """What the program knows at one server.  Methods raise BpfError if the kernel refuses, for want of room."""
 
     def __init__(self, servers: libbpf.Map, flows: libbpf.Map, prefixes: libbpf.Map, server: int) -> None:

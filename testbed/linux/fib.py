@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from daemons.core.actions import Hop, SetRoute
 from testbed.linux import netlink
 from testbed.linux.netlink import Message
-from testbed.linux.node_interfaces import Site
+from testbed.linux.node_interfaces import NodeInterfaces
 from topologies.core.address import Prefix, dotted
 
 RTMSG = struct.Struct("=BBBBBBBBI")
@@ -112,11 +112,11 @@ class Fib:
     installed: how many of them have a hop.
     """
 
-    def __init__(self, socket: netlink.Socket, site: Site) -> None:
+    def __init__(self, socket: netlink.Socket, interfaces: NodeInterfaces) -> None:
         self.wanted: dict[Prefix, tuple[Hop, ...]] = {}
         self.installed = 0
         self._socket = socket
-        self._site = site
+        self._interfaces = interfaces
         self._resolved: set[Hop] = set()  # those whose neighbour entries the kernel is known to hold
 
     def set(self, changes: Sequence[SetRoute]) -> None:
@@ -137,13 +137,13 @@ class Fib:
     def _messages(self, prefix: Prefix, hops: tuple[Hop, ...]) -> list[Message]:
         via, found = [], []
         for hop in hops:
-            interface = self._site.ports[hop.port]
+            interface = self._interfaces.ports[hop.port]
             address, mac = interface.neighbours[hop.node]
             via.append((interface.ifindex, interface.dev, address))
             if hop not in self._resolved:
                 self._resolved.add(hop)
                 found.append(neighbour_message(interface.ifindex, interface.dev, address, mac))
-        return [*found, route_message(prefix, via, self._site.address)]
+        return [*found, route_message(prefix, via, self._interfaces.address)]
 
     def device_down(self, port: int) -> None:
         """The device of `port` went down, and the kernel removed its routes and its neighbour entries, permanent ones
@@ -159,7 +159,7 @@ class Fib:
         messages = [removal_message(prefix) for prefix in held if prefix not in self.wanted]
         self._resolved.clear()
         for prefix, hops in self.wanted.items():
-            ports = self._site.ports
+            ports = self._interfaces.ports
             meant = {(ports[hop.port].ifindex, ports[hop.port].neighbours[hop.node][0]) for hop in hops}
             if prefix not in held or set(held[prefix]) != meant:
                 messages += self._messages(prefix, hops)

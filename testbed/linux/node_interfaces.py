@@ -16,7 +16,7 @@ class Interface:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class NodeInterfaces:
     """A node's name, namespace and IPv4 address, and the interface that each of its ports is."""
 
     node: int

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
-from testbed.agent.counters import FILE, Board, Row
+from testbed.agent.counters import FILE, DaemonCounters, Row
 from testbed.linux.libbpf import BpfError
 from testbed.measure import host_load
 from testbed.measure.dequeue_gaps import GapMonitor, Gaps, together
@@ -137,7 +137,7 @@ class Fidelity:
                 self._gaps = error
             self._carrier = self._counters.carrier_changes()
             self._before = self._counters.snapshot()
-            self._rows = self._board()
+            self._rows = self._daemon_rows()
             self._load_before = host_load.read(self._processes(self._rows))
             self._stack = stack.pop_all()
         return self
@@ -150,7 +150,7 @@ class Fidelity:
                 self._report = self._judge()
 
     def _judge(self) -> Report:
-        rows = self._board()
+        rows = self._daemon_rows()
         after = host_load.read(self._processes(rows))
         drops = self._counters.snapshot().since(self._before)
         missing: dict[str, str] = {}
@@ -160,16 +160,16 @@ class Fidelity:
         components += [*self._of_daemons(self._rows, rows, missing), *self._added]
         return Report(after.at_s - self._load_before.at_s, tuple(components), missing, decisive)
 
-    def _board(self) -> dict[int, Row]:
+    def _daemon_rows(self) -> dict[int, Row]:
         """The rows of the nodes whose daemon runs."""
         try:
-            board = Board(self.net.run.directory / FILE)
+            counters = DaemonCounters(self.net.run.directory / FILE)
         except FileNotFoundError:
             return {}
         try:
-            rows = {node: board.row(node) for node in range(len(board))}
+            rows = {node: counters.row(node) for node in range(len(counters))}
         finally:
-            board.close()
+            counters.close()
         return {node: row for node, row in rows.items() if row.pid}
 
     def _processes(self, rows: Mapping[int, Row]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from testbed.linux.ethtool import Offloads
 from testbed.linux.process import allow_descriptors
 from testbed.network import read_back, status
 from testbed.network.handle import Handle
-from testbed.plan.network_plan import SEED_SYSCTL, Plan, sites
+from testbed.plan.network_plan import SEED_SYSCTL, Plan, node_interfaces
 from testbed.plan.plane_selection import Planes
 
 Stage = tuple[str, Callable[[], None]]
@@ -82,7 +82,7 @@ def program_stages(network: Handle, how: Planes) -> list[Stage]:
     if how.balancing:
         stages.append(("data plane", partial(_attach_data_plane, network, how.balancing)))
     if how.needs & IN_TRANSIT:
-        stages.append(("relay", partial(_attach_transit, network)))
+        stages.append(("transit", partial(_attach_transit, network)))
     return stages
 
 
@@ -101,7 +101,7 @@ def daemon_stages(
 
 def _launch(network: Handle, configs: Mapping[int, NodeConfig], packed: int | None, keep: int | None) -> None:
     programs = program_of(network), network.topology.servers, transit_program.program_of(network)
-    daemons = Daemons(sites(network.plan, configs), configs, *programs)
+    daemons = Daemons(node_interfaces(network.plan, configs), configs, *programs)
     control.launch(network.run, daemons, nodes=network.topology.nodes, packed=packed, keep=keep)
 
 

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 from daemons.core.capabilities import IN_TRANSIT
-from testbed.agent.counters import FILE, Board
+from testbed.agent.counters import FILE, DaemonCounters
 from testbed.agent.loop import Loop
 from testbed.agent.make_daemon import Programs
 from testbed.agent.supervisor import REAL_TIME_PRIORITY
@@ -15,7 +15,7 @@ from testbed.forwarding import transit_program
 from testbed.forwarding.data_plane import program_of
 from testbed.network.network import Network
 from testbed.network.scheme_change import routing
-from testbed.plan.network_plan import sites
+from testbed.plan.network_plan import node_interfaces
 from testbed.plan.plane_selection import planes
 
 
@@ -35,12 +35,12 @@ def serve(network: Network, node: int, scheme: str | None) -> int:
     if node not in how.configs:
         raise ValueError(f"{name} runs no daemon: it does not forward")
     file = network.run.directory / FILE
-    board = Board(file, create_nodes=None if file.exists() else network.topology.nodes)
+    counters = DaemonCounters(file, create_nodes=None if file.exists() else network.topology.nodes)
     transit = transit_program.ensure(network) if how.needs & IN_TRANSIT else None
     programs = Programs(program_of(network), network.topology.servers, transit)
-    site, cells = sites(network.plan, [node])[node], board.cells(node)
+    interfaces, cells = node_interfaces(network.plan, [node])[node], counters.cells(node)
     daemon = programs.make_daemon(
-        network.run.directory, site, how.configs[node], cells, programs.groups([node]).get(node)
+        network.run.directory, interfaces, how.configs[node], cells, programs.groups([node]).get(node)
     )
     with suppress(PermissionError):  # the counters tell whether there is real-time priority
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))

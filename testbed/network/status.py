@@ -7,7 +7,7 @@ from typing import Any
 
 from daemons.core.node_config import routers
 from testbed.agent.counters import FILE as COUNTERS
-from testbed.agent.counters import Board, Row
+from testbed.agent.counters import DaemonCounters, Row
 from testbed.forwarding import data_plane
 from testbed.linux import clock
 from testbed.network import faults
@@ -33,13 +33,13 @@ def wait_until_converged(network: Handle, timeout_s: float = CONVERGENCE_S) -> N
 
 def _wait(network: Handle, ready: Callable[[Row], bool], what: str, timeout_s: float) -> None:
     directory = network.run.directory
-    board = Board(directory / COUNTERS)
+    counters = DaemonCounters(directory / COUNTERS)
     waiting = list(routers(network.topology))
     end_s = clock.monotonic() + timeout_s
     try:
-        while waiting := [node for node in waiting if not ready(board.row(node))]:
+        while waiting := [node for node in waiting if not ready(counters.row(node))]:
             if clock.monotonic() > end_s:
-                row = board.row(waiting[0])
+                row = counters.row(waiting[0])
                 raise TimeoutError(
                     f"{len(waiting)} daemons still lack {what} after {timeout_s:g} s, the first is "
                     f"{network.plan.names[waiting[0]]}: {row.neighbours_up} of {row.neighbours_expected} neighbours "
@@ -47,16 +47,16 @@ def _wait(network: Handle, ready: Callable[[Row], bool], what: str, timeout_s: f
                 )
             clock.sleep(POLL_S)
     finally:
-        board.close()
+        counters.close()
 
 
 def rows(network: Handle) -> dict[int, Row]:
     """The counters of every daemon, by node; empty if the run has no daemons."""
     if not has_daemons(network.run.journal["scheme"]):
         return {}
-    board = Board(network.run.directory / COUNTERS)
-    found = {node: board.row(node) for node in routers(network.topology)}
-    board.close()
+    counters = DaemonCounters(network.run.directory / COUNTERS)
+    found = {node: counters.row(node) for node in routers(network.topology)}
+    counters.close()
     return found
 
 

@@ -17,7 +17,7 @@ from daemons.routing import selection
 from daemons.routing.candidates import candidates
 from testbed.linux import fib, netlink, tc
 from testbed.linux.netlink import Message
-from testbed.linux.node_interfaces import Interface, Site
+from testbed.linux.node_interfaces import Interface, NodeInterfaces
 from testbed.plan.run import Run
 from topologies.core.address import Prefix, dotted
 from topologies.core.link import LinkSpec
@@ -320,7 +320,7 @@ class Plan:
             yield f"{program} -n {self.namespace(node)} {rest}"
 
 
-def sites(plan: Plan, nodes: Iterable[int]) -> dict[int, Site]:
+def node_interfaces(plan: Plan, nodes: Iterable[int]) -> dict[int, NodeInterfaces]:
     """The interfaces that each of these nodes of `plan` will have."""
     found = {}
     for node in nodes:
@@ -328,5 +328,5 @@ def sites(plan: Plan, nodes: Iterable[int]) -> dict[int, Site]:
         for port, end in plan.ends[node].items():
             near = {other: (plan.address(other), mac(other, its_port)) for other, its_port in plan.one_hop(node, port)}
             ports[port] = Interface(end.ifindex, end.dev, near)
-        found[node] = Site(node, plan.names[node], plan.namespace(node), plan.address(node), ports)
+        found[node] = NodeInterfaces(node, plan.names[node], plan.namespace(node), plan.address(node), ports)
     return found

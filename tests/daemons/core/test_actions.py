@@ -2,7 +2,7 @@
 
 import pytest
 
-from daemons.core.actions import Action, Flow, Hop, Note, Performer, SetFlow, SetRoute, SetState, handler_of
+from daemons.core.actions import Action, Flow, Hop, Note, Performer, SetFlowRewrite, SetQueueState, SetRoute, handler_of
 from topologies.core.address import Prefix
 
 FLOW = Flow(1, 2, 6, 0)
@@ -19,12 +19,12 @@ def performer():
     return Performer(handlers), done
 
 
-KINDS = {SetRoute: "routes", SetFlow: "flows"}
+KINDS = {SetRoute: "routes", SetFlowRewrite: "flows"}
 
 
 def test_what_follows_one_another_is_done_together_and_nothing_overtakes_another_kind():
     one, done = performer()
-    set_flow, forget = SetFlow(FLOW, 65), SetFlow(FLOW, None)
+    set_flow, forget = SetFlowRewrite(FLOW, 65), SetFlowRewrite(FLOW, None)
     for action in (ROUTE, ROUTE, set_flow, ROUTE, forget, forget):
         one.add(action)
     assert done == [("routes", [ROUTE, ROUTE]), ("flows", [set_flow]), ("routes", [ROUTE])]
@@ -34,16 +34,18 @@ def test_what_follows_one_another_is_done_together_and_nothing_overtakes_another
     assert len(done) == 4
 
 
-@pytest.mark.parametrize("action", [Unknown(), SetState(1), Note("x")])
+@pytest.mark.parametrize("action", [Unknown(), SetQueueState(1), Note("x")])
 def test_an_action_that_nobody_carries_out_raises(action):
     one, _ = performer()
-    with pytest.raises(TypeError, match=f"nobody here carries out {type(action).__name__}, only SetFlow, SetRoute"):
+    with pytest.raises(
+        TypeError, match=f"nobody here carries out {type(action).__name__}, only SetFlowRewrite, SetRoute"
+    ):
         one.add(action)
 
 
 def test_kinds_are_told_exactly():
-    class Special(SetState):
+    class Special(SetQueueState):
         pass
 
     with pytest.raises(TypeError, match="Special"):
-        handler_of({SetState: print}, Special(0))
+        handler_of({SetQueueState: print}, Special(0))

@@ -1,13 +1,13 @@
 """How long to wait for an answer."""
 
-from daemons.core.rto_estimator import Patience
+from daemons.core.rto_estimator import RtoEstimator
 
 
 def after(*took_s, least_s=0.01, most_s=1.0):
-    patience = Patience(least_s, most_s)
+    estimator = RtoEstimator(least_s, most_s)
     for each in took_s:
-        patience.heard(each)
-    return patience.wait_s
+        estimator.heard(each)
+    return estimator.wait_s
 
 
 def test_one_waits_as_long_as_one_may_while_nothing_is_known():

@@ -22,16 +22,16 @@ from topologies.core.failures import fail_links
 CASES = [("dcell:n=4,k=1", 1), ("dcell:n=4,k=1", 0), ("beta-dcell:n=4,k=1", 0), ("ficonn:n=4,k=2", 1)]
 
 
-def differences(fabric, settings, links, servers):
+def differences(simulator, settings, links, servers):
     """What does not go as computed with `links` dead."""
-    topology = fabric.topology
+    topology = simulator.topology
     network = topology.naming.network
     down = dead_channels(fail_links(topology, list(links)), network)
     found = []
     for src in servers:
         for dst in servers:
             if src != dst:
-                walk = fabric.walk(src, dst)
+                walk = simulator.walk(src, dst)
                 path, arrives = dfr.route(network.rule, network.t, settings, down, src, dst)
                 if walk.path != tuple(path) or bool(walk.lost) == arrives:
                     found.append((walk, path))
@@ -42,80 +42,80 @@ def differences(fabric, settings, links, servers):
 @pytest.mark.parametrize("nearest", [0, 1])
 def test_every_packet_goes_where_dfr_sends_it_also_with_a_tenth_of_the_links_dead(spec, b, nearest):
     topology, settings = build(spec), Dfr(b=b, nearest=bool(nearest))
-    fabric = Simulator(topology, f"dfr:b={b},nearest={nearest}")
-    fabric.run_until_converged()
+    simulator = Simulator(topology, f"dfr:b={b},nearest={nearest}")
+    simulator.run_until_converged()
     servers = range(topology.servers)
-    assert not differences(fabric, settings, [], servers)
+    assert not differences(simulator, settings, [], servers)
     dead = random.Random(b).sample(range(len(topology.links)), len(topology.links) // 10)
     for link in dead:
-        fabric.fail(link, silent=link % 2 == 0)
-    fabric.run_until_quiet()
-    assert not differences(fabric, settings, dead, servers)
-    assert any(fabric.status(server)["rerouted"] for server in servers) or b == topology.naming.network.k
+        simulator.fail(link, silent=link % 2 == 0)
+    simulator.run_until_quiet()
+    assert not differences(simulator, settings, dead, servers)
+    assert any(simulator.status(server)["rerouted"] for server in servers) or b == topology.naming.network.k
     for link in dead:
-        fabric.restore(link)
-    fabric.run_until_converged(within_s=0.5)
-    assert not differences(fabric, settings, [], servers)
+        simulator.restore(link)
+    simulator.run_until_converged(within_s=0.5)
+    assert not differences(simulator, settings, [], servers)
 
 
 def test_a_server_knows_of_its_own_sub_network_and_no_more():
-    fabric = Simulator(build("ficonn:n=4,k=2"), "dfr")
-    fabric.run_until_converged()
-    assert {fabric.status(server)["origins"] for server in range(48)} == {12}
+    simulator = Simulator(build("ficonn:n=4,k=2"), "dfr")
+    simulator.run_until_converged()
+    assert {simulator.status(server)["origins"] for server in range(48)} == {12}
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_after_random_failures_and_lost_messages_packets_go_where_dfr_sends_them_and_never_in_circles(seed):
     topology, settings = build("ficonn:n=4,k=2"), Dfr()
     draw = random.Random(seed)
-    fabric = Simulator(topology, "dfr", wire=Wire(loss_fraction=0.01, jitter_s=0.001), random=random.Random(seed))
-    fabric.run_for(0.5)
+    simulator = Simulator(topology, "dfr", wire=Wire(loss_fraction=0.01, jitter_s=0.001), random=random.Random(seed))
+    simulator.run_for(0.5)
     dead = set()
     for _ in range(10):
-        befall(fabric, draw, dead)
-        fabric.run_for(draw.choice([0.001, 0.02, 0.1]))
+        befall(simulator, draw, dead)
+        simulator.run_for(draw.choice([0.001, 0.02, 0.1]))
         for _ in range(20):
-            assert len(fabric.walk(*draw.sample(range(topology.servers), 2)).path) <= settings.ttl
+            assert len(simulator.walk(*draw.sample(range(topology.servers), 2)).path) <= settings.ttl
     # A hello may be lost three times in a row: look until a moment without that.
     for _ in range(20):
-        fabric.run_for(0.3)
-        if not (wrong := differences(fabric, settings, dead, range(0, 48, 3))):
+        simulator.run_for(0.3)
+        if not (wrong := differences(simulator, settings, dead, range(0, 48, 3))):
             break
     assert not wrong
 
 
 def test_a_server_that_died_is_gone_around():
     topology = build("dcell:n=4,k=1")
-    fabric = Simulator(topology, "dfr:b=0")
-    fabric.run_until_converged()
-    through = fabric.walk(1, 7).path[1]
-    fabric.kill(through)
-    fabric.run_until_quiet()
-    walk = fabric.walk(1, 7)
+    simulator = Simulator(topology, "dfr:b=0")
+    simulator.run_until_converged()
+    through = simulator.walk(1, 7).path[1]
+    simulator.kill(through)
+    simulator.run_until_quiet()
+    walk = simulator.walk(1, 7)
     assert (walk.lost, through in walk.path) == ("", False)
 
 
 def test_a_failure_is_gone_around_a_few_ms_after_it_was_announced():
     topology = build("dcell:n=4,k=1")
     for b in (0, 1):
-        fabric = Simulator(topology, f"dfr:b={b}")
-        fabric.run_until_converged()
-        fabric.run_until(1.0)
-        path = fabric.walk(0, 19).path
+        simulator = Simulator(topology, f"dfr:b={b}")
+        simulator.run_until_converged()
+        simulator.run_until(1.0)
+        path = simulator.walk(0, 19).path
         a, b = next((a, b) for a, b in pairwise(path) if a // 4 != b // 4)
-        fabric.fail(topology.link_between(a, b))
-        fabric.run_until(1.010)
-        assert fabric.walk(0, 19).lost == ""
+        simulator.fail(topology.link_between(a, b))
+        simulator.run_until(1.010)
+        assert simulator.walk(0, 19).lost == ""
 
 
 def test_nothing_is_set_twice_and_garbage_is_counted():
-    fabric = Simulator(build("dcell:n=4,k=1"), "dfr:b=0")
-    fabric.run_until_converged()
-    changed_s = fabric.changed_s
-    fabric.run_for(1.0)
-    assert fabric.changed_s == changed_s
-    machine = fabric.protocol(0)
-    assert machine.receive(b"\x77\x01", 0, fabric.now) == NOTHING
+    simulator = Simulator(build("dcell:n=4,k=1"), "dfr:b=0")
+    simulator.run_until_converged()
+    changed_s = simulator.changed_s
+    simulator.run_for(1.0)
+    assert simulator.changed_s == changed_s
+    machine = simulator.protocol(0)
+    assert machine.receive(b"\x77\x01", 0, simulator.now) == NOTHING
     assert machine.status()["garbage"] == 1
 
 

@@ -13,7 +13,7 @@ MOST_DEAD_LINKS, MOST_DEAD_SWITCHES = 12, 3
 
 
 class Fate:
-    """Things that go wrong with a fabric, and sometimes right again, at random times, while packets are lost.
+    """Things that go wrong with a simulator, and sometimes right again, at random times, while packets are lost.
 
     A daemon that dies is one that is stalled for longer than its neighbours wait: its switch goes on forwarding.
     """
@@ -21,71 +21,71 @@ class Fate:
     def __init__(self, topology, seed, loss_fraction=0.02):
         self.draw = random.Random(seed)
         self.wire = Wire(loss_fraction=loss_fraction, jitter_s=200e-6, duplicate_fraction=0.02)
-        self.fabric = Simulator(topology, SPEC, wire=self.wire, random=self.draw)
-        self.fabric.run_for(0.3)
+        self.simulator = Simulator(topology, SPEC, wire=self.wire, random=self.draw)
+        self.simulator.run_for(0.3)
         self.dead_links, self.dead_switches = set(), set()
 
     def strike(self, times):
         acts = [self.fail, self.fail, self.fail, self.restore, self.restore, self.kill, self.restart, self.stall]
         for _ in range(times):
             self.draw.choice(acts)()
-            self.fabric.run_for(self.draw.choice([0.0, 0.001, 0.02, 0.1]))
+            self.simulator.run_for(self.draw.choice([0.0, 0.001, 0.02, 0.1]))
 
     def fail(self):
-        links = [link for link in range(len(self.fabric.topology.links)) if self.between_switches(link)]
+        links = [link for link in range(len(self.simulator.topology.links)) if self.between_switches(link)]
         link = self.draw.choice(links)
         if link in self.dead_links or len(self.dead_links) >= MOST_DEAD_LINKS:
             return self.restore()
-        ends = self.fabric.topology.links[link][[0, 2]].tolist()
+        ends = self.simulator.topology.links[link][[0, 2]].tolist()
         how = self.draw.randrange(4)
         sender = ends[how - 2] if how > 1 else None
-        self.fabric.fail(link, silent=how > 0, sender=sender)
+        self.simulator.fail(link, silent=how > 0, sender=sender)
         self.dead_links.add(link)
 
     def between_switches(self, link):
-        return self.fabric.topology.level[link] > 0
+        return self.simulator.topology.level[link] > 0
 
     def restore(self):
         if self.dead_links:
             link = self.draw.choice(sorted(self.dead_links))
-            self.fabric.restore(link)
+            self.simulator.restore(link)
             self.dead_links.discard(link)
 
     def a_switch(self):
-        return self.draw.choice(routers(self.fabric.topology))
+        return self.draw.choice(routers(self.simulator.topology))
 
     def kill(self):
         if len(self.dead_switches) >= MOST_DEAD_SWITCHES:
             return self.restart()
         switch = self.a_switch()
-        self.fabric.kill(switch)
+        self.simulator.kill(switch)
         self.dead_switches.add(switch)
 
     def restart(self):
         switch = self.draw.choice(sorted(self.dead_switches)) if self.dead_switches else self.a_switch()
-        self.fabric.restart(switch)
+        self.simulator.restart(switch)
         self.dead_switches.discard(switch)
 
     def stall(self):
         if (switch := self.a_switch()) not in self.dead_switches:
-            self.fabric.stall(switch, self.draw.choice([0.02, 0.2]))
+            self.simulator.stall(switch, self.draw.choice([0.02, 0.2]))
 
     def settle(self):
         """Until the last daemon runs again, what was lost is noticed, and what nobody says any more is forgotten.
 
         No packet is lost meanwhile: three hellos in a row would be a failure that is noticed at this very moment.
         """
-        self.fabric._wire = replace(self.wire, loss_fraction=0.0)
-        self.fabric.run_for(0.2 + 0.15 + 0.3 + 0.15)
-        self.fabric._wire = self.wire
+        self.simulator._wire = replace(self.wire, loss_fraction=0.0)
+        self.simulator.run_for(0.2 + 0.15 + 0.3 + 0.15)
+        self.simulator._wire = self.wire
 
     def unreached(self):
-        return unreached(self.fabric, self.dead_links, self.dead_switches)
+        return unreached(self.simulator, self.dead_links, self.dead_switches)
 
 
-def unreached(fabric, dead_links, dead_switches):
+def unreached(simulator, dead_links, dead_switches):
     """Pairs of edge switches that an up-down path joins, while not every way that packets may take ends there."""
-    topology = fabric.topology
+    topology = simulator.topology
     layout, servers = topology.naming.layout, topology.servers
     alive = living(topology, dead_links, dead_switches)
     edges = [at for at in routers(topology) if topology.naming.tier(at) == 1 and at not in dead_switches]
@@ -93,7 +93,7 @@ def unreached(fabric, dead_links, dead_switches):
     for dst in edges:
         host = next(peer for _, peer, _, _ in topology.ports(dst) if peer < servers)
         address = layout.address(layout.label_of(host))
-        onward = {at: {hop.node for hop in best(fabric.routes(at), address)} for at in alive}
+        onward = {at: {hop.node for hop in best(simulator.routes(at), address)} for at in alive}
         joined = up_down(topology, alive, dst) - {dst}
         found += [(src, dst) for src in edges if src in joined and not arrives(src, dst, onward, alive)]
     return [(topology.naming.name(src), topology.naming.name(dst)) for src, dst in found]

@@ -1,4 +1,4 @@
-"""LBSP's daemons in whole fat-trees: found, told, avoided, mended; alone where a fabric would say too little."""
+"""LBSP's daemons in whole fat-trees: found, told, avoided, mended; alone where a fat-tree would say too little."""
 
 import random
 
@@ -7,7 +7,7 @@ import pytest
 from daemons.control.hello import Neighbourhood
 from daemons.control.scoped_flooding import Notice
 from daemons.core import wire
-from daemons.core.actions import NOTHING, Hop, Note, Send, SetRoute, SetState
+from daemons.core.actions import NOTHING, Hop, Note, Send, SetQueueState, SetRoute
 from daemons.core.events import LinkDegraded, QueuesCall
 from daemons.core.node_config import routers
 from daemons.core.registry import configure
@@ -28,21 +28,21 @@ SHAPE = Shape(4, 2, 2)
 
 
 def converged(topology=FOUR, spec="lbsp", **more):
-    fabric = Simulator(topology, spec, **more)
-    fabric.run_until_converged()
-    return fabric
+    simulator = Simulator(topology, spec, **more)
+    simulator.run_until_converged()
+    return simulator
 
 
 def node(name, topology=FOUR):
     return topology.naming.node(name)
 
 
-def known(fabric, name):
-    return [each["link"] for each in fabric.status(node(name, fabric.topology))["failures"]]
+def known(simulator, name):
+    return [each["link"] for each in simulator.status(node(name, simulator.topology))["failures"]]
 
 
-def failures_known(fabric):
-    return {name for at in routers(fabric.topology) if known(fabric, name := fabric.topology.naming.name(at))}
+def failures_known(simulator):
+    return {name for at in routers(simulator.topology) if known(simulator, name := simulator.topology.naming.name(at))}
 
 
 def expected(topology, at, *dead):
@@ -52,147 +52,149 @@ def expected(topology, at, *dead):
     return {prefix: route.ports for prefix, route in lbsp.table(shape, shape.place(at), links).items()}
 
 
-def ports(fabric, at):
+def ports(simulator, at):
     """The routes of a switch as ports, those of its hosts left out."""
-    return {prefix: tuple(hop.port for hop in hops) for prefix, hops in fabric.routes(at).items() if prefix.length < 32}
+    return {
+        prefix: tuple(hop.port for hop in hops) for prefix, hops in simulator.routes(at).items() if prefix.length < 32
+    }
 
 
 @pytest.mark.parametrize("topology", [FOUR, EIGHT])
 def test_all_are_reached_and_the_routes_are_the_tables(topology):
-    fabric = converged(topology)
-    assert not unreached(fabric, set(), set())
+    simulator = converged(topology)
+    assert not unreached(simulator, set(), set())
     for at in routers(topology):
-        assert ports(fabric, at) == expected(topology, at)
+        assert ports(simulator, at) == expected(topology, at)
 
 
 @pytest.mark.parametrize("link", ["e1.0-a1.1", "a1.1-c3"])
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_failure_is_told_to_all_whom_it_concerns_and_avoided_and_mended(link, silent):
-    fabric = converged()
-    fabric.run_for(0.1)
-    fabric.fail(FOUR.link(link), silent=silent)
-    fabric.run_for(0.100 if silent else 0.002)
+    simulator = converged()
+    simulator.run_for(0.1)
+    simulator.fail(FOUR.link(link), silent=silent)
+    simulator.run_for(0.100 if silent else 0.002)
     for at in routers(FOUR):
         if FOUR.naming.tier(at) < 3:
             if FOUR.naming.tier(at) == 1:
-                assert known(fabric, FOUR.naming.name(at)) == [link]
+                assert known(simulator, FOUR.naming.name(at)) == [link]
             table = expected(FOUR, at, link)
-            assert {prefix: ports(fabric, at)[prefix] for prefix in table} == table
-    assert not unreached(fabric, {FOUR.link(link)}, set())
-    fabric.restore(FOUR.link(link))
-    fabric.run_until_converged(within_s=0.2)
-    assert not failures_known(fabric)
+            assert {prefix: ports(simulator, at)[prefix] for prefix in table} == table
+    assert not unreached(simulator, {FOUR.link(link)}, set())
+    simulator.restore(FOUR.link(link))
+    simulator.run_until_converged(within_s=0.2)
+    assert not failures_known(simulator)
     for at in routers(FOUR):
-        for prefix, held in ports(fabric, at).items():
+        for prefix, held in ports(simulator, at).items():
             assert held == expected(FOUR, at)[covering(prefix, expected(FOUR, at))]
 
 
 def test_in_the_end_only_hellos_are_sent():
-    fabric = converged()
-    fabric.run_for(0.5)
-    before = fabric.counters["messages"]
-    fabric.run_for(3.0)
-    assert fabric.counters["messages"] - before == pytest.approx(64 * 100, abs=70)
+    simulator = converged()
+    simulator.run_for(0.5)
+    before = simulator.counters["messages"]
+    simulator.run_for(3.0)
+    assert simulator.counters["messages"] - before == pytest.approx(64 * 100, abs=70)
 
 
 @pytest.mark.parametrize(("link", "count"), [("e1.0-a1.1", 77), ("a1.1-c5", 189)])
 def test_a_failure_is_told_to_those_whom_it_may_concern_and_not_to_all(link, count):
     """Said three times; at k = 8 flooding over three hops would take 230 messages each time."""
-    fabric = converged(EIGHT)
-    fabric.run_for(0.1)
+    simulator = converged(EIGHT)
+    simulator.run_for(0.1)
 
     def told():
-        hellos = sum(fabric.status(at)["hellos_sent"] for at in routers(EIGHT))
-        return fabric.counters["messages"] - hellos
+        hellos = sum(simulator.status(at)["hellos_sent"] for at in routers(EIGHT))
+        return simulator.counters["messages"] - hellos
 
     before = told()
-    fabric.fail(EIGHT.link(link))
-    fabric.run_for(0.5)
+    simulator.fail(EIGHT.link(link))
+    simulator.run_for(0.5)
     assert told() - before == 3 * count
-    assert not unreached(fabric, {EIGHT.link(link)}, set())
+    assert not unreached(simulator, {EIGHT.link(link)}, set())
 
 
 def test_what_failed_is_said_again_before_it_is_forgotten():
-    fabric = converged(spec="lbsp:lifetime_ms=300")
-    fabric.fail(FOUR.link("e1.0-a1.1"))
+    simulator = converged(spec="lbsp:lifetime_ms=300")
+    simulator.fail(FOUR.link("e1.0-a1.1"))
     for _ in range(20):
-        fabric.run_for(0.1)
-        assert known(fabric, "e3.1") == ["e1.0-a1.1"]
+        simulator.run_for(0.1)
+        assert known(simulator, "e3.1") == ["e1.0-a1.1"]
 
 
 def test_what_a_switch_without_power_said_is_forgotten():
-    fabric = converged(spec="lbsp:lifetime_ms=300")
-    fabric.fail(FOUR.link("a1.1-c3"))
-    fabric.run_for(0.1)
-    fabric.kill(node("c3"))
-    fabric.kill(node("a1.1"))
-    fabric.run_for(1.0)
-    assert "a1.1-c3" not in known(fabric, "e3.1")
-    assert not unreached(fabric, {FOUR.link("a1.1-c3")}, {node("c3"), node("a1.1")})
+    simulator = converged(spec="lbsp:lifetime_ms=300")
+    simulator.fail(FOUR.link("a1.1-c3"))
+    simulator.run_for(0.1)
+    simulator.kill(node("c3"))
+    simulator.kill(node("a1.1"))
+    simulator.run_for(1.0)
+    assert "a1.1-c3" not in known(simulator, "e3.1")
+    assert not unreached(simulator, {FOUR.link("a1.1-c3")}, {node("c3"), node("a1.1")})
 
 
 def test_a_switch_that_starts_again_is_told_what_failed():
-    fabric = converged()
-    fabric.fail(FOUR.link("e1.0-a1.1"))
-    fabric.run_for(0.5)
-    fabric.restart(node("e3.1"))
-    fabric.run_for(0.02)
-    assert known(fabric, "e3.1") == ["e1.0-a1.1"]
+    simulator = converged()
+    simulator.fail(FOUR.link("e1.0-a1.1"))
+    simulator.run_for(0.5)
+    simulator.restart(node("e3.1"))
+    simulator.run_for(0.02)
+    assert known(simulator, "e3.1") == ["e1.0-a1.1"]
 
 
 def test_a_switch_that_starts_sets_no_routes_before_its_neighbours_had_time_to_answer():
-    fabric = Simulator(FOUR, "lbsp", start_spread_s=0.0)
-    fabric.fail(FOUR.link("e0.0-a0.0"), silent=True)
-    fabric.run_until(0.100)
-    assert not ports(fabric, node("e0.0"))
-    assert known(fabric, "e3.0") == []
-    fabric.run_until(0.200)
-    assert ports(fabric, node("e0.0")) == expected(FOUR, node("e0.0"), "e0.0-a0.0")
-    assert known(fabric, "e3.0") == []
-    fabric.run_until(1.010)
-    assert known(fabric, "e3.0") == ["e0.0-a0.0"]
+    simulator = Simulator(FOUR, "lbsp", start_spread_s=0.0)
+    simulator.fail(FOUR.link("e0.0-a0.0"), silent=True)
+    simulator.run_until(0.100)
+    assert not ports(simulator, node("e0.0"))
+    assert known(simulator, "e3.0") == []
+    simulator.run_until(0.200)
+    assert ports(simulator, node("e0.0")) == expected(FOUR, node("e0.0"), "e0.0-a0.0")
+    assert known(simulator, "e3.0") == []
+    simulator.run_until(1.010)
+    assert known(simulator, "e3.0") == ["e0.0-a0.0"]
 
 
 def test_a_network_that_begins_switch_after_switch_is_not_flooded():
-    fabric = Simulator(EIGHT, "lbsp", start_spread_s=0.6)
-    fabric.run_until_converged(within_s=2.0, every_s=0.05)
-    hellos = sum(fabric.status(at)["hellos_sent"] for at in routers(EIGHT))
-    assert fabric.counters["messages"] == hellos
+    simulator = Simulator(EIGHT, "lbsp", start_spread_s=0.6)
+    simulator.run_until_converged(within_s=2.0, every_s=0.05)
+    hellos = sum(simulator.status(at)["hellos_sent"] for at in routers(EIGHT))
+    assert simulator.counters["messages"] == hellos
 
 
 def test_a_lost_message_is_made_good_within_a_few_hellos():
-    fabric = converged(wire=Wire(loss_fraction=0.2), random=random.Random(5), spec="lbsp:hello_ms=30,dead=12")
-    fabric.fail(FOUR.link("a1.1-c3"))
-    fabric.run_for(0.100)
-    assert all(known(fabric, name) == ["a1.1-c3"] for name in ("a0.1", "a2.1", "a3.1", "e0.0", "e2.1"))
+    simulator = converged(wire=Wire(loss_fraction=0.2), random=random.Random(5), spec="lbsp:hello_ms=30,dead=12")
+    simulator.fail(FOUR.link("a1.1-c3"))
+    simulator.run_for(0.100)
+    assert all(known(simulator, name) == ["a1.1-c3"] for name in ("a0.1", "a2.1", "a3.1", "e0.0", "e2.1"))
 
 
 def test_degraded_links_are_avoided_while_others_are_left():
-    fabric = converged()
+    simulator = converged()
     edge, link = node("e1.0"), FOUR.link("e1.0-a1.1")
     port = next(port for port, _, _, at in FOUR.ports(edge) if at == link)
-    fabric.tell(edge, LinkDegraded(port, True))
-    fabric.run_for(0.010)
-    assert fabric.status(node("e3.0"))["failures"] == [{"link": "e1.0-a1.1", "type": 1, "degraded": True}]
-    assert not unreached(fabric, {link}, set())
-    fabric.fail(FOUR.link("e1.0-a1.0"))
-    fabric.run_for(0.010)
-    assert not unreached(fabric, {FOUR.link("e1.0-a1.0")}, set())
-    fabric.tell(edge, LinkDegraded(port, False))
-    fabric.restore(FOUR.link("e1.0-a1.0"))
-    fabric.run_until_converged(within_s=0.2)
+    simulator.tell(edge, LinkDegraded(port, True))
+    simulator.run_for(0.010)
+    assert simulator.status(node("e3.0"))["failures"] == [{"link": "e1.0-a1.1", "type": 1, "degraded": True}]
+    assert not unreached(simulator, {link}, set())
+    simulator.fail(FOUR.link("e1.0-a1.0"))
+    simulator.run_for(0.010)
+    assert not unreached(simulator, {FOUR.link("e1.0-a1.0")}, set())
+    simulator.tell(edge, LinkDegraded(port, False))
+    simulator.restore(FOUR.link("e1.0-a1.0"))
+    simulator.run_until_converged(within_s=0.2)
 
 
 def test_a_destination_without_a_whole_group_is_told():
-    fabric, notes = converged(EIGHT), []
-    fabric.on_note = lambda now, at, text: notes.append((EIGHT.naming.name(at), text))
+    simulator, notes = converged(EIGHT), []
+    simulator.on_note = lambda now, at, text: notes.append((EIGHT.naming.name(at), text))
     for name in ("e1.0-a1.1", "e1.0-a1.0"):
-        fabric.fail(EIGHT.link(name))
-    fabric.run_for(0.5)
+        simulator.fail(EIGHT.link(name))
+    simulator.run_for(0.5)
     assert ("e3.0", "10.1.0.0/24: no link group is whole, its packets take all ports that still lead there") in notes
-    assert fabric.status(node("e3.0", EIGHT))["asymmetric"] == ["10.1.0.0/24"]
-    fabric.restore(EIGHT.link("e1.0-a1.1"))
-    fabric.run_for(0.5)
+    assert simulator.status(node("e3.0", EIGHT))["asymmetric"] == ["10.1.0.0/24"]
+    simulator.restore(EIGHT.link("e1.0-a1.1"))
+    simulator.run_for(0.5)
     assert ("e3.0", "10.1.0.0/24: a whole link group again") in notes
 
 
@@ -245,39 +247,41 @@ def test_aggregation_switches_that_choose_alike_change_state_together():
         return list(machine.receive(payload, port, 0.1))
 
     assert hear(1, 1, 1) == []
-    assert hear(2, 1, 1) == [SetState(1)]
+    assert hear(2, 1, 1) == [SetQueueState(1)]
     assert hear(2, 1, 2) == []
     told = machine.event(QueuesCall(2), 0.2)
-    assert told[0] == SetState(0)
+    assert told[0] == SetQueueState(0)
     assert [send.port for send in told[1:]] == [0, 1, 2, 3]
-    assert hear(2, 2, 3) == [SetState(2)]
-    assert [action for action in machine.event(QueuesCall(0), 0.3) if isinstance(action, SetState)] == []
+    assert hear(2, 2, 3) == [SetQueueState(2)]
+    assert [action for action in machine.event(QueuesCall(0), 0.3) if isinstance(action, SetQueueState)] == []
     assert machine.status()["state"] == 2
-    assert [action for action in machine.tick(1.09) if isinstance(action, SetState)] == []
-    assert SetState(0) in machine.tick(1.2)  # nobody has heard of a0.2 for as long as it may be believed
+    assert [action for action in machine.tick(1.09) if isinstance(action, SetQueueState)] == []
+    assert SetQueueState(0) in machine.tick(1.2)  # nobody has heard of a0.2 for as long as it may be believed
 
 
 def test_states_cross_the_edge_switches_of_a_pod_and_go_no_further():
-    fabric = converged(EIGHT)
+    simulator = converged(EIGHT)
     at = node("a0.0", EIGHT)
 
     def crowded(state):
-        fabric.tell(at, QueuesCall(state))
-        fabric.run_for(0.001)
+        simulator.tell(at, QueuesCall(state))
+        simulator.run_for(0.001)
         return {
-            EIGHT.naming.name(one) for one in routers(EIGHT) if fabric.node(one).capability(QueueStates).state == state
+            EIGHT.naming.name(one)
+            for one in routers(EIGHT)
+            if simulator.node(one).capability(QueueStates).state == state
         }
 
     assert crowded(1) == {"a0.0", "a0.2"}
-    fabric.run_for(7.0)
-    assert {fabric.node(node(name, EIGHT)).capability(QueueStates).state for name in ("a0.0", "a0.2")} == {1}
+    simulator.run_for(7.0)
+    assert {simulator.node(node(name, EIGHT)).capability(QueueStates).state for name in ("a0.0", "a0.2")} == {1}
     assert len(crowded(0)) == 80
 
 
 def test_an_edge_switch_takes_the_state_that_its_queues_call_for_and_passes_on_those_of_others():
     machine = alone("e0.0")
     machine.start(0.0)
-    assert machine.event(QueuesCall(1), 0.1) == [SetState(1)]
+    assert machine.event(QueuesCall(1), 0.1) == [SetQueueState(1)]
     assert machine.event(QueuesCall(1), 0.1) is NOTHING
     passed = machine.receive(notice("a0.0", Crowding(2), to="e0.0"), port_to("e0.0", "a0.0"), 0.2)
     assert [send.port for send in passed] == [port_to("e0.0", "a0.1")]

@@ -20,17 +20,17 @@ FICONN = build("ficonn:n=4,k=2")
 
 
 def converged(topology, spec="pr-gpi", **options):
-    fabric = Simulator(topology, spec, **options)
-    fabric.run_until_converged()
-    return fabric
+    simulator = Simulator(topology, spec, **options)
+    simulator.run_until_converged()
+    return simulator
 
 
-def use(fabric, pairs, for_s=3.0, every_s=0.25):
+def use(simulator, pairs, for_s=3.0, every_s=0.25):
     """Let every pair send now and then."""
     for _ in range(round(for_s / every_s)):
         for src, dst in pairs:
-            fabric.send(src, dst)
-        fabric.run_for(every_s)
+            simulator.send(src, dst)
+        simulator.run_for(every_s)
 
 
 def some_pairs(topology, count, seed=1):
@@ -65,8 +65,8 @@ def expected_hops(topology, method, dead):
     return hops
 
 
-def found_hops(fabric, src, dst):
-    walk = fabric.walk(src, dst)
+def found_hops(simulator, src, dst):
+    walk = simulator.walk(src, dst)
     return -1 if walk.lost else len(walk.path) - 1
 
 
@@ -76,17 +76,17 @@ def found_hops(fabric, src, dst):
 @pytest.mark.slow
 def test_every_path_is_as_long_as_the_search_says_and_none_is_lost(name, spec, failed):
     topology = build(spec)
-    fabric = converged(topology, f"{name}:probes_per_s=100,urgent_per_s=100")
+    simulator = converged(topology, f"{name}:probes_per_s=100,urgent_per_s=100")
     links = random.Random(2).sample(range(len(topology.links)), round(failed * len(topology.links)))
     for link in links:
-        fabric.fail(link)
+        simulator.fail(link)
     pairs = some_pairs(topology, 150)
-    use(fabric, pairs)
+    use(simulator, pairs)
     hops = expected_hops(topology, SCHEMES[name], dead_channels(topology, links))
-    assert [found_hops(fabric, *pair) for pair in pairs] == [hops(*pair) for pair in pairs]
+    assert [found_hops(simulator, *pair) for pair in pairs] == [hops(*pair) for pair in pairs]
 
 
-def loaded(fabric, topology, seed):
+def loaded(simulator, topology, seed):
     """Load each port of each server at random, at least twice as much as the next lower load, and return it by
     channel."""
     network, draw = topology.naming.network, random.Random(seed)
@@ -95,7 +95,7 @@ def loaded(fabric, topology, seed):
         loads = {}
         for level in [0, *network.levels(server)]:
             loads[network.port(level)] = load[server * ports + level] = 1000 << draw.randrange(8)
-        fabric.tell(server, Measured(loads))
+        simulator.tell(server, Measured(loads))
     return load
 
 
@@ -105,17 +105,17 @@ def loaded(fabric, topology, seed):
 def test_under_load_each_choice_rule_takes_what_the_search_takes(spec, choice):
     """CCRDN 5.4.  A path is not left for one that is as loaded and shorter, so lengths count where they come first."""
     topology = build(spec)
-    fabric = converged(
+    simulator = converged(
         topology, f"pr-gpe:probes_per_s=1000,urgent_per_s=100,wakes_per_s=1000,refresh_ms=300,choice={choice}"
     )
-    network, load, pairs = topology.naming.network, loaded(fabric, topology, 1), some_pairs(topology, 60)
-    use(fabric, pairs)
+    network, load, pairs = topology.naming.network, loaded(simulator, topology, 1), some_pairs(topology, 60)
+    use(simulator, pairs)
     tables, room = tabulate(network.rule, network.t, network.k, with_channels=True), [0] * proxy.most_routes(network.t)
     policy, others = proxy.Policy(proxy.GP_E, 1, False, choice == proxy.DR_FIRST), 0
     for src, dst in pairs:
         at = proxy.parting(network.t, src, dst)
         hops, chosen = proxy.search(tables, policy, proxy.cost_of(choice), at, load, proxy.NEVER, room)
-        route = list(fabric.walk(src, dst).path)
+        route = list(simulator.walk(src, dst).path)
         assert bottleneck(network, load, route) == bottleneck(
             network, load, proxy.route(network.rule, network.t, src, dst, chosen)
         )
@@ -134,52 +134,52 @@ def bottleneck(network, load, route):
 
 
 def test_with_dr_first_near_pairs_leave_dr_only_while_it_is_dead():
-    topology, fabric = build("dcell:n=4,k=1"), converged(build("dcell:n=4,k=1"), "pr-gpe:choice=2,urgent_per_s=100")
+    topology, simulator = build("dcell:n=4,k=1"), converged(build("dcell:n=4,k=1"), "pr-gpe:choice=2,urgent_per_s=100")
     network = topology.naming.network
     src = 0
     dst = network.peer(src, 1)  # near: the link between their copies joins the two
-    use(fabric, [(src, dst)])
+    use(simulator, [(src, dst)])
     for server in range(topology.servers):
-        fabric.tell(server, Measured({port: 10**6 * (server == src and port == 1) for port in range(2)}))
-    use(fabric, [(src, dst)])
-    assert fabric.walk(src, dst).path == (src, dst)
+        simulator.tell(server, Measured({port: 10**6 * (server == src and port == 1) for port in range(2)}))
+    use(simulator, [(src, dst)])
+    assert simulator.walk(src, dst).path == (src, dst)
     link = topology.link_between(src, dst)
-    fabric.fail(link)
-    use(fabric, [(src, dst)])
-    assert len(fabric.walk(src, dst).path) > 2
-    fabric.restore(link)
-    use(fabric, [(src, dst)], 10.0)
-    assert fabric.walk(src, dst).path == (src, dst)
+    simulator.fail(link)
+    use(simulator, [(src, dst)])
+    assert len(simulator.walk(src, dst).path) > 2
+    simulator.restore(link)
+    use(simulator, [(src, dst)], 10.0)
+    assert simulator.walk(src, dst).path == (src, dst)
 
 
 def test_the_first_packet_goes_by_dr_at_once():
-    fabric = converged(FICONN)
-    walk = fabric.send(3, 40)
+    simulator = converged(FICONN)
+    walk = simulator.send(3, 40)
     network = FICONN.naming.network
     assert list(walk.path) == proxy.route(network.rule, network.t, 3, 40, -1)
 
 
-def a_proxied_pair(fabric, pairs):
+def a_proxied_pair(simulator, pairs):
     """A pair whose packets are steered, and its path."""
     for src, dst in pairs:
-        path = fabric.walk(src, dst).path
-        if fabric.status(src)["destinations"].get(f"h{dst}", {}).get("proxy", -1) >= 0:
+        path = simulator.walk(src, dst).path
+        if simulator.status(src)["destinations"].get(f"h{dst}", {}).get("proxy", -1) >= 0:
             return src, dst, path
     raise AssertionError("no pair is steered")
 
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_dead_link_far_from_the_source_is_left_within_the_time_of_its_detection(silent):
-    fabric = converged(FICONN)
+    simulator = converged(FICONN)
     pairs = some_pairs(FICONN, 100)
-    use(fabric, pairs)
-    src, dst, path = a_proxied_pair(fabric, pairs)
+    use(simulator, pairs)
+    src, dst, path = a_proxied_pair(simulator, pairs)
     _, link = bridge(FICONN, path[::-1])
-    failed_s = fabric.now
-    fabric.fail(link, silent=silent)
-    while fabric.walk(src, dst).lost and fabric.now < failed_s + 1:
-        fabric.run_for(0.001)  # nothing is sent: the servers on the way tell the source
-    assert fabric.now - failed_s < (0.100 if silent else 0.005)
+    failed_s = simulator.now
+    simulator.fail(link, silent=silent)
+    while simulator.walk(src, dst).lost and simulator.now < failed_s + 1:
+        simulator.run_for(0.001)  # nothing is sent: the servers on the way tell the source
+    assert simulator.now - failed_s < (0.100 if silent else 0.005)
 
 
 def bridge(topology, path):
@@ -189,76 +189,76 @@ def bridge(topology, path):
 
 
 def test_both_directions_leave_a_link_when_the_first_of_its_ends_misses_the_other():
-    fabric, downs, apart = converged(FICONN), [], 0
-    fabric.on_note = lambda now, node, text: downs.append(now) if "down: silent" in text else None
+    simulator, downs, apart = converged(FICONN), [], 0
+    simulator.on_note = lambda now, node, text: downs.append(now) if "down: silent" in text else None
     for src, dst in ((1, 25), (32, 0), (4, 33), (5, 31), (3, 24)):  # by h5-h25, with other ways there and back
         both = [(src, dst), (dst, src)]
-        use(fabric, both)
-        assert fabric.walk(src, dst).path == fabric.walk(dst, src).path[::-1]
-        _, link = bridge(FICONN, fabric.walk(src, dst).path)
+        use(simulator, both)
+        assert simulator.walk(src, dst).path == simulator.walk(dst, src).path[::-1]
+        _, link = bridge(FICONN, simulator.walk(src, dst).path)
         downs.clear()
-        fabric.fail(link, silent=True)
-        failed_s = fabric.now
-        while fabric.now < failed_s + 0.2 and any(fabric.walk(*pair).lost for pair in both):
-            fabric.run_for(0.001)
-        left_s = fabric.now
-        fabric.run_until(failed_s + 0.2)
+        simulator.fail(link, silent=True)
+        failed_s = simulator.now
+        while simulator.now < failed_s + 0.2 and any(simulator.walk(*pair).lost for pair in both):
+            simulator.run_for(0.001)
+        left_s = simulator.now
+        simulator.run_until(failed_s + 0.2)
         first_s, last_s = sorted(downs)
         assert left_s < first_s + 0.005
         apart += last_s > first_s + 0.010
-        fabric.restore(link)
-        use(fabric, both, for_s=2.0)
+        simulator.restore(link)
+        use(simulator, both, for_s=2.0)
     assert apart >= 2  # so that it would have been seen
 
 
 def test_a_source_leaves_its_own_dead_link_also_where_it_never_asked():
-    fabric = converged(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
-    use(fabric, [(0, 5)], 1.0)
-    assert fabric.walk(0, 5).path == (0, 4, 5)
-    fabric.protocol(0)._probes._passed.clear()  # as if no question had left yet
-    fabric.fail(DCELL.link("h0-h4"))
-    fabric.run_for(0.02)
-    assert not fabric.walk(0, 5).lost
+    simulator = converged(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
+    use(simulator, [(0, 5)], 1.0)
+    assert simulator.walk(0, 5).path == (0, 4, 5)
+    simulator.protocol(0)._probes._passed.clear()  # as if no question had left yet
+    simulator.fail(DCELL.link("h0-h4"))
+    simulator.run_for(0.02)
+    assert not simulator.walk(0, 5).lost
 
 
 def test_a_refused_packet_makes_the_source_choose_anew():
-    fabric = converged(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
-    use(fabric, [(0, 19)], 1.0)
-    near, link = bridge(DCELL, fabric.walk(0, 19).path)
-    fabric.protocol(near)._probes._passed.clear()  # it does not know whose questions have passed
-    fabric.fail(link)
-    fabric.run_for(0.2)
-    assert fabric.walk(0, 19).lost
-    fabric.send(0, 19)
-    fabric.run_for(0.01)
-    assert not fabric.walk(0, 19).lost
+    simulator = converged(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
+    use(simulator, [(0, 19)], 1.0)
+    near, link = bridge(DCELL, simulator.walk(0, 19).path)
+    simulator.protocol(near)._probes._passed.clear()  # it does not know whose questions have passed
+    simulator.fail(link)
+    simulator.run_for(0.2)
+    assert simulator.walk(0, 19).lost
+    simulator.send(0, 19)
+    simulator.run_for(0.01)
+    assert not simulator.walk(0, 19).lost
 
 
 def test_a_question_that_another_one_has_answered_may_be_lost():
-    fabric = converged(DCELL, "pr-gpi:refresh_ms=60000")
-    use(fabric, [(0, 19)], 1.0)
-    source = fabric.protocol(0)
+    simulator = converged(DCELL, "pr-gpi:refresh_ms=60000")
+    use(simulator, [(0, 19)], 1.0)
+    source = simulator.protocol(0)
     paths = source._paths[19]
-    source._asking.want(paths, [paths.current], urgent=False)
-    assert source._asking.leaving(fabric.now)
+    source._probe_queue.want(paths, [paths.current], urgent=False)
+    assert source._probe_queue.leaving(simulator.now)
     paths.connected(paths.current, 0)
-    asked = fabric.status(0)["probes_sent"]
-    use(fabric, [(0, 19)], 4.0)
-    assert fabric.status(0)["timeouts"] == 1
-    assert fabric.status(0)["probes_sent"] == asked, "nothing is left to ask"
+    asked = simulator.status(0)["probes_sent"]
+    use(simulator, [(0, 19)], 4.0)
+    assert simulator.status(0)["timeouts"] == 1
+    assert simulator.status(0)["probes_sent"] == asked, "nothing is left to ask"
 
 
 def test_a_path_that_is_whole_again_is_taken_again():
-    fabric = converged(DCELL)
-    use(fabric, [(0, 19)], 1.0)
-    before = fabric.walk(0, 19).path
+    simulator = converged(DCELL)
+    use(simulator, [(0, 19)], 1.0)
+    before = simulator.walk(0, 19).path
     _, link = bridge(DCELL, before)
-    fabric.fail(link)
-    use(fabric, [(0, 19)], 1.0)
-    assert len(fabric.walk(0, 19).path) > len(before)
-    fabric.restore(link)
-    use(fabric, [(0, 19)], 4.0)
-    assert len(fabric.walk(0, 19).path) == len(before)
+    simulator.fail(link)
+    use(simulator, [(0, 19)], 1.0)
+    assert len(simulator.walk(0, 19).path) > len(before)
+    simulator.restore(link)
+    use(simulator, [(0, 19)], 4.0)
+    assert len(simulator.walk(0, 19).path) == len(before)
 
 
 @pytest.mark.slow
@@ -266,59 +266,63 @@ def test_tables_at_proxies_save_messages_and_lose_no_pair():
     """Links within proxies' copies die; everybody asks his paths."""
     found = {}
     for table_ms in (0, 500):
-        fabric = converged(FICONN, f"pr-gpe:probes_per_s=50,urgent_per_s=50,table_ms={table_ms}")
+        simulator = converged(FICONN, f"pr-gpe:probes_per_s=50,urgent_per_s=50,table_ms={table_ms}")
         pairs = some_pairs(FICONN, 200)
         for link in random.Random(3).sample(range(len(FICONN.links)), 10):
-            fabric.fail(link)
-        fabric.run_for(0.2)
-        asked = sum(fabric.status(node)["probes_sent"] for node in range(FICONN.servers))
-        before = fabric.counters["messages"]
-        use(fabric, pairs, for_s=4.0)
-        asked = sum(fabric.status(node)["probes_sent"] for node in range(FICONN.servers)) - asked
-        found[table_ms] = (fabric.counters["messages"] - before, {p for p in pairs if fabric.walk(*p).lost}, asked)
+            simulator.fail(link)
+        simulator.run_for(0.2)
+        asked = sum(simulator.status(node)["probes_sent"] for node in range(FICONN.servers))
+        before = simulator.counters["messages"]
+        use(simulator, pairs, for_s=4.0)
+        asked = sum(simulator.status(node)["probes_sent"] for node in range(FICONN.servers)) - asked
+        found[table_ms] = (
+            simulator.counters["messages"] - before,
+            {p for p in pairs if simulator.walk(*p).lost},
+            asked,
+        )
     (messages, lost, _), (fewer, lost_with, _) = found[0], found[500]
     assert lost_with == lost
     assert fewer < messages
 
 
 def test_what_is_not_used_is_forgotten_and_asked_no_more():
-    fabric = converged(DCELL, "pr-gpi:idle_s=2")
-    use(fabric, [(0, 19)], 1.0)
-    assert "h19" in fabric.status(0)["destinations"]
-    fabric.run_for(3)
-    assert fabric.status(0)["destinations"] == {}
-    sent = fabric.status(0)["probes_sent"]
-    fabric.run_for(5)
-    assert fabric.status(0)["probes_sent"] == sent
+    simulator = converged(DCELL, "pr-gpi:idle_s=2")
+    use(simulator, [(0, 19)], 1.0)
+    assert "h19" in simulator.status(0)["destinations"]
+    simulator.run_for(3)
+    assert simulator.status(0)["destinations"] == {}
+    sent = simulator.status(0)["probes_sent"]
+    simulator.run_for(5)
+    assert simulator.status(0)["probes_sent"] == sent
 
 
 def test_questions_are_limited():
     """Whatever happens: here a source's own links flap, and all of its destinations are in use."""
-    fabric = converged(FICONN, "pr-gpe:probes_per_s=3,urgent_per_s=2,hold_ms=1")
-    began = fabric.now
+    simulator = converged(FICONN, "pr-gpe:probes_per_s=3,urgent_per_s=2,hold_ms=1")
+    began = simulator.now
     for turn in range(20):
-        use(fabric, [(0, dst) for dst in range(12, 48)], 0.5)
-        (fabric.restore if turn % 2 else fabric.fail)(FICONN.ports(0)[turn // 2 % 2][3])
-    asked = fabric.status(0)["probes_sent"]
-    assert asked <= (3 + 2) * (fabric.now - began + BURST_S)
+        use(simulator, [(0, dst) for dst in range(12, 48)], 0.5)
+        (simulator.restore if turn % 2 else simulator.fail)(FICONN.ports(0)[turn // 2 % 2][3])
+    asked = simulator.status(0)["probes_sent"]
+    assert asked <= (3 + 2) * (simulator.now - began + BURST_S)
     assert asked > 3 * 10  # it does ask
 
 
-def strike(fabric, kind, near, far):
+def strike(simulator, kind, near, far):
     """Let a failure of `kind` happen to server `far`, or to what joins `near` to it; the links that are dead then."""
-    topology, rack = fabric.topology, range(far - far % 4, far - far % 4 + 4)
+    topology, rack = simulator.topology, range(far - far % 4, far - far % 4 + 4)
     (link,) = [link for _, other, _, link in topology.ports(near) if other == far]
     if kind in ("link", "silent link", "one way there", "one way back"):
-        fabric.fail(link, silent=kind != "link", sender={"one way there": near, "one way back": far}.get(kind))
+        simulator.fail(link, silent=kind != "link", sender={"one way there": near, "one way back": far}.get(kind))
         return [link]
     victims = [far] if kind != "rack" else list(rack)
     for node in victims:
         if kind == "daemon":
-            fabric.stall(node, 10.0)
+            simulator.stall(node, 10.0)
         elif kind == "restarted daemon":
-            fabric.restart(node)
+            simulator.restart(node)
         else:
-            fabric.kill(node)
+            simulator.kill(node)
     if kind == "restarted daemon":
         return []
     return [link for node in victims for _, _, _, link in topology.ports(node)]
@@ -331,41 +335,41 @@ KINDS = ["link", "silent link", "one way there", "one way back", "node", "rack",
 @pytest.mark.slow
 def test_what_the_search_still_connects_has_a_way_again(kind):
     """After each kind of failure, within 150 ms where one question or none is enough, a second where more are."""
-    fabric = converged(FICONN)
+    simulator = converged(FICONN)
     pairs = some_pairs(FICONN, 60)
-    use(fabric, pairs)
-    _, _, path = a_proxied_pair(fabric, pairs)
+    use(simulator, pairs)
+    _, _, path = a_proxied_pair(simulator, pairs)
     near, _ = bridge(FICONN, path)
     far = path[path.index(near) + 1]
-    links = strike(fabric, kind, near, far)
+    links = strike(simulator, kind, near, far)
     hops = expected_hops(FICONN, proxy.GP_I, dead_channels(FICONN, links))
     hit = set(range(far - far % 4, far - far % 4 + 4)) if kind == "rack" else {far}
     left = [pair for pair in pairs if hops(*pair) >= 0 and not hit & set(pair)]
-    soon = lost_after(fabric, left, 0.15)
+    soon = lost_after(simulator, left, 0.15)
     assert len(soon) <= 0.1 * len(left)
-    assert not lost_after(fabric, left, 1.0)
+    assert not lost_after(simulator, left, 1.0)
 
 
-def lost_after(fabric, pairs, seconds):
+def lost_after(simulator, pairs, seconds):
     """Which of `pairs` have no way when they have sent every 10 ms for so long."""
     for _ in range(round(seconds / 0.01)):
-        fabric.run_for(0.01)
-        lost = [pair for pair in pairs if fabric.send(*pair).lost]
+        simulator.run_for(0.01)
+        lost = [pair for pair in pairs if simulator.send(*pair).lost]
     return lost
 
 
 @pytest.mark.parametrize(("most_hold_ms", "most_changes"), [(30_000, 12), (500, 60)])
 def test_a_link_that_flaps_is_left_alone(most_hold_ms, most_changes):
     """It dies for 100 ms in every 400 ms, for 15 s; the source returns to it ever more seldom, as far as it may."""
-    fabric = converged(DCELL, f"pr-gpi:probes_per_s=20,most_hold_ms={most_hold_ms}")
-    use(fabric, [(0, 19)], 1.0)
-    _, link = bridge(DCELL, fabric.walk(0, 19).path)
+    simulator = converged(DCELL, f"pr-gpi:probes_per_s=20,most_hold_ms={most_hold_ms}")
+    use(simulator, [(0, 19)], 1.0)
+    _, link = bridge(DCELL, simulator.walk(0, 19).path)
     for _ in range(38):
-        fabric.fail(link)
-        use(fabric, [(0, 19)], 0.1, 0.05)
-        fabric.restore(link)
-        use(fabric, [(0, 19)], 0.3, 0.05)
-    changes = fabric.status(0)["destinations"]["h19"]["changes"]
+        simulator.fail(link)
+        use(simulator, [(0, 19)], 0.1, 0.05)
+        simulator.restore(link)
+        use(simulator, [(0, 19)], 0.3, 0.05)
+    changes = simulator.status(0)["destinations"]["h19"]["changes"]
     assert most_changes / 3 <= changes <= most_changes
 
 
@@ -374,18 +378,18 @@ def test_false_alarms_do_not_feed_on_themselves():
     """Daemons are kept from running again and again, so that neighbours take them for dead: that makes sources ask no
     more than their budgets allow, and when it is over everything is as before."""
     draw = random.Random(5)
-    fabric = converged(FICONN)
+    simulator = converged(FICONN)
     pairs = some_pairs(FICONN, 300)
-    use(fabric, pairs, 1.0)
+    use(simulator, pairs, 1.0)
     for _ in range(100):
         for node in draw.sample(range(FICONN.servers), 4):
-            fabric.stall(node, 0.12)
-        use(fabric, pairs, 0.02, 0.02)
-    seconds = fabric.now
-    told = [fabric.status(node) for node in range(FICONN.servers)]
+            simulator.stall(node, 0.12)
+        use(simulator, pairs, 0.02, 0.02)
+    seconds = simulator.now
+    told = [simulator.status(node) for node in range(FICONN.servers)]
     assert sum(row["downs"] for row in told) > 500
     assert max(row["probes_sent"] for row in told) <= (2 + 2) * (seconds + BURST_S)
-    assert not lost_after(fabric, pairs, 1.0)
+    assert not lost_after(simulator, pairs, 1.0)
 
 
 @pytest.mark.parametrize("topology", [FICONN, DCELL], ids=["ficonn", "dcell"])
@@ -393,30 +397,30 @@ def test_no_packet_ever_runs_in_circles(topology):
     """Links, servers and daemons die, in silence or not, and come back, while questions and hellos are lost: at no
     instant do the tables lead a packet to where it has been."""
     draw = random.Random(7)
-    fabric = converged(topology, wire=Wire(loss_fraction=0.02, jitter_s=1e-4), random=random.Random(3))
+    simulator = converged(topology, wire=Wire(loss_fraction=0.02, jitter_s=1e-4), random=random.Random(3))
     pairs = some_pairs(topology, 60)
-    use(fabric, pairs, 1.0)
+    use(simulator, pairs, 1.0)
     broken = []
     for turn in range(250):
         if turn % 8 == 0:
             if len(broken) > 6:
                 broken.pop(0)()
-            broken.append(break_something(fabric, draw))
-        walks = [fabric.send(*pair) for pair in pairs]
+            broken.append(break_something(simulator, draw))
+        walks = [simulator.send(*pair) for pair in pairs]
         assert not [walk for walk in walks if walk.lost.startswith("loop")]
-        fabric.run_for(0.01)
+        simulator.run_for(0.01)
 
 
-def break_something(fabric, draw):
+def break_something(simulator, draw):
     """A link, a server or a daemon fails; what mends it."""
-    node, link = draw.randrange(fabric.topology.servers), draw.randrange(len(fabric.topology.links))
+    node, link = draw.randrange(simulator.topology.servers), draw.randrange(len(simulator.topology.links))
     kind = draw.choice(["link", "silent link", "one way", "node", "daemon"])
     if kind == "node":
-        fabric.kill(node)
-        return lambda: fabric.restart(node)
+        simulator.kill(node)
+        return lambda: simulator.restart(node)
     if kind == "daemon":
-        fabric.stall(node, 0.3)
+        simulator.stall(node, 0.3)
         return lambda: None
-    sender = int(fabric.topology.links[link][0]) if kind == "one way" else None
-    fabric.fail(link, silent=kind != "link", sender=sender)
-    return lambda: fabric.restore(link)
+    sender = int(simulator.topology.links[link][0]) if kind == "one way" else None
+    simulator.fail(link, silent=kind != "link", sender=sender)
+    return lambda: simulator.restore(link)

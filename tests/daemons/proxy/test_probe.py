@@ -4,7 +4,7 @@ import pytest
 
 from daemons.core import wire
 from daemons.core.actions import Hop, Send
-from daemons.core.token_bucket import Budget
+from daemons.core.token_bucket import TokenBucket
 from daemons.proxy.probe import Answer, HopLost, Probes
 
 
@@ -19,8 +19,8 @@ class Line:
                 hop_to=lambda to, node=node: self.hop(node, to),
                 lives=lambda hop, node=node: (node, hop.node) not in self.dead,
                 load=lambda port, node=node: self.loads.get((node, port), 0),
-                wakes=Budget(1, wakes),
-                news=Budget(1, news),
+                wakes=TokenBucket(1, wakes),
+                news=TokenBucket(1, news),
                 remember_s=10.0,
                 **options,
             )

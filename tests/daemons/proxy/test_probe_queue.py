@@ -2,9 +2,9 @@ from math import inf
 
 import pytest
 
-from daemons.core.token_bucket import Budget
+from daemons.core.token_bucket import TokenBucket
 from daemons.proxy.path_selection import NOT_ASKED, Paths
-from daemons.proxy.probe_queue import Asking, Lane
+from daemons.proxy.probe_queue import Lane, ProbeQueue
 from daemons.proxy.routing import shortest_first
 
 
@@ -13,115 +13,115 @@ def paths(ways=6):
 
 
 @pytest.fixture
-def asking():
-    return Asking(urgent=Lane(Budget(10, 2), 0.2), routine=Lane(Budget(4, 1), 2.0))
+def queue():
+    return ProbeQueue(urgent=Lane(TokenBucket(10, 2), 0.2), routine=Lane(TokenBucket(4, 1), 2.0))
 
 
-def leave(asking, now):
-    question = asking.leaving(now)
+def leave(queue, now):
+    question = queue.leaving(now)
     return question and question.way.number
 
 
-def test_routine_questions_leave_one_by_one(asking):
+def test_routine_questions_leave_one_by_one(queue):
     of = paths()
-    asking.want(of, of.ways.values(), urgent=False)
-    assert [leave(asking, 0.0) for _ in range(2)] == [0, None]
-    assert leave(asking, 0.24) is None
-    assert leave(asking, 0.25) == 1
+    queue.want(of, of.ways.values(), urgent=False)
+    assert [leave(queue, 0.0) for _ in range(2)] == [0, None]
+    assert leave(queue, 0.24) is None
+    assert leave(queue, 0.25) == 1
 
 
-def test_the_carrier_is_not_woken_for_what_is_routine(asking):
+def test_the_carrier_is_not_woken_for_what_is_routine(queue):
     of = paths()
-    asking.want(of, of.ways.values(), urgent=False)
-    asking.leaving(0.0)
-    assert asking.deadline == inf
+    queue.want(of, of.ways.values(), urgent=False)
+    queue.leaving(0.0)
+    assert queue.deadline == inf
 
 
-def test_the_urgent_go_first_and_within_their_own_budget(asking):
+def test_the_urgent_go_first_and_within_their_own_budget(queue):
     of, broken = paths(), paths()
-    asking.want(of, of.ways.values(), urgent=False)
-    asking.want(broken, [broken.ways[way] for way in (3, 4, 5)], urgent=True)
-    assert [leave(asking, 1.0) for _ in range(4)] == [3, 4, 0, None]
-    assert asking.deadline == pytest.approx(1.1)
-    assert leave(asking, 1.1) == 5
+    queue.want(of, of.ways.values(), urgent=False)
+    queue.want(broken, [broken.ways[way] for way in (3, 4, 5)], urgent=True)
+    assert [leave(queue, 1.0) for _ in range(4)] == [3, 4, 0, None]
+    assert queue.deadline == pytest.approx(1.1)
+    assert leave(queue, 1.1) == 5
 
 
 @pytest.mark.parametrize("urgent", [False, True])
-def test_whatever_is_wanted_the_budget_holds(asking, urgent):
+def test_whatever_is_wanted_the_budget_holds(queue, urgent):
     left = 0
     for turn in range(1000):
         of = paths()
-        asking.want(of, of.ways.values(), urgent=urgent)
-        while question := asking.leaving(turn * 0.01):
-            asking.answered(question.token)
+        queue.want(of, of.ways.values(), urgent=urgent)
+        while question := queue.leaving(turn * 0.01):
+            queue.answered(question.token)
             left += 1
     assert left == pytest.approx(10 * (10 if urgent else 4), abs=2)
 
 
-def test_nobody_is_asked_twice_at_once(asking):
+def test_nobody_is_asked_twice_at_once(queue):
     of = paths()
-    asking.want(of, [of.ways[2]], urgent=True)
-    asking.want(of, [of.ways[2]], urgent=True)
-    asking.want(of, [of.ways[2]], urgent=False)
-    assert [leave(asking, now) for now in (0.0, 1.0)] == [2, None]
+    queue.want(of, [of.ways[2]], urgent=True)
+    queue.want(of, [of.ways[2]], urgent=True)
+    queue.want(of, [of.ways[2]], urgent=False)
+    assert [leave(queue, now) for now in (0.0, 1.0)] == [2, None]
 
 
-def test_a_routine_question_may_become_urgent(asking):
+def test_a_routine_question_may_become_urgent(queue):
     of = paths()
-    asking.want(of, [of.ways[1], of.ways[2]], urgent=False)
-    asking.want(of, [of.ways[2]], urgent=True)
-    assert [leave(asking, now) for now in (0.0, 0.0, 1.0, 2.0)] == [2, 1, None, None]
+    queue.want(of, [of.ways[1], of.ways[2]], urgent=False)
+    queue.want(of, [of.ways[2]], urgent=True)
+    assert [leave(queue, now) for now in (0.0, 0.0, 1.0, 2.0)] == [2, 1, None, None]
 
 
-def test_what_has_become_known_need_not_be_asked(asking):
+def test_what_has_become_known_need_not_be_asked(queue):
     of = paths()
-    asking.want(of, [of.ways[2], of.ways[3]], urgent=False)
+    queue.want(of, [of.ways[2], of.ways[3]], urgent=False)
     of.connected(of.ways[2], 0)
-    assert leave(asking, 0.0) == 3
+    assert leave(queue, 0.0) == 3
 
 
-def test_an_answer_that_does_not_come(asking):
+def test_an_answer_that_does_not_come(queue):
     of = paths()
-    asking.want(of, [of.ways[2]], urgent=True)
-    question = asking.leaving(1.0)
-    assert asking.deadline == pytest.approx(1.2)
-    assert asking.expired(1.19) is None
-    assert asking.expired(1.21) is question
-    assert asking.answered(question.token) is None
-    assert asking.deadline == inf
+    queue.want(of, [of.ways[2]], urgent=True)
+    question = queue.leaving(1.0)
+    assert queue.deadline == pytest.approx(1.2)
+    assert queue.expired(1.19) is None
+    assert queue.expired(1.21) is question
+    assert queue.answered(question.token) is None
+    assert queue.deadline == inf
 
 
-def test_the_routine_have_more_patience(asking):
+def test_the_routine_wait_longer(queue):
     of = paths()
-    asking.want(of, [of.ways[2]], urgent=False)
-    question = asking.leaving(1.0)
-    assert asking.expired(2.99) is None
-    assert asking.expired(3.0) is question
+    queue.want(of, [of.ways[2]], urgent=False)
+    question = queue.leaving(1.0)
+    assert queue.expired(2.99) is None
+    assert queue.expired(3.0) is question
 
 
-def test_an_answer_ends_its_question(asking):
+def test_an_answer_ends_its_question(queue):
     of = paths()
-    asking.want(of, [of.ways[2]], urgent=True)
-    question = asking.leaving(1.0)
-    assert asking.answered(question.token) is question
-    assert asking.expired(9.0) is None
+    queue.want(of, [of.ways[2]], urgent=True)
+    question = queue.leaving(1.0)
+    assert queue.answered(question.token) is question
+    assert queue.expired(9.0) is None
 
 
-def test_what_is_forgotten_is_not_asked(asking):
+def test_what_is_forgotten_is_not_asked(queue):
     of, other = paths(), paths()
-    asking.want(of, of.ways.values(), urgent=True)
-    asking.want(other, [other.ways[5]], urgent=False)
-    question = asking.leaving(0.0)
-    asking.forget(of)
-    assert asking.answered(question.token) is None
-    assert leave(asking, 0.2) == 5
+    queue.want(of, of.ways.values(), urgent=True)
+    queue.want(other, [other.ways[5]], urgent=False)
+    question = queue.leaving(0.0)
+    queue.forget(of)
+    assert queue.answered(question.token) is None
+    assert leave(queue, 0.2) == 5
 
 
-def test_when_there_is_time_for_more(asking):
+def test_when_there_is_time_for_more(queue):
     of = paths()
-    assert asking.idle(0.0)
-    asking.want(of, [of.ways[2]], urgent=False)
-    assert not asking.idle(0.0)
-    asking.leaving(0.0)
-    assert [asking.idle(now) for now in (0.1, 0.25)] == [False, True]
+    assert queue.idle(0.0)
+    queue.want(of, [of.ways[2]], urgent=False)
+    assert not queue.idle(0.0)
+    queue.leaving(0.0)
+    assert [queue.idle(now) for now in (0.1, 0.25)] == [False, True]
     assert of.ways[3].asking == NOT_ASKED

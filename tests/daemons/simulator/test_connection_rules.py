@@ -10,11 +10,11 @@ from topologies import build
 @pytest.mark.parametrize("spec", ["gamma-dcell:n=4,k=1", "delta-dcell:n=4,k=1"])
 def test_every_pair_is_connected_over_links_that_there_are(spec, routing):
     topology = build(spec)
-    fabric = Simulator(topology, routing)
-    fabric.run_until_converged()
+    simulator = Simulator(topology, routing)
+    simulator.run_until_converged()
     for src in range(topology.servers):
         for dst in range(topology.servers):
             if src != dst:
-                walk = fabric.walk(src, dst)
+                walk = simulator.walk(src, dst)
                 assert not walk.lost
                 assert walk.path[-1] == dst

@@ -103,11 +103,11 @@ def test_nor_by_dimensional_routing(spec):
 @pytest.mark.parametrize("failed", [None, "random"])
 def test_nor_by_what_daemons_have_set(spec, scheme, failed):
     topology = build(spec)
-    fabric = Simulator(topology, scheme, random=random.Random(1))
-    fabric.run_until_converged()
+    simulator = Simulator(topology, scheme, random=random.Random(1))
+    simulator.run_until_converged()
     if failed:
         for link in random.Random(2).sample(range(len(topology.links)), 3):
-            fabric.fail(link)
-        fabric.run_until_quiet()
+            simulator.fail(link)
+        simulator.run_until_quiet()
     routers = range(topology.servers) if topology.server_centric else range(topology.servers, topology.nodes)
-    check({node: dict(fabric.routes(node)) for node in routers}, topology)
+    check({node: dict(simulator.routes(node)) for node in routers}, topology)

@@ -15,30 +15,30 @@ DEAD_S = 0.092
 
 
 def converged(topology, spec="dr", **options):
-    fabric = Simulator(topology, spec, **options)
-    fabric.run_until_converged()
-    return fabric
+    simulator = Simulator(topology, spec, **options)
+    simulator.run_until_converged()
+    return simulator
 
 
-def lost_pairs(fabric, choices=1):
-    servers = range(fabric.topology.servers)
+def lost_pairs(simulator, choices=1):
+    servers = range(simulator.topology.servers)
     return {
         (src, dst)
         for src in servers
         for dst in servers
-        if src != dst and any(fabric.walk(src, dst, choice).lost for choice in range(choices))
+        if src != dst and any(simulator.walk(src, dst, choice).lost for choice in range(choices))
     }
 
 
-def downs(fabric, after_s):
+def downs(simulator, after_s):
     """Whoever came to be down, (who noticed, what is written of it), and when."""
     found = []
 
     def note(now, node, text):
         if " down: " in text and now > after_s:
-            found.append((now, fabric.topology.naming.name(node), text))
+            found.append((now, simulator.topology.naming.name(node), text))
 
-    fabric.on_note = note
+    simulator.on_note = note
     return found
 
 
@@ -52,75 +52,75 @@ def test_the_longest_prefix_wins_and_a_route_without_hops_refuses():
 
 
 def test_a_network_converges_within_a_few_gaps_after_the_last_has_started():
-    fabric = Simulator(DCELL, "dr", start_spread_s=0.0)
-    assert fabric.run_until_converged() < 0.010
-    assert lost_pairs(fabric) == set()
-    assert fabric.walk(0, 19) == Walk((0, 3, 16, 19), "")
+    simulator = Simulator(DCELL, "dr", start_spread_s=0.0)
+    assert simulator.run_until_converged() < 0.010
+    assert lost_pairs(simulator) == set()
+    assert simulator.walk(0, 19) == Walk((0, 3, 16, 19), "")
 
 
 def test_an_announced_failure_is_noticed_at_once():
-    fabric = converged(DCELL)
-    fabric.run_until(0.5)
-    fabric.fail(DCELL.link("h0-h4"))
-    assert fabric.now == fabric.changed_s == 0.5
-    assert fabric.walk(0, 4) == Walk((0,), "no route at h0")
-    assert fabric.walk(1, 4).lost == "no route at h0"
-    fabric.run_for(0.010)
-    fabric.restore(DCELL.link("h0-h4"))
-    fabric.run_for(0.004)
-    assert lost_pairs(fabric) == set()
+    simulator = converged(DCELL)
+    simulator.run_until(0.5)
+    simulator.fail(DCELL.link("h0-h4"))
+    assert simulator.now == simulator.changed_s == 0.5
+    assert simulator.walk(0, 4) == Walk((0,), "no route at h0")
+    assert simulator.walk(1, 4).lost == "no route at h0"
+    simulator.run_for(0.010)
+    simulator.restore(DCELL.link("h0-h4"))
+    simulator.run_for(0.004)
+    assert lost_pairs(simulator) == set()
 
 
 @pytest.mark.parametrize("sender", [None, 0, 4])
 def test_a_silent_failure_of_one_or_both_directions_is_noticed_at_both_ends(sender):
-    fabric = converged(DCELL)
-    fabric.run_until(0.5)
-    seen = downs(fabric, 0.5)
-    fabric.fail(DCELL.link("h0-h4"), silent=True, sender=sender)
-    assert fabric.walk(0, 4).lost == ("" if sender == 4 else "link dead from h0 to h4")
-    fabric.run_until(2.0)
+    simulator = converged(DCELL)
+    simulator.run_until(0.5)
+    seen = downs(simulator, 0.5)
+    simulator.fail(DCELL.link("h0-h4"), silent=True, sender=sender)
+    assert simulator.walk(0, 4).lost == ("" if sender == 4 else "link dead from h0 to h4")
+    simulator.run_until(2.0)
     assert sorted(who for _, who, _ in seen) == ["h0", "h4"]
     assert max(now for now, _, _ in seen) <= 0.5 + DEAD_S + 0.004
-    assert fabric.walk(0, 4).lost == fabric.walk(4, 0).lost[:-1] + "0" == "no route at h0"
-    fabric.restore(DCELL.link("h0-h4"))
-    fabric.run_until_converged(within_s=0.1)
-    assert lost_pairs(fabric) == set()
+    assert simulator.walk(0, 4).lost == simulator.walk(4, 0).lost[:-1] + "0" == "no route at h0"
+    simulator.restore(DCELL.link("h0-h4"))
+    simulator.run_until_converged(within_s=0.1)
+    assert lost_pairs(simulator) == set()
 
 
 def test_the_death_of_one_behind_a_crossbar_is_noticed_by_all_and_the_others_stay():
-    fabric = converged(DCELL)
-    fabric.run_until(0.5)
-    seen = downs(fabric, 0.5)
-    fabric.kill(1)
-    assert fabric.walk(0, 1).lost == "h1 has no power"
-    fabric.run_until(2.0)
+    simulator = converged(DCELL)
+    simulator.run_until(0.5)
+    seen = downs(simulator, 0.5)
+    simulator.kill(1)
+    assert simulator.walk(0, 1).lost == "h1 has no power"
+    simulator.run_until(2.0)
     assert sorted(who for _, who, _ in seen) == ["h0", "h2", "h3", "h8"]
     assert all("neighbour h1 down: silent for 92 ms" in text for _, _, text in seen)
     assert max(now for now, _, _ in seen) <= 0.5 + DEAD_S + 0.001
-    assert fabric.walk(0, 2).lost == fabric.walk(3, 0).lost == ""
+    assert simulator.walk(0, 2).lost == simulator.walk(3, 0).lost == ""
 
 
 def test_a_blackhole_between_crossbar_and_server_is_noticed_by_those_behind_it():
-    fabric = converged(DCELL)
-    fabric.run_until(0.5)
-    seen = downs(fabric, 0.5)
+    simulator = converged(DCELL)
+    simulator.run_until(0.5)
+    seen = downs(simulator, 0.5)
     crossbar = DCELL.naming.node("w0")
-    fabric.fail(DCELL.link("h1-w0"), silent=True, sender=crossbar)
-    fabric.run_until(2.0)
+    simulator.fail(DCELL.link("h1-w0"), silent=True, sender=crossbar)
+    simulator.run_until(2.0)
     assert sorted(who for _, who, _ in seen) == ["h0", "h1", "h1", "h1", "h2", "h3"]
     assert max(now for now, _, _ in seen) <= 0.5 + DEAD_S + 0.004
 
 
 def test_a_daemon_that_starts_again_is_noticed_and_its_routes_come_back():
-    fabric = converged(DCELL)
-    fabric.run_until(0.5)
-    seen = downs(fabric, 0.5)
-    fabric.restart(1)
-    fabric.run_until(0.6)
+    simulator = converged(DCELL)
+    simulator.run_until(0.5)
+    seen = downs(simulator, 0.5)
+    simulator.restart(1)
+    simulator.run_until(0.6)
     assert sorted(who for _, who, _ in seen) == ["h0", "h2", "h3", "h8"]
     assert all("does not hear us" in text for _, _, text in seen)
-    assert lost_pairs(fabric) == set()
-    fabric.run_until_converged(within_s=0.001)
+    assert lost_pairs(simulator) == set()
+    simulator.run_until_converged(within_s=0.001)
 
 
 def test_links_that_have_failed_before_are_down_from_the_beginning():
@@ -128,20 +128,20 @@ def test_links_that_have_failed_before_are_down_from_the_beginning():
 
     failed = DCELL.failed.copy()
     failed[DCELL.link("h0-h4")] = True
-    fabric = Simulator(replace(DCELL, failed=failed), "dr")
-    fabric.run_until_quiet()
-    assert fabric.walk(0, 4).lost == "no route at h0"
-    assert fabric.status(0)["neighbours"][-1]["state"] == "silent"
+    simulator = Simulator(replace(DCELL, failed=failed), "dr")
+    simulator.run_until_quiet()
+    assert simulator.walk(0, 4).lost == "no route at h0"
+    assert simulator.status(0)["neighbours"][-1]["state"] == "silent"
     with pytest.raises(TimeoutError, match="h0 has not converged within"):
-        fabric.run_until_converged(within_s=0.1)
+        simulator.run_until_converged(within_s=0.1)
 
 
 def test_counters_count():
-    fabric = converged(DCELL)
-    fabric.run_until(1.0)
-    before = dict(fabric.counters)
-    fabric.run_until(4.0)
-    per_s = {key: (value - before[key]) / 3 for key, value in fabric.counters.items()}
+    simulator = converged(DCELL)
+    simulator.run_until(1.0)
+    before = dict(simulator.counters)
+    simulator.run_until(4.0)
+    per_s = {key: (value - before[key]) / 3 for key, value in simulator.counters.items()}
     assert per_s["messages"] == pytest.approx(20 * 2 / 0.030, rel=0.01)
     assert per_s["deliveries"] == pytest.approx(20 * (3 + 1) / 0.030, rel=0.01)
     hello_bytes = 31 + 12 * (3 + 1) / 2
@@ -151,12 +151,12 @@ def test_counters_count():
 
 def test_loss_reordering_and_duplicates_raise_no_false_alarm_and_hide_no_death():
     wire = Wire(jitter_s=0.004, loss_fraction=0.01, duplicate_fraction=0.2)
-    fabric = converged(DCELL, wire=wire, random=random.Random(4))
-    seen = downs(fabric, fabric.now)
-    fabric.run_until(5.0)
+    simulator = converged(DCELL, wire=wire, random=random.Random(4))
+    seen = downs(simulator, simulator.now)
+    simulator.run_until(5.0)
     assert len(seen) <= 2, "three losses of a hundred in a row, in 13 000 hellos"
-    fabric.kill(7)
-    fabric.run_until(5.0 + DEAD_S + 0.012)
+    simulator.kill(7)
+    simulator.run_until(5.0 + DEAD_S + 0.012)
     assert {who for now, who, text in seen if "neighbour h7 " in text} >= {"h4", "h5", "h6"}
 
 
@@ -168,47 +168,47 @@ def test_wires_that_draw_need_something_to_draw_from():
 
 
 def test_daemons_that_do_not_run_for_a_while_blame_nobody():
-    fabric = converged(DCELL)
+    simulator = converged(DCELL)
     draw = random.Random(2)
-    seen = downs(fabric, 0.1)
+    seen = downs(simulator, 0.1)
     for _ in range(20):
         length = draw.uniform(0.05, 0.3)  # a machine that stands still, and wakes one by one
         for node in range(20):
-            fabric.stall(node, length + draw.uniform(0, 0.025))
-        fabric.run_for(length + draw.uniform(0.03, 0.2))
+            simulator.stall(node, length + draw.uniform(0, 0.025))
+        simulator.run_for(length + draw.uniform(0.03, 0.2))
     assert seen == []
-    fabric.run_for(0.2)
-    assert lost_pairs(fabric) == set()
+    simulator.run_for(0.2)
+    assert lost_pairs(simulator) == set()
 
 
 def test_one_daemon_that_does_not_run_blames_nobody_and_is_blamed():
-    fabric = converged(DCELL)
-    fabric.run_until(0.5)
-    seen = downs(fabric, 0.5)
-    fabric.stall(0, 0.3)
-    fabric.run_until(0.799)
+    simulator = converged(DCELL)
+    simulator.run_until(0.5)
+    seen = downs(simulator, 0.5)
+    simulator.stall(0, 0.3)
+    simulator.run_until(0.799)
     assert {who for _, who, _ in seen} == {"h1", "h2", "h3", "h4"}
-    fabric.run_until(1.0)
+    simulator.run_until(1.0)
     assert all("does not hear us" in text for _, who, text in seen if who == "h0"), "which is true"
-    assert lost_pairs(fabric) == set()
+    assert lost_pairs(simulator) == set()
 
 
 def test_one_daemon_that_does_not_run_twice_over_learns_how_the_carrier_is_in_the_end():
-    fabric = converged(DCELL)
+    simulator = converged(DCELL)
     link = DCELL.link("h3-h16")
-    fabric.stall(3, 0.010)
-    fabric.fail(link)
-    fabric.run_for(0.005)
-    fabric.stall(3, 0.030)
-    fabric.restore(link)
-    fabric.run_until_converged(1.0)
-    assert not lost_pairs(fabric)
+    simulator.stall(3, 0.010)
+    simulator.fail(link)
+    simulator.run_for(0.005)
+    simulator.stall(3, 0.030)
+    simulator.restore(link)
+    simulator.run_until_converged(1.0)
+    assert not lost_pairs(simulator)
 
 
 def test_the_same_seed_gives_the_same_run():
     def run():
-        fabric = Simulator(DCELL, "bfs", wire=Wire(jitter_s=0.01, loss_fraction=0.1), random=random.Random(9))
-        fabric.run_until(1.0)
-        return fabric.counters, fabric.changed_s, [fabric.routes(node) for node in range(20)]
+        simulator = Simulator(DCELL, "bfs", wire=Wire(jitter_s=0.01, loss_fraction=0.1), random=random.Random(9))
+        simulator.run_until(1.0)
+        return simulator.counters, simulator.changed_s, [simulator.routes(node) for node in range(20)]
 
     assert run() == run()

@@ -80,14 +80,14 @@ def test_tar_connects_what_its_daemons_do():
     topology = build("ficonn:n=4,k=2")
     # With these links dead some first attempts fail, and later ones do not.
     topology = fail_links(topology, random.Random(10).sample(range(len(topology.links)), 6))
-    fabric = Simulator(topology, "tar:idle_s=100,probes_per_s=1000")
+    simulator = Simulator(topology, "tar:idle_s=100,probes_per_s=1000")
     every = [(src, dst) for src, dst in all_pairs(topology) if (src * 7 + dst) % 5 == 0]
-    fabric.run_until(0.3)
+    simulator.run_until(0.3)
     for _ in range(60):
         for pair in every:
-            fabric.send(*pair)
-        fabric.run_for(0.1)
-    reached = {pair for pair in every if not fabric.walk(*pair).lost}
+            simulator.send(*pair)
+        simulator.run_for(0.1)
+    reached = {pair for pair in every if not simulator.walk(*pair).lost}
     assert connects(topology, "tar", every) == reached
     assert both_ways(lengths(topology, "dr", every)) < both_ways(reached) < both_ways(lengths(topology, "bfs", every))
 

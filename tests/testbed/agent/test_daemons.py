@@ -13,7 +13,7 @@ import pytest
 
 from daemons.routing import dr
 from testbed.agent import control, daemon_set
-from testbed.agent.counters import FILE, Board
+from testbed.agent.counters import FILE, DaemonCounters
 from testbed.agent.rehearsal import rehearse
 from testbed.agent.transport import ROUTINE, URGENT
 from testbed.linux import fib, netns
@@ -105,7 +105,7 @@ def test_a_rehearsal_leaves_nothing_and_takes_nothing(routed):
         rehearse(rehearsal, daemons)
         assert [fib.routes(one) for one in there] == before
         for node, one in zip(first, there, strict=True):
-            fib.Fib(one, daemons.sites[node]).reconcile()
+            fib.Fib(one, daemons.interfaces[node]).reconcile()
         rehearse(rehearsal, daemons)
         assert [fib.routes(one) for one in there] == [{}] * len(there)
     assert not rehearsal.exists()
@@ -153,6 +153,6 @@ def test_daemons_die_with_their_supervisor(routed):
     wait_until("no daemon is left", lambda: not theirs & set(clean.processes(routed.run.id, [])))
 
 
-def test_a_board_that_is_not_there_is_no_board(tmp_path):
+def test_counters_that_are_not_there_are_not_found(tmp_path):
     with pytest.raises(FileNotFoundError):
-        Board(tmp_path / FILE)
+        DaemonCounters(tmp_path / FILE)

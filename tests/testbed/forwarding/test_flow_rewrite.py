@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core.actions import Flow, SetFlow
+from daemons.core.actions import Flow, SetFlowRewrite
 from daemons.dfr import dfr_addresses
 from daemons.routing import dr
 from daemons.routing.scope import dead_channels
@@ -113,7 +113,7 @@ def tables(network):
     """A FiConn whose servers route by DR and to each neighbour, and the FlowRewriting of each."""
     net = network("ficonn:n=4,k=1", scheme="static")
     ccrdn = net.topology.naming.network
-    made, relays = [], transit_program.of(net)
+    made, transit_maps = [], transit_program.of(net)
     for server in range(net.topology.servers):
         neighbours = {node: port for port, nodes in net.topology.neighbours(server).items() for node in nodes}
         routes = [(dfr_addresses.prefix(own, 64), hop) for own, hop in dr.prefix_routes(ccrdn, server)]
@@ -121,9 +121,9 @@ def tables(network):
         with net.at(server) as held:
             held.request([route(net, server, prefix, *hop) for prefix, hop in routes])
         with netns.inside(net.netns(server)):
-            made.append(FlowRewriting(net.plan.address(server), netlink.Socket(), {}, relays.relay(server)))
+            made.append(FlowRewriting(net.plan.address(server), netlink.Socket(), {}, transit_maps.at(server)))
     yield net, made
-    relays.close()
+    transit_maps.close()
     for one in made:
         one._routes.close()
         one.close()
@@ -139,7 +139,7 @@ def let(net, tables, path, protocol, ports):
     address = net.topology.naming.address
     flow = Flow(address(path[0]), address(path[-1]), protocol, ports)
     for server, onward in pairwise(path):
-        tables[server].set([SetFlow(flow, 65 + onward)])
+        tables[server].set([SetFlowRewrite(flow, 65 + onward)])
     return flow
 
 
@@ -153,7 +153,7 @@ def test_a_flow_takes_its_path_and_others_of_the_same_servers_do_not(tables):
 
     assert taken() == AROUND
     assert taken((40000, traceroute.PORTS[1])) == straight
-    made[0].set([SetFlow(flow, None)])
+    made[0].set([SetFlowRewrite(flow, None)])
     assert taken() == straight
 
 

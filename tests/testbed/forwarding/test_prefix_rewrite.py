@@ -10,13 +10,13 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core.actions import Readdress
+from daemons.core.actions import SetPrefixRewrite
 from daemons.dfr import routing as dfr
 from daemons.dfr.routing import Dfr
 from daemons.routing.scope import dead_channels
 from testbed.agent import control
 from testbed.forwarding import prefix_rewrite
-from testbed.forwarding.transit_rewrite import Relay
+from testbed.forwarding.transit_rewrite import TransitRewriting
 from testbed.linux import netlink, netns, nft
 from testbed.linux.clock import wait_until
 from testbed.measure import traceroute
@@ -179,13 +179,15 @@ def test_packets_find_a_way_around_a_link_that_died_in_silence(network):
 def test_a_change_that_is_refused_leaves_all_as_it_was(spare_netns):
     with netns.inside(spare_netns.fd):
         routes = netlink.Socket()
-        made = prefix_rewrite.PrefixRewriting(10 << 24 | 1, [64, 65], 32, routes, Relay({(0,): (0, 0)}, {}, {}, 0))
+        made = prefix_rewrite.PrefixRewriting(
+            10 << 24 | 1, [64, 65], 32, routes, TransitRewriting({(0,): (0, 0)}, {}, {}, 0)
+        )
     with closing(routes), closing(made):
         half, all_of_it = Prefix(64 << 24, 9), Prefix(64 << 24, 8)
-        made.set([Readdress(half, 65)])
+        made.set([SetPrefixRewrite(half, 65)])
         with pytest.raises(netlink.NetlinkError, match=r"nft add element ip weft octets \{ 64"):
-            made.set([Readdress(all_of_it, 65)])
-        made.set([Readdress(half, None)])  # and now it is made as well
+            made.set([SetPrefixRewrite(all_of_it, 65)])
+        made.set([SetPrefixRewrite(half, None)])  # and now it is made as well
 
 
 def test_two_changes_one_after_the_other_are_one():

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core.actions import Steer
+from daemons.core.actions import SetSourceRewrite
 from daemons.proxy import routing as proxy
 from daemons.routing import proxy_addresses
 from testbed.agent import control
@@ -52,7 +52,7 @@ def steer_by(net, src, dst, copy):
     network = net.topology.naming.network
     p = proxy_addresses.number(network, proxy.parting(network.t, src, dst).level, copy)
     address = net.topology.naming.address(dst)
-    return Steer(address, proxy_addresses.address(address, p))
+    return SetSourceRewrite(address, proxy_addresses.address(address, p))
 
 
 def the_path(net, src, dst):
@@ -82,7 +82,7 @@ def test_taking_it_back_leads_to_dr(steered):
     net, steering = steered
     network = net.topology.naming.network
     steering[0].set([steer_by(net, 0, 19, 1)])
-    steering[0].set([steer_by(net, 0, 19, 3), Steer(net.topology.naming.address(19), None)])
+    steering[0].set([steer_by(net, 0, 19, 3), SetSourceRewrite(net.topology.naming.address(19), None)])
     assert the_path(net, 0, 19)[0] == proxy.route(network.rule, network.t, 0, 19, -1)
 
 
@@ -109,7 +109,7 @@ def test_a_refused_packet_is_told_by_its_own_address(steered):
     steering[0].set([change])
     path, _ = the_path(net, 0, 19)
     with net.at(path[2]) as routes:
-        unreachable = fib.route_message(fib.Prefix(change.steered, 32), [], 0)
+        unreachable = fib.route_message(fib.Prefix(change.rewritten, 32), [], 0)
         routes.request([unreachable])
     table = ping(net, [(0, 19)])
     assert table.lost[0].reasons == (f"host unreachable, says h{path[2]}",)

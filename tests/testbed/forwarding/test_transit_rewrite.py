@@ -1,11 +1,11 @@
-"""What the relay's maps hold, written as if they were dicts."""
+"""What the maps of transit rewriting hold, written as if they were dicts."""
 
 from __future__ import annotations
 
 import pytest
 
 from daemons.core.actions import Flow
-from testbed.forwarding.transit_rewrite import By, Relay
+from testbed.forwarding.transit_rewrite import By, TransitRewriting
 from testbed.linux import libbpf
 from topologies.core.address import Prefix
 
@@ -46,14 +46,14 @@ def octets(maps, server=3):
 
 
 def test_prefixes_change_all_at_once_and_nothing_old_is_left(maps):
-    relay = Relay(*maps, 3)
-    relay.begin(By.PREFIX)
+    transit = TransitRewriting(*maps, 3)
+    transit.begin(By.PREFIX)
     found = []
     for one in (maps[0], maps[2]):
         one.look = lambda: found.append(octets(maps))
     first, second = {ALL: 81}, {ALL: 82, PART: 83}
     for wanted in (first, second, {}):
-        relay.set_prefixes(wanted)
+        transit.set_prefixes(wanted)
         assert octets(maps) == wanted
     assert all(one in ({}, first, second) for one in found)
     assert maps[2] == {}
@@ -70,24 +70,24 @@ class Full(dict):
 
 def test_a_change_that_is_refused_leaves_what_was():
     maps = {(3,): (0, 7)}, {}, Full()
-    relay = Relay(*maps, 3)
-    relay.begin(By.PREFIX)
-    relay.set_prefixes({ALL: 81})
+    transit = TransitRewriting(*maps, 3)
+    transit.begin(By.PREFIX)
+    transit.set_prefixes({ALL: 81})
     with pytest.raises(libbpf.BpfError):
-        relay.set_prefixes({PART: 82, ALL: 83})
+        transit.set_prefixes({PART: 82, ALL: 83})
     assert octets(maps) == {ALL: 81}
-    relay.set_prefixes({ALL: 84})
+    transit.set_prefixes({ALL: 84})
     assert octets(maps) == {ALL: 84}
 
 
 def test_with_a_new_daemon_nothing_is_known_and_others_are_left_alone(maps):
     maps[0][4,] = (0, 0)
     for server in (3, 4):
-        before = Relay(*maps, server)
+        before = TransitRewriting(*maps, server)
         before.begin(By.PREFIX)
         before.set_prefixes({ALL: 81})
         before.set_flow(FLOW, 65)
-    Relay(*maps, 3).begin(By.FLOW)
+    TransitRewriting(*maps, 3).begin(By.FLOW)
     assert maps[0][3,][0] == By.FLOW
     assert octets(maps) == {}
     assert {key[0] for key in maps[1]} == {key[1] for key in maps[2]} == {4}
@@ -95,10 +95,10 @@ def test_with_a_new_daemon_nothing_is_known_and_others_are_left_alone(maps):
 
 
 def test_a_flow_is_known_by_the_label_of_its_destination(maps):
-    relay = Relay(*maps, 3)
-    relay.set_flow(FLOW, 65)
-    relay.set_flow(FLOW._replace(destination=10 << 24 | 2), 66)
+    transit = TransitRewriting(*maps, 3)
+    transit.set_flow(FLOW, 65)
+    transit.set_flow(FLOW._replace(destination=10 << 24 | 2), 66)
     assert maps[1] == {(3, b"\x0a\0\0\1", b"\0\0\0\2", b"\0\7\0\x09", 17): (66,)}
-    relay.set_flow(FLOW, None)
-    relay.set_flow(FLOW, None)
+    transit.set_flow(FLOW, None)
+    transit.set_flow(FLOW, None)
     assert maps[1] == {}

@@ -160,7 +160,7 @@ def test_daemons_are_watched_by_their_own_counters(network):
         assert len(watch._rows) == net.topology.servers
         wait_until(
             "every daemon's timer fired",
-            lambda: all(row.ticks > watch._rows[node].ticks for node, row in watch._board().items()),
+            lambda: all(row.ticks > watch._rows[node].ticks for node, row in watch._daemon_rows().items()),
         )
     assert part(watch.report, "late ticks").unit == "%"
     waits = {one.where for one in watch.report.components if one.name == "wait for a processor"}

@@ -30,15 +30,15 @@ def test_a_delay_is_what_was_asked_and_takes_no_place_in_the_queue(network):
 
 
 @pytest.mark.uml("sch_netem", "ifb")
-def test_what_a_relay_readdresses_is_held_back_all_the_same(network):
+def test_what_a_program_rewrites_is_held_back_all_the_same(network):
     """h0 -> h5 by way of h4, which lets it bear 64 and then 10 again: three delays there."""
     net = network("ficonn:n=4,k=1", LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=5_000))
-    with closing(transit_program.of(net)) as relays:
-        relay = relays.relay(4)
-        relay.begin(By.PREFIX)
-        relay.set_prefixes({Prefix(SERVER_BLOCK, 8): 64})
+    with closing(transit_program.of(net)) as transit_maps:
+        transit = transit_maps.at(4)
+        transit.begin(By.PREFIX)
+        transit.set_prefixes({Prefix(SERVER_BLOCK, 8): 64})
         assert ping(net, [(0, 5)], timeout_s=0.5).lost  # nobody has a route for that
-        relay.set_prefixes({Prefix(SERVER_BLOCK, 8): 10})
+        transit.set_prefixes({Prefix(SERVER_BLOCK, 8): 10})
         (found,) = ping(net, [(0, 5)], timeout_s=2.0).pings
     assert min(found.rtts_us) >= 2 * 3 * 5_000
 

@@ -151,7 +151,7 @@ static __always_inline __u32 routed(struct __sk_buff *ctx, struct ethhdr *ethern
 }
 
 SEC("tc")
-int relay(struct __sk_buff *ctx)
+int transit_rewrite(struct __sk_buff *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct iphdr *ip = data + sizeof(struct ethhdr);
