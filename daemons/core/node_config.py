@@ -93,7 +93,7 @@ def node_configs(
     candidates: (topology, node) -> routes that the node may use.
     all_destinations: whether each node is told what leads to every router.
     """
-    destinations = tuple(_destinations(topology)) if all_destinations else ()
+    destinations = tuple(router_prefixes(topology)) if all_destinations else ()
     naming, nodes = topology.naming, routers(topology)
     found = {}
     for node in nodes:
@@ -119,7 +119,7 @@ def node_configs(
     return found
 
 
-def _destinations(topology: Topology) -> list[tuple[Prefix, int]]:
+def router_prefixes(topology: Topology) -> list[tuple[Prefix, int]]:
     """What leads to each router: in a server-centric network its own address, in a fabric its hosts'.
 
     The hosts of a switch are one prefix where no others are in it, which holds for every fabric that there is.

@@ -15,7 +15,7 @@ from daemons.core.contract import StateMachine
 from daemons.core.node_config import NodeConfig, Options
 from daemons.core.selection_rule import SelectionRule
 from topologies.core.family import Parameter
-from topologies.core.grammar import integer, parse, unknown, unparse
+from topologies.core.grammar import parse, unknown, unparse
 from topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 
 if TYPE_CHECKING:
@@ -26,10 +26,12 @@ UNSHAPED_KBPS = 10**6  # what a link is taken to carry that is not shaped
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """nodes: from source to destination, both included, crossbars left out.  share: of the pair's packets or flows."""
+    """nodes: from source to destination, both included, crossbars left out.  share: of the pair's packets or flows.
+    layer: whose path it is, where the source chooses among layers."""
 
     nodes: tuple[int, ...]
     share: float = 1.0
+    layer: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,18 +100,9 @@ def options_of(owner: str, parameters: Mapping[str, Parameter], given: Mapping[s
                 f"{owner}: " + (unknown("parameter", key, parameters) if parameters else f"no parameter {key}")
             )
     return {
-        key: option(owner, key, parameter, given[key]) if key in given else parameter.default or 0
+        key: parameter.value(owner, key, given[key]) if key in given else parameter.default or 0
         for key, parameter in parameters.items()
     }
-
-
-def option(owner: str, key: str, parameter: Parameter, text: str) -> int:
-    """`text` as a value of `parameter`, or ValueError."""
-    if not parameter.words:
-        return integer(owner, key, text, least=parameter.least, most=parameter.most)
-    if text not in parameter.words:
-        raise ValueError(f"{owner}: {key} must be {' or '.join(parameter.words)}, got {text!r}")
-    return parameter.words.index(text)
 
 
 def canonical(spec: str, parameters: Mapping[str, Parameter]) -> str:
@@ -117,7 +110,7 @@ def canonical(spec: str, parameters: Mapping[str, Parameter]) -> str:
     name, given = parse(spec)
     found = options_of(name, parameters, given)
     changed = {key: value for key, value in found.items() if value != (parameters[key].default or 0)}
-    return unparse(name, {key: (parameters[key].words or {value: value})[value] for key, value in changed.items()})
+    return unparse(name, {key: parameters[key].written(value) for key, value in changed.items()})
 
 
 def for_servers(name: str, topology: Topology) -> Ccrdn:

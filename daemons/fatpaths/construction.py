@@ -1,4 +1,5 @@
-"""How layers are made: at random (FatPaths, listing 1), with little overlap (listing 2), as in-trees (ours).
+"""How layers are made: at random (FatPaths, listing 1), with little overlap (listing 2), as in-trees (ours); trees.py
+has those that layers are compared with.
 
 Every construction takes the graph, the number of layers n with layer 0 counted, and a generator of random numbers, and
 returns tables as layers.py has them.  Loops that take long are written over arrays, so that `accelerate`, a compiler of
@@ -7,10 +8,10 @@ such functions, can make machine code of them; without one they run as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from daemons.fatpaths import in_trees, overlap
+from daemons.fatpaths import in_trees, overlap, trees
 from daemons.fatpaths.layers import Graph, distances, everything, next_hops, tables, with_fallback
 
 if TYPE_CHECKING:
@@ -115,34 +116,6 @@ def overlap_layers(
     return np.stack(found)
 
 
-def past_layers(graph: Graph, n: int, generator: Generator) -> NDArray[np.int32]:
-    """PAST (Stephens et al., CoNEXT 2012) in its non-minimal variant (FatPaths, listing 5): for each layer but the
-    first and each destination the spanning tree of a breadth-first search from a random router, ties broken at random;
-    paths follow the tree's links, up and then down.
-
-    Ours: PAST has one tree for each address.  Here a destination router has n - 1 of them, as if each belonged to one
-    of its hosts, and layer 0.
-    """
-    import numpy as np
-
-    check(n)
-    first = next_hops(graph, everything(graph), generator)
-    found = [first]
-    for _ in range(n - 1):
-        towards = next_hops(graph, everything(graph), generator)
-        table = np.empty_like(first)
-        for t, root in enumerate(generator.integers(graph.routers, size=graph.routers).tolist()):
-            table[t] = towards[root]
-            at = t
-            while at != root:  # who is above t in the tree sends down to it
-                above = towards[root, at]
-                table[t, above] = at
-                at = above
-            table[t, t] = t
-        found.append(table)
-    return np.stack(found)
-
-
 def in_tree_layers(graph: Graph, n: int, generator: Generator, *, accelerate: Compiler = as_it_is) -> NDArray[np.int32]:
     """Ours: for each layer and destination an in-tree in which routers with the fewest distinct paths choose first.
 
@@ -167,3 +140,23 @@ def in_tree_layers(graph: Graph, n: int, generator: Generator, *, accelerate: Co
         *(np.empty(len(graph.peer), dtype=np.int64), np.empty(graph.routers, dtype=np.int64)),
     )
     return found
+
+
+def layers_of(
+    name: str, graph: Graph, n: int, generator: Generator, *, rho: float = 1.0, accelerate: Compiler = as_it_is
+) -> NDArray[np.int32]:
+    """The layers that the construction called `name`, one of CONSTRUCTIONS, makes.
+
+    rho: what `random` takes.  ValueError, in one line, where there are none such.
+    """
+    check(n, rho)
+    return CONSTRUCTIONS[name](graph, n, rho, generator, accelerate)
+
+
+CONSTRUCTIONS: Mapping[str, Callable[[Graph, int, float, Generator, Compiler], NDArray[np.int32]]] = {
+    "random": lambda graph, n, rho, generator, _: random_layers(graph, n, rho, generator),
+    "overlap": lambda graph, n, _, generator, accelerate: overlap_layers(graph, n, generator, accelerate=accelerate),
+    "intree": lambda graph, n, _, generator, accelerate: in_tree_layers(graph, n, generator, accelerate=accelerate),
+    "past": lambda graph, n, _, generator, __: trees.past_layers(graph, n, generator),
+    "past-valiant": lambda graph, n, _, generator, __: trees.past_valiant_layers(graph, n, generator),
+}

@@ -69,9 +69,12 @@ def as_dict(scheme: Scheme) -> dict[str, Any]:
 
 
 def as_dicts(parameters: Mapping[str, Parameter]) -> dict[str, dict[str, Any]]:
-    """Each parameter, its default as it is written."""
+    """Each parameter, its default and its range as they are written."""
     found = {key: asdict(parameter) for key, parameter in parameters.items()}
-    for has in found.values():
+    for key, has in found.items():
         if has["words"]:
             has["default"] = has["words"][has["default"]]
+        elif parameters[key].decimals:
+            numbers = ("default", "least", "most")
+            has |= {name: float(parameters[key].written(has[name])) for name in numbers if has[name] is not None}
     return found

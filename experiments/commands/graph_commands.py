@@ -120,6 +120,7 @@ def route(given: argparse.Namespace) -> int:
         return 1
     rows: list[dict[str, Any]] = [
         {"path": [topology.naming.name(node) for node in path.nodes], "hops": len(path.nodes) - 1, "share": path.share}
+        | ({} if path.layer is None else {"layer": path.layer})
         for path in found
     ]
     several = len(rows) > 1 or registry.scheme(given.routing)[0].selection is not None
@@ -129,5 +130,6 @@ def route(given: argparse.Namespace) -> int:
         return 0
     for row in rows:
         share = f", {100 * row['share']:.4g} % of packets" if several else ""
-        print(f"{' '.join(row['path'])}  ({row['hops']} hops{share})")
+        layer = f", layer {row['layer']}" if "layer" in row else ""
+        print(f"{' '.join(row['path'])}  ({row['hops']} hops{layer}{share})")
     return 0

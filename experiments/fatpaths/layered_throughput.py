@@ -6,18 +6,16 @@ paths as serves it best.  Beside it stands what all paths of at most D + 1 links
 there are (bound=flow).
 
 minimal: all shortest paths, as ECMP has them.  k-shortest: as many paths of a pair as there are layers, the shortest.
-past: spanning trees from random routers (listing 5).  random, overlap: listings 1 and 2.  in-trees: ours.
+past, past-valiant: spanning trees from each destination, or from random routers (listing 5).  random, overlap:
+listings 1 and 2.  intree: ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from statistics import mean
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.random import Generator
-from numpy.typing import NDArray
 
 from daemons.fatpaths import construction
 from daemons.fatpaths.layers import Graph, distinct_paths
@@ -33,32 +31,16 @@ from topologies import build
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Make = Callable[[Graph, Run, Generator], NDArray[np.int32]]
-
-
-def random(graph: Graph, run: Run, rng: Generator) -> NDArray[np.int32]:
-    """Listing 1."""
-    return construction.random_layers(graph, run.integer("layers"), float(run.parameters["rho"]), rng)
-
-
-def overlap(graph: Graph, run: Run, rng: Generator) -> NDArray[np.int32]:
-    """Listing 2."""
-    return construction.overlap_layers(graph, run.integer("layers"), rng, accelerate=compiled)
-
-
-def in_trees(graph: Graph, run: Run, rng: Generator) -> NDArray[np.int32]:
-    """Ours."""
-    return construction.in_tree_layers(graph, run.integer("layers"), rng, accelerate=compiled)
-
-
-def past(graph: Graph, run: Run, rng: Generator) -> NDArray[np.int32]:
-    """Listing 5."""
-    return construction.past_layers(graph, run.integer("layers"), rng)
-
-
-LAYERED: Mapping[str, Make] = {"past": past, "random": random, "overlap": overlap, "in-trees": in_trees}
-SCHEMES = ("minimal", "k-shortest", *LAYERED)
-COLOURS = dict(zip(SCHEMES, (style.INK, style.PURPLE, style.SKY, style.ORANGE, style.GREEN, style.BLUE), strict=True))
+SCHEMES = ("minimal", "k-shortest", *construction.CONSTRUCTIONS)
+COLOURS = {
+    "minimal": style.INK,
+    "k-shortest": style.PURPLE,
+    "past": style.SILVER,
+    "past-valiant": style.SKY,
+    "random": style.ORANGE,
+    "overlap": style.GREEN,
+    "intree": style.BLUE,
+}
 BOUNDS = ("none", "short", "flow")
 
 
@@ -75,7 +57,14 @@ def measure(run: Run) -> Result:
     elif run.text("scheme") == "k-shortest":
         paths = throughput.k_shortest_paths(graph, demands, run.integer("layers"))
     else:
-        tables = LAYERED[run.text("scheme")](Graph.of(topology), run, np.random.default_rng([run.seed, 1]))
+        tables = construction.layers_of(
+            run.text("scheme"),
+            Graph.of(topology),
+            run.integer("layers"),
+            np.random.default_rng([run.seed, 1]),
+            rho=float(run.parameters["rho"]),
+            accelerate=compiled,
+        )
         paths = throughput.table_paths(graph, tables, demands)
         all_pairs = distinct_paths(tables)[np.ix_(graph.endpoints, graph.endpoints)]
         all_pairs = all_pairs[all_pairs > 0]
@@ -108,6 +97,7 @@ def plot(table: Table, figure: Figure) -> None:
         cells.setdefault((group, str(row["topology"]), str(row["scheme"])), []).append(row)
     groups = list(dict.fromkeys(group for group, _, _ in cells))
     figure.set_size_inches(8, 0.5 + 2.8 * len(groups))
+    step = 0.84 / len(SCHEMES)
     for axes, group in zip(figure.subplots(len(groups), 1, squeeze=False)[:, 0], groups, strict=True):
         names = list(dict.fromkeys(name for of, name, _ in cells if of == group))
         for number, scheme in enumerate(SCHEMES):
@@ -116,12 +106,12 @@ def plot(table: Table, figure: Figure) -> None:
                 if not rows:
                     continue
                 values = [float(str(row["throughput"])) for row in rows]
-                x = place + 0.14 * (number - 2.5)
+                x = place + step * (number - (len(SCHEMES) - 1) / 2)
                 error = [[mean(values) - min(values)], [max(values) - mean(values)]]
-                axes.bar(x, mean(values), 0.12, color=COLOURS[scheme], yerr=error)
+                axes.bar(x, mean(values), 0.85 * step, color=COLOURS[scheme], yerr=error)
                 bounds = [float(str(row["bound_throughput"])) for row in rows if "bound_throughput" in row]
                 if bounds:
-                    axes.plot([x - 0.07, x + 0.07], [mean(bounds)] * 2, color=style.VERMILION)
+                    axes.plot([x - step / 2, x + step / 2], [mean(bounds)] * 2, color=style.VERMILION)
         axes.set_xticks(range(len(names)), [label(name) for name in names])
         axes.set(title=group, ylabel="T (of a link's rate)")
     first = figure.axes[0]

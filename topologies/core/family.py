@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from topologies.core.grammar import integer, unknown
+from topologies.core.grammar import decimal, integer, unknown
 
 if TYPE_CHECKING:
     from topologies.core.topology import Topology
@@ -18,6 +18,7 @@ class Parameter:
 
     It must be given unless it has a default or is `optional`: the builder says what its absence means.
     words: what a user writes in place of 0, 1, ...; empty if that is the number itself.
+    decimals: how many digits after the point a user may write; the integer is the value times 10^decimals.
     """
 
     meaning: str
@@ -26,6 +27,24 @@ class Parameter:
     default: int | None = None
     optional: bool = False
     words: tuple[str, ...] = ()
+    decimals: int = 0
+
+    def value(self, owner: str, key: str, text: str) -> int:
+        """`text`, which a user wrote, as the integer; ValueError, in one line that begins with `owner`, if it is none
+        of this parameter."""
+        if self.words:
+            if text not in self.words:
+                raise ValueError(f"{owner}: {key} must be {' or '.join(self.words)}, got {text!r}")
+            return self.words.index(text)
+        if self.decimals:
+            return decimal(owner, key, text, decimals=self.decimals, least=self.least, most=self.most)
+        return integer(owner, key, text, least=self.least, most=self.most)
+
+    def written(self, value: int) -> str:
+        """What a user writes for `value`."""
+        if self.words:
+            return self.words[value]
+        return f"{value / 10**self.decimals:.{self.decimals}f}".rstrip("0").rstrip(".") if self.decimals else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +72,7 @@ class Family:
         values = {}
         for key, parameter in self.parameters.items():
             if key in given:
-                values[key] = integer(self.name, key, given[key], least=parameter.least, most=parameter.most)
+                values[key] = parameter.value(self.name, key, given[key])
             elif parameter.default is not None:
                 values[key] = parameter.default
             elif not parameter.optional:

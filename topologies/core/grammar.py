@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 INTEGER = re.compile(r"-?[0-9]+")
+DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?")
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 KEY = re.compile(r"[a-z][a-z0-9_]*")
 OF = re.compile(r"(?:[^=,]*=[^,]*,)*?(?P<of>of=)(?=.)")
@@ -55,6 +56,19 @@ def integer(owner: str, key: str, text: str, *, least: int, most: int | None = N
         raise ValueError(f"{owner}: {key} must be at least {least}, got {value}")
     if most is not None and value > most:
         raise ValueError(f"{owner}: {key} must be at most {most}, got {value}")
+    return value
+
+
+def decimal(owner: str, key: str, text: str, *, decimals: int, least: int, most: int) -> int:
+    """`text`, a number with at most `decimals` digits after the point, as an integer: times 10^decimals; ValueError
+    unless it lies within [least, most], both of them already times 10^decimals."""
+    if not DECIMAL.fullmatch(text) or len(text.partition(".")[2]) > decimals or len(text) > 18:
+        raise ValueError(f"{owner}: {key} must be a number with at most {decimals} decimals, got {text[:18]!r}")
+    whole, _, rest = text.partition(".")
+    value = int(whole + rest.ljust(decimals, "0"))
+    if not least <= value <= most:
+        low, high = least / 10**decimals, most / 10**decimals
+        raise ValueError(f"{owner}: {key} must be {low:g} .. {high:g}, got {text}")
     return value
 
 

@@ -1,5 +1,6 @@
 """Layers of FatPaths: no loops for any layer, source and destination; what each construction promises."""
 
+from functools import partial
 from itertools import pairwise
 
 import networkx as nx
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemons.fatpaths import construction, layers
+from daemons.fatpaths import construction, layers, trees
 from daemons.fatpaths.layers import Graph, distances, distinct_paths, everything, path, routes, tables
 from experiments.graph_engine.compiled import compiled
 from topologies import build
@@ -22,12 +23,7 @@ SPECS = [
     "jellyfish:n=14,r=4,p=1,seed=3",
     "clos:n=2,r=3,m=2",
 ]
-MAKE = {
-    "random": lambda graph, n, rng: construction.random_layers(graph, n, 0.8, rng),
-    "overlap": construction.overlap_layers,
-    "in-trees": construction.in_tree_layers,
-    "past": construction.past_layers,
-}
+MAKE = {name: partial(construction.layers_of, name, rho=0.8) for name in construction.CONSTRUCTIONS}
 
 
 def rng(seed=0):
@@ -78,7 +74,7 @@ def test_any_sets_of_arcs_make_layers_without_loops(size, seed, data):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(5, 12), st.integers(0, 10**6), st.sampled_from(["overlap", "in-trees", "past"]))
+@given(st.integers(5, 12), st.integers(0, 10**6), st.sampled_from(sorted(set(MAKE) - {"random"})))
 def test_constructions_have_no_loops_on_any_graph(size, seed, name):
     graph = Graph.of(topology_of(nx.connected_watts_strogatz_graph(size, 4, 0.7, seed=seed)))
     check(graph, MAKE[name](graph, 4, rng(seed)))
@@ -123,7 +119,7 @@ def test_in_trees_give_every_pair_of_a_moore_graph_nearly_all_its_paths():
     """slimfly:q=5 has 7 paths of at most 3 links between routers 2 apart, and none but the link between neighbours."""
     graph = graph_of("slimfly:q=5")
     far = distances(graph, everything(graph))
-    ours, random = (distinct_paths(MAKE[name](graph, 9, rng())) for name in ("in-trees", "random"))
+    ours, random = (distinct_paths(MAKE[name](graph, 9, rng())) for name in ("intree", "random"))
     assert ours[far == 2].min() >= 5
     assert ours[far == 2].mean() > 6.5 > random[far == 2].mean()
     assert ours[far == 1].min() == 2  # the other one is 4 links long
@@ -153,7 +149,7 @@ def test_the_first_paths_of_overlapping_layers_are_one_link_longer():
 
 def test_past_paths_to_a_router_are_a_spanning_tree():
     graph = graph_of("slimfly:q=5")
-    found = construction.past_layers(graph, 4, rng())
+    found = trees.past_valiant_layers(graph, 4, rng())
     for table in found[1:]:
         for t in range(50):
             tree = nx.Graph([(u, v) for u, v in enumerate(table[t].tolist()) if u != v])
@@ -162,6 +158,14 @@ def test_past_paths_to_a_router_are_a_spanning_tree():
     lengths = [len(path(found[1], s, t)) - 1 for s in range(50) for t in range(50) if s != t]
     assert max(lengths) == 4  # up and down a tree of depth 2
     assert np.mean(lengths) > 2.5
+
+
+def test_past_minimal_is_shortest_paths_whose_ties_differ():
+    graph = graph_of("hyperx:l=2,s=4")
+    far = distances(graph, everything(graph))
+    found = trees.past_layers(graph, 3, rng())
+    assert all(len(path(table, s, t)) - 1 == far[s, t] for table in found for s in range(16) for t in range(16))
+    assert (found[0] != found[1]).any()
 
 
 def test_compiled_constructions_are_the_same():

@@ -72,7 +72,7 @@ def test_layers_lie_between_the_minimal_paths_and_the_bound():
     rows = {(row["topology"], row["scheme"], row["layers"]): row for row in rows_of("layered_throughput")}
     for (topology, scheme, layers), row in rows.items():
         assert row["throughput"] > 0
-        if scheme == "in-trees" and layers == 4 and topology.startswith("slimfly"):
+        if scheme == "intree" and layers == 4 and topology.startswith("slimfly"):
             assert row["throughput"] > rows[topology, "minimal", 4]["throughput"]
             assert row["fewest_paths"] >= 2
         if layers == 1 and scheme != "minimal":
@@ -85,7 +85,7 @@ def test_layers_lie_between_the_minimal_paths_and_the_bound():
 @pytest.mark.parametrize(("name", "given", "line"), [
     ("diversity", {"topology": "dcell:n=3,k=1"},
      "dcell:n=3,k=1: the servers of this network forward; a network of switches is needed"),
-    ("layered_throughput", {"scheme": "spain"}, "layered_throughput: no scheme 'spain' (there are: in-trees, "),
+    ("layered_throughput", {"scheme": "stp"}, "layered_throughput: no scheme 'stp' (there are: intree, "),
     ("collisions", {"pattern": "star"}, "no traffic pattern 'star'"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_line(name, given, line):

@@ -3,7 +3,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from topologies import FAMILY_MODULES, build, families, family
-from topologies.core.grammar import integer, parse, unparse
+from topologies.core.family import Parameter
+from topologies.core.grammar import decimal, integer, parse, unparse
 
 KEY = st.from_regex(r"[a-z][a-z0-9_]{0,5}", fullmatch=True).filter(lambda key: key != "of")
 VALUE = st.text(st.characters(exclude_characters=",", exclude_categories=["Cs"]), min_size=1)
@@ -94,6 +95,25 @@ def test_what_is_wrong_and_what_would_be_right(spec, line):
 def test_only_plain_digits_are_an_integer(text):
     with pytest.raises(ValueError, match="must be an integer"):
         integer("x", "n", text, least=0)
+
+
+@pytest.mark.parametrize(("text", "value"), [("0.6", 600), ("0.65", 650), ("0.065", 65), ("1", 1000), ("1.000", 1000)])
+def test_a_parameter_with_decimals_is_an_integer_of_its_last_digit(text, value):
+    rho = Parameter(meaning="", least=65, most=1000, decimals=3)
+    assert rho.value("x", "rho", text) == value
+    assert rho.value("x", "rho", rho.written(value)) == value
+
+
+@pytest.mark.parametrize("text", ["", ".5", "0.", "1e-1", "-0.5", "0.6543", " 0.5", "0,5", "٤"])
+def test_only_plain_decimals_are_a_number(text):
+    with pytest.raises(ValueError, match="x: rho must be a number with at most 3 decimals, got"):
+        decimal("x", "rho", text, decimals=3, least=0, most=1000)
+
+
+@pytest.mark.parametrize("text", ["0.064", "1.001", "2"])
+def test_a_number_out_of_range_is_refused(text):
+    with pytest.raises(ValueError, match=rf"x: rho must be 0.065 \.\. 1, got {text}"):
+        decimal("x", "rho", text, decimals=3, least=65, most=1000)
 
 
 def test_every_family_builds_its_example():

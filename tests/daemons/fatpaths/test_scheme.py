@@ -1,0 +1,145 @@
+"""FatPaths as a scheme: its paths on the graph, its routes, and both the same in simulated daemons."""
+
+import json
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from daemons.core import registry
+from daemons.fatpaths import scheme
+from daemons.fatpaths.forwarding import MOST_LAYERS, in_layer, tagged
+from daemons.fatpaths.layers import path as path_in
+from daemons.simulator.simulator import Simulator
+from topologies import build
+from topologies.core.address import Prefix, dotted
+from topologies.core.failures import fail_links
+
+SLIMFLY = build("slimfly:q=3,p=2")
+NETWORKS = ["slimfly:q=3,p=2", "dragonfly:p=2", "fattree:k=4", "jellyfish:n=14,r=4,p=1,seed=3"]
+
+
+@pytest.fixture
+def own_graph(tmp_path):
+    """Routers with 0, 1 and 2 hosts."""
+    graph = nx.petersen_graph()
+    nx.set_node_attributes(graph, {node: node % 3 for node in graph}, "hosts")
+    nx.write_graphml(graph, tmp_path / "petersen.graphml")
+    return build(f"file:{tmp_path / 'petersen.graphml'}")
+
+
+def paths(topology, spec, src, dst, failed=()):
+    found, options = registry.checked(topology, spec)
+    return found.path(fail_links(topology, list(failed)), options, src, dst)
+
+
+def walk(topology, configs, src, dst, layer):
+    """The nodes that a packet from `src` visits by the switches' longest prefixes to the address of `dst` in `layer`;
+    None: its own."""
+    address = topology.naming.address(dst)
+    address = address if layer is None else in_layer(address, layer)
+    path = [src, topology.ports(src)[0][1]]
+    while path[-1] >= topology.servers:
+        assert len(path) <= topology.nodes, "a loop"
+        matches = [(each.length, hops) for each, hops in configs[path[-1]].candidates if each.holds(address)]
+        _, ((port, node),) = max(matches)
+        assert topology.neighbours(path[-1])[port] == (node,)
+        path.append(node)
+    return tuple(path)
+
+
+def follow_all(topology, spec):
+    """Every pair's path in every layer by the routes of the switches, held against the tables and the scheme's path."""
+    configs = registry.configure(topology, spec)
+    options = registry.scheme(spec)[1]
+    found = scheme.tables(topology, options)
+    for src in range(topology.servers):
+        for dst in range(topology.servers):
+            ways = paths(topology, spec, src, dst)
+            if topology.ports(src)[0][1] == topology.ports(dst)[0][1]:
+                assert [way.share for way in ways] == [1.0]
+                continue
+            assert [(way.layer, way.share) for way in ways] == [(layer, 1 / len(found)) for layer in range(len(found))]
+            assert walk(topology, configs, src, dst, None) == ways[0].nodes
+            for way in ways:
+                assert walk(topology, configs, src, dst, way.layer) == way.nodes
+                assert len(set(way.nodes)) == len(way.nodes)
+
+
+@pytest.mark.parametrize("spec", NETWORKS)
+@pytest.mark.parametrize("construction", ["random", "intree"])
+def test_routes_of_every_layer_lead_every_pair_along_the_schemes_path(spec, construction):
+    follow_all(build(spec), f"fatpaths:layers=3,construction={construction},rho=0.7")
+
+
+def test_a_users_graph_is_routed_in_layers_too(own_graph):
+    follow_all(own_graph, "fatpaths:layers=3,rho=0.8")
+
+
+@pytest.mark.parametrize("construction", scheme.WORDS)
+def test_every_construction_is_one_of_the_scheme(construction):
+    spec = f"fatpaths:layers=4,construction={construction}"
+    assert len(scheme.tables(SLIMFLY, registry.checked(SLIMFLY, spec)[1])) == 4
+
+
+def test_daemons_in_simulated_time_set_the_routes_of_all_layers():
+    spec = "fatpaths:layers=3,rho=0.7"
+    simulator = Simulator(SLIMFLY, spec)
+    simulator.run_until_converged()
+    for node, config in registry.configure(SLIMFLY, spec).items():
+        assert simulator.routes(node) == dict(config.candidates)
+    assert simulator.walk(0, 35).path == paths(SLIMFLY, spec, 0, 35)[0].nodes
+    json.dumps(simulator.status(SLIMFLY.servers))
+
+
+def test_a_dead_link_takes_the_layers_that_use_it_and_the_others_share_the_flows():
+    spec = "fatpaths:layers=9,rho=0.7"
+    before = paths(SLIMFLY, spec, 0, 35)
+    dead = SLIMFLY.link_between(*before[0].nodes[1:3])
+    after = paths(SLIMFLY, spec, 0, 35, [dead])
+    left = [way for way in before if before[0].nodes[1:3] not in list(zip(way.nodes, way.nodes[1:], strict=False))]
+    assert 0 < len(left) < 9
+    assert [(way.nodes, way.layer) for way in after] == [(way.nodes, way.layer) for way in left]
+    assert sum(way.share for way in after) == pytest.approx(1)
+
+
+def test_a_host_whose_link_is_dead_has_no_path():
+    assert paths(SLIMFLY, "fatpaths", 0, 35, [SLIMFLY.link_between(0, SLIMFLY.ports(0)[0][1])]) == []
+
+
+def test_tables_are_made_once_for_a_network_and_are_its_seeds():
+    one = registry.scheme("fatpaths:layers=4")[1]
+    assert scheme.tables(SLIMFLY, one) is scheme.tables(fail_links(SLIMFLY, [70]), one)
+    assert scheme.tables(SLIMFLY, one) is scheme.tables(build("slimfly:q=3,p=2"), one)
+    other = scheme.tables(SLIMFLY, registry.scheme("fatpaths:layers=4,seed=2")[1])
+    assert (other != scheme.tables(SLIMFLY, one)).any()
+    sparse = scheme.tables(SLIMFLY, registry.scheme("fatpaths:layers=4,rho=0.4")[1])
+    lengths = [
+        np.mean([len(path_in(table, 0, t)) for table in each[1:] for t in range(18)]) for each in (other, sparse)
+    ]
+    assert lengths[1] > lengths[0] + 0.2
+
+
+def test_a_layer_is_the_first_octet():
+    assert dotted(in_layer(10 << 24 | 0x010203, 0)) == "64.1.2.3"
+    assert str(tagged(Prefix(10 << 24 | 7 << 8, 24), 62)) == "126.0.7.0/24"
+    for layer in (-1, MOST_LAYERS):
+        with pytest.raises(ValueError, match=r"layered routing: there are layers 0 \.\. 62, got"):
+            in_layer(0, layer)
+
+
+@pytest.mark.parametrize(("network", "spec", "line"), [
+    ("dcell:n=4,k=1", "fatpaths",
+     "scheme fatpaths runs on switch fabrics; dcell:n=4,k=1 is a server-centric network, take dr"),
+    ("slimfly:q=3", "fatpaths:layers=64", "scheme fatpaths: layers must be at most 63, got 64"),
+    ("slimfly:q=3", "fatpaths:rho=1.1", "scheme fatpaths: rho must be 0.001 .. 1, got 1.1"),
+    ("slimfly:q=3", "fatpaths:rho=0.0001",
+     "scheme fatpaths: rho must be a number with at most 3 decimals, got '0.0001'"),
+    ("slimfly:q=3", "fatpaths:rho=0.1", "layered routing: no draw of 0.1 of the links joins all routers; raise rho"),
+    ("slimfly:q=3", "fatpaths:construction=best",
+     f"scheme fatpaths: construction must be {' or '.join(scheme.WORDS)}, got 'best'"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused_in_one_line(network, spec, line):
+    with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared whole
+        registry.checked(build(network), spec)
+    assert str(raised.value) == line
