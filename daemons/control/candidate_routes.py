@@ -35,7 +35,6 @@ class LiveRoutes:
         self._alive = set(self._unwatched)
         self._set: set[Prefix] = set()  # routes that were set, to somebody or nobody
         self._within = _nested(self._candidates)
-        self._garbage = 0
 
     @property
     def deadline(self) -> float:
@@ -47,11 +46,7 @@ class LiveRoutes:
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
         if self._neighbourhood.refresh(payload, port, now):
             return NOTHING
-        try:
-            message = wire.decode(payload)
-        except wire.Garbage:
-            self._garbage += 1
-            return NOTHING
+        message = wire.decode(payload)
         if not isinstance(message, wire.Hello):
             return NOTHING
         return self._follow(self._neighbourhood.receive(message, payload, port, now))
@@ -83,7 +78,6 @@ class LiveRoutes:
             **self._neighbourhood.status(),
             "routes": len(self._candidates) - len(lost),
             "routes_lost": lost,
-            "garbage": self._garbage,
         }
 
     def _follow(self, events: Iterable[Outcome]) -> list[Action]:

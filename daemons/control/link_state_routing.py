@@ -32,7 +32,7 @@ class Flooding(ABC):
         self._computed_s = -inf  # when that was last
         self._rest_s = 5 * hold_s  # how long until the next at the least
         self._computed = 0  # the database.changes that the routes know of
-        self._counters = {"computations": 0, "garbage": 0}
+        self._counters = {"computations": 0}
 
     @abstractmethod
     def _routes_now(self) -> list[Action]:
@@ -52,11 +52,7 @@ class Flooding(ABC):
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
         if self._neighbourhood.refresh(payload, port, now):
             return NOTHING
-        try:
-            message = wire.decode(payload)
-        except wire.Garbage:
-            self._counters["garbage"] += 1
-            return NOTHING
+        message = wire.decode(payload)
         if isinstance(message, wire.LinkStates | wire.Summary):
             return self._follow(self._database.receive(message, port, now), now)
         if not isinstance(message, wire.Hello):

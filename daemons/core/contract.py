@@ -46,7 +46,10 @@ class StateMachine(Protocol):
         """What to do first; called once, before anything else."""
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
-        """`payload` was heard at `port`; `now` is when it came.  Garbage is dropped, never raised."""
+        """`payload` was heard at `port`; `now` is when it came.
+
+        wire.Garbage if no node of this network can have said it: the carrier drops it, and counts it.
+        """
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         """The carrier of `port` came or went.  Ports are taken to be up before the first call."""

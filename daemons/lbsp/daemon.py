@@ -95,7 +95,7 @@ class Lbsp:
         self._begun = False
         self._routes: dict[Prefix, tuple[Hop, ...]] = {}
         self._asymmetric: frozenset[Prefix] = frozenset()
-        self._counters = {"garbage": 0, "computations": 0, "contradictions": 0}
+        self._counters = {"computations": 0, "contradictions": 0}
 
     @property
     def deadline(self) -> float:
@@ -109,11 +109,7 @@ class Lbsp:
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
         if self._neighbourhood.refresh(payload, port, now):
             return NOTHING
-        try:
-            message = messages.decode(payload) or wire.decode(payload)
-        except wire.Garbage:
-            self._counters["garbage"] += 1
-            return NOTHING
+        message = messages.decode(payload) or wire.decode(payload)
         if isinstance(message, wire.Hello):
             return self._follow(self._neighbourhood.receive(message, payload, port, now), now)
         return self._hear(message, port, now) if isinstance(message, Notice) else NOTHING

@@ -100,7 +100,7 @@ class Pr:
             routine=Lane(TokenBucket(probes_per_s, probes_per_s), SLOW_INTERVALS * settings.hello_s),
         )
         self._forget_s = inf  # when to look for destinations that are not in use
-        self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "garbage": 0}
+        self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0}
 
     def _make_probes(self, wakes_per_s: int, table_s: float) -> Probes:
         network = self._network
@@ -131,11 +131,7 @@ class Pr:
             return NOTHING
         if payload[wire.TARGET] != self._target:
             return NOTHING
-        try:
-            message = wire.decode(payload)
-        except wire.Garbage:
-            self._counters["garbage"] += 1
-            return NOTHING
+        message = wire.decode(payload)
         if isinstance(message, wire.HopDied) or (isinstance(message, wire.Probe) and self._valid(message)):
             return self._follow_outcomes(self._probes.receive(message, now), now) + self._ask(now)
         return NOTHING

@@ -52,6 +52,7 @@ class Node:
         self.told_s: dict[int, float] = {}  # by destination, when the daemon was told that it is in use
         self.tick_s = inf  # when the tick event lies in the queue that counts
         self.unread: list[tuple[bytes, int, float]] = []  # payload, port, when it came
+        self.garbage = 0  # packets that its daemon dropped
         self.stalled_s = -inf  # until when its process does not run
         self._handlers: dict[type[Action], Handler] = handlers_of(self.capabilities)
 

@@ -14,6 +14,7 @@ from daemons.core import registry
 from daemons.core.actions import Action, Hop, Note, Send, SetRoute
 from daemons.core.contract import StateMachine
 from daemons.core.events import Event, Refused
+from daemons.core.wire import Garbage
 from daemons.simulator import packet_walk
 from daemons.simulator.event_queue import CALL, TICK, EventQueue
 from daemons.simulator.node import Node
@@ -136,8 +137,8 @@ class Simulator:
 
     def status(self, node: int) -> dict[str, Any]:
         """What the daemon of `node` says of itself; empty if it has no power."""
-        running = self._nodes[node].protocol
-        return running.status() if running else {}
+        one = self._nodes[node]
+        return {**one.protocol.status(), "garbage": one.garbage} if one.protocol else {}
 
     def protocol(self, node: int) -> StateMachine:
         """The state machine of `node`; ValueError if it has no power."""
@@ -236,7 +237,10 @@ class Simulator:
         unread, node.unread = node.unread, []
         actions: list[Action] = []
         for payload, port, when in unread:
-            actions += node.protocol.receive(payload, port, when)
+            try:
+                actions += node.protocol.receive(payload, port, when)
+            except Garbage:
+                node.garbage += 1
         self._act(number, node, actions)
 
     def _tick(self, number: int) -> None:

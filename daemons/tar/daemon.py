@@ -77,7 +77,7 @@ class TarRouting:
         self._default_hop: tuple[Hop, ...] | None = None
         self._states = States(capacity_kbps=capacity_kbps, gain_kbps=capacity_kbps * step_percent // 100)
         self._own = OwnFlows(token=incarnation >> 24 & 0x7FFFFFFF, **schedule)
-        self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "bypasses": 0, "garbage": 0}
+        self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "bypasses": 0}
 
     @property
     def deadline(self) -> float:
@@ -91,18 +91,15 @@ class TarRouting:
             return self._follow(self._routes.receive(payload, port, now), now)
         if payload[wire.TARGET] != self._target:
             return NOTHING
-        try:
-            told = messages.decode(payload)
-            if told is None:
-                return NOTHING
-            if isinstance(told, FlowBreaks):
-                return self._broke(told.flows, now)
-            if told.verdict == wire.ASKING:
-                return self._asked(told, now)
-            return self._answered(told, now, payload)
-        except ValueError:  # garbage, or what cannot be in this network
-            self._counters["garbage"] += 1
+        told = messages.decode(payload)
+        if told is None:
             return NOTHING
+        if isinstance(told, FlowBreaks):
+            return self._broke(told.flows, now)
+        try:
+            return self._asked(told, now) if told.verdict == wire.ASKING else self._answered(told, now, payload)
+        except ValueError as error:  # it cannot be in this network
+            raise wire.Garbage(str(error)) from None
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         return self._follow(self._routes.link_changed(port, up, now), now)

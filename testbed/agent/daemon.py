@@ -56,6 +56,7 @@ class Daemon:
     """The daemon of one node, served by this process (see loop.py).
 
     deadline: call tick() no later than this, on the monotonic clock.
+    received, garbage: packets so far, and those of them that were no messages.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Daemon:
         self.protocol = protocol
         self.deadline = inf
         self.closed = False
-        self.received = self._sent = 0
+        self.received = self.garbage = self._sent = 0
         self._counters = NodeCounters(cells, config.interval_ms / 1000)
         self._converged = self._news = False
         self._dropped: Counter[str] = Counter()
@@ -328,7 +329,7 @@ class Daemon:
                 str(prefix): [self.interfaces.ports[hop.port].dev for hop in hops]
                 for prefix, hops in self.fib.wanted.items()
             },
-            "protocol": self.protocol.status(),
+            "protocol": {**self.protocol.status(), "garbage": self.garbage},
         }
 
     def log_exception(self) -> None:

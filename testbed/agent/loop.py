@@ -17,6 +17,7 @@ from fcntl import ioctl
 from math import inf
 
 from daemons.core.actions import Action
+from daemons.core.wire import Garbage
 from testbed.agent.daemon import Daemon, Source
 from testbed.agent.transport import PAYLOAD_BYTES, SIOCGSTAMPNS, TIMESPEC
 from testbed.forwarding.capability import Wakes
@@ -202,5 +203,7 @@ class Loop:
                     busy.append(daemon)
                 elif daemon.protocol.deadline < daemon.deadline:
                     daemon.deadline = daemon.protocol.deadline
+            except Garbage:
+                daemon.garbage += 1
             except Exception:
                 self._fail(daemon)

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from daemons.core.actions import Hop
+from daemons.core.actions import Hop, Send
 from daemons.simulator.node import Fib
 from daemons.simulator.packet_walk import Walk
 from daemons.simulator.simulator import Simulator
@@ -212,3 +212,28 @@ def test_the_same_seed_gives_the_same_run():
         return simulator.counters, simulator.changed_s, [simulator.routes(node) for node in range(20)]
 
     assert run() == run()
+
+
+@pytest.mark.parametrize(
+    ("spec", "scheme"),
+    [
+        ("dcell:n=4,k=1", "dr"),
+        ("dcell:n=4,k=1", "dfr"),
+        ("dcell:n=4,k=1", "pr-gpi"),
+        ("ficonn:n=4,k=1", "tar"),
+        ("fattree:k=4", "ecmp"),
+        ("fattree:k=4", "lbsp"),
+    ],
+)
+def test_what_is_no_message_is_dropped_and_counted_by_whoever_hears_it(spec, scheme):
+    """For every state machine: its carrier does it."""
+    simulator = converged(build(spec), scheme)
+    simulator.run_for(0.5)
+    changed_s, speaker = simulator.changed_s, simulator.node(next(iter(simulator._nodes)))
+    port, hears = speaker.config.ports[0]
+    for payload in (b"", b"\x77\x02\x01", b"\x77\x01\x01" + 30 * b"\0"):
+        simulator._act(speaker.config.node, speaker, [Send(port, payload)])
+    simulator.run_for(0.5)
+    assert {node: simulator.status(node)["garbage"] for node in hears} == dict.fromkeys(hears, 3)
+    assert simulator.status(speaker.config.node)["garbage"] == 0
+    assert simulator.changed_s == changed_s

@@ -327,7 +327,7 @@ def test_a_daemon_that_is_in_a_hurry_says_when_it_wants_to_be_called():
     assert machine.deadline == 0.001
 
 
-def test_what_is_no_answer_or_no_question_is_counted_and_dropped():
+def test_what_is_no_answer_or_no_question_is_garbage():
     machine = make_machine(configure(FICONN, "tar")[0], 1)
     machine.start(0.0)
     flow = Flow(ADDRESS(1), ADDRESS(40), 17, 0)
@@ -343,11 +343,12 @@ def test_what_is_no_answer_or_no_question_is_counted_and_dropped():
         (wire.CONNECTED, (), (1, 0, 1)),
     ]:
         probe = messages.FlowProbe(1, 0, flow, 1, 0, 1000, verdict, marks, visited)
-        assert machine.receive(messages.encode(probe), 0, 0.1) == NOTHING
+        with pytest.raises(wire.Garbage):
+            machine.receive(messages.encode(probe), 0, 0.1)
     nowhere = Flow(ADDRESS(1), 10 << 24 | 0xFFFFFF, 17, 0)
     probe = messages.FlowProbe(1, 0, nowhere, 1, 0, 1000, wire.ASKING, (0, 0, 0), (1,))
-    assert machine.receive(messages.encode(probe), 0, 0.1) == NOTHING
-    assert machine.status()["garbage"] == 10
+    with pytest.raises(wire.Garbage):
+        machine.receive(messages.encode(probe), 0, 0.1)
     assert machine.event(FlowInUse(nowhere), 0.1) == NOTHING
 
 
