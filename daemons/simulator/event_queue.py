@@ -18,7 +18,7 @@ class EventQueue:
         self._number = count()
 
     def push(self, time_s: float, kind: int, call: Callable[..., None], *given: object) -> None:
-        """Do `call` with what is `given` when it is `time_s`."""
+        """Do `call` with what is `given` when it is `time_s`: seconds, or what else all users of the queue count in."""
         heappush(self._heap, (time_s, kind, next(self._number), call, given))
 
     def run_until(self, time_s: float) -> None:

@@ -1,0 +1,145 @@
+"""The queue of a switch's port that trims (NDP, Handley et al., SIGCOMM 2017, section 3.1), and its wire.
+
+Two queues share the link: data, of a few packets, and headers, trimmed ones and control packets, that go first.  Where
+both wait, `share` headers go for each packet of data, so that neither starves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, TRIMMED, TRIMMED_AT_HOST, Packet
+
+
+class Frame(NamedTuple):
+    """A packet on a link.
+
+    src, dst: hosts.  code_point: how switches are to treat it, and whether one has trimmed it.
+    """
+
+    src: int
+    dst: int
+    code_point: int
+    length_bytes: int
+    packet: Packet
+
+    @property
+    def is_header(self) -> bool:
+        """Whether it goes ahead of data."""
+        return self.code_point != TRIMMABLE
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkModel:
+    """rate_bps: of the link.  delay_ns: of the wire.
+    trim_bytes: that the queue of data holds; None: as many as come, and nothing is trimmed, as at a host.
+    header_bytes: that the queue of headers holds.  share: headers that go for each packet of data where both wait.
+    """
+
+    rate_bps: int
+    delay_ns: int = 1_000
+    trim_bytes: int | None = 8 * 1514
+    header_bytes: int = 8 * 9_000
+    share: int = 10
+
+    def unlimited(self) -> LinkModel:
+        """The link as a host sends on it."""
+        return replace(self, trim_bytes=None)
+
+
+@dataclass
+class PortCounters:
+    """What has happened at a port: frames and bytes sent, packets trimmed, headers lost, and the longest queues."""
+
+    frames: int = 0
+    bytes_: int = 0
+    trimmed: int = 0
+    headers_lost: int = 0
+    most_data_bytes: int = 0
+    most_header_bytes: int = 0
+
+
+class TrimmingQueue:
+    """Queue and link of one port.
+
+    to_host: whether the link leads to a host.
+    draw: uniform in [0, 1).  A packet that takes the last place of the queue is trimmed instead with probability 1/2,
+        so that senders in step do not lose always the same packets.  NDP's switches trim the packet that comes or the
+        last one in the queue, half each, which Linux's queues cannot.
+    at: (time, call) -> call it then.  deliver: called with what arrives at the other end.
+    """
+
+    def __init__(
+        self,
+        model: LinkModel,
+        to_host: bool,
+        draw: Callable[[], float],
+        at: Callable[[int, Callable[[], None]], None],
+        deliver: Callable[[Frame], None],
+    ) -> None:
+        self.model, self.counters = model, PortCounters()
+        self._to_host, self._draw, self._at, self._deliver = to_host, draw, at, deliver
+        self._data: deque[Frame] = deque()
+        self._headers: deque[Frame] = deque()
+        self._data_bytes = self._header_bytes = self._in_a_row = 0
+        self._busy = False
+
+    def put(self, now: int, frame: Frame) -> None:
+        """A frame is to go out here."""
+        if frame.is_header:
+            self._put_header(frame)
+        elif self.trims(frame.length_bytes):
+            self.counters.trimmed += 1
+            code_point = TRIMMED_AT_HOST if self._to_host else TRIMMED
+            self._put_header(frame._replace(code_point=code_point, length_bytes=HEADER_BYTES))
+        else:
+            self._data.append(frame)
+            self._data_bytes += frame.length_bytes
+            self.counters.most_data_bytes = max(self.counters.most_data_bytes, self._data_bytes)
+        if not self._busy:
+            self._serve(now)
+
+    def trims(self, length_bytes: int) -> bool:
+        """Whether a packet of data that comes now loses its payload."""
+        most = self.model.trim_bytes
+        if most is None or length_bytes <= HEADER_BYTES:
+            return False
+        room = most - self._data_bytes - length_bytes
+        return room < 0 or (room < length_bytes and self._draw() < 0.5)
+
+    def _put_header(self, frame: Frame) -> None:
+        if self._header_bytes + frame.length_bytes > self.model.header_bytes:
+            self.counters.headers_lost += 1
+            return
+        self._headers.append(frame)
+        self._header_bytes += frame.length_bytes
+        self.counters.most_header_bytes = max(self.counters.most_header_bytes, self._header_bytes)
+
+    def _serve(self, now: int) -> None:
+        """Begin to send the next frame."""
+        if self._headers and (self._in_a_row < self.model.share or not self._data):
+            frame = self._headers.popleft()
+            self._header_bytes -= frame.length_bytes
+            self._in_a_row += 1
+        elif self._data:
+            frame = self._data.popleft()
+            self._data_bytes -= frame.length_bytes
+            self._in_a_row = 0
+        else:
+            self._busy = False
+            return
+        self._busy = True
+        self.counters.frames += 1
+        self.counters.bytes_ += frame.length_bytes
+        sent = now + 8_000_000_000 * frame.length_bytes // self.model.rate_bps
+        self._at(sent, lambda: self._serve(sent))
+        self._at(sent + self.model.delay_ns, lambda: self._deliver(frame))
+
+
+def frame_of(src: int, dst: int, packet: Packet, payload_bytes: int) -> Frame:
+    """The frame in which host `src` sends `packet`."""
+    code_point = TRIMMABLE if payload_bytes else CONTROL
+    return Frame(src, dst, code_point, HEADER_BYTES + payload_bytes, packet)

@@ -1,0 +1,224 @@
+"""A host's end of the purified transport: all its messages, and the pace of what it sends and pulls.
+
+Whoever owns it hands it what arrives and calls poll() at its deadline(); it answers with what to send.  All times are
+integers, nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from daemons.transport.incoming import Incoming
+from daemons.transport.outgoing import Outgoing
+from daemons.transport.packets import HEADER_BYTES, Ack, Data, Nack, Packet, Pull
+from daemons.transport.parameters import Parameters
+
+
+class Transmission(NamedTuple):
+    """`packet` goes to host `peer`, with this much payload; data without any is a question (outgoing.py)."""
+
+    peer: int
+    packet: Packet
+    payload_bytes: int
+
+
+class Delivered(NamedTuple):
+    """All of message `flow` has come from host `peer`."""
+
+    peer: int
+    flow: int
+    size_bytes: int
+    at: int
+
+
+class Finished(NamedTuple):
+    """Message `flow` of ours to host `peer` is acknowledged, or was given up: why."""
+
+    peer: int
+    flow: int
+    at: int
+    failed: str | None
+
+
+@dataclass
+class Counters:
+    """data, headers: packets that came whole, and headers that came alone.  duplicates: of those that came whole.
+    strange: packets of no message of ours, or that contradict what their message said before.
+    sent: packets with payload, retransmissions among them.  timeouts: packets asked after.  pulls: sent.
+    """
+
+    data: int = 0
+    headers: int = 0
+    duplicates: int = 0
+    strange: int = 0
+    sent: int = 0
+    retransmissions: int = 0
+    timeouts: int = 0
+    pulls: int = 0
+
+
+class _Pace:
+    """When the next packet of a kind is due, if they follow each other at a rate."""
+
+    def __init__(self, burst_ns: int) -> None:
+        self.due, self._burst_ns = 0, burst_ns
+
+    def took(self, now: int, gap_ns: int) -> None:
+        self.due = max(self.due, now - self._burst_ns) + gap_ns
+
+
+class Endpoint:
+    """The transport of one host.
+
+    events: what has come to an end, the caller's to take away.
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters, self.counters = parameters, Counters()
+        self.events: list[Delivered | Finished] = []
+        self.outgoing: dict[int, Outgoing] = {}  # by flow
+        self._active: dict[int, Outgoing] = {}  # those that are not done
+        self.incoming: dict[tuple[int, int], Incoming] = {}  # by peer and flow; complete ones answer duplicates
+        self._gap_ns = parameters.gap_ns(parameters.frame_bytes)
+        self._sending, self._pulling = (_Pace(parameters.burst * self._gap_ns) for _ in range(2))
+        self._answers: deque[Transmission] = deque()
+        self._senders: deque[Outgoing] = deque()
+        self._peers: deque[int] = deque()  # from which something is to be pulled
+        self._wanted: dict[int, deque[Incoming]] = {}  # by peer
+        self._timer: int | None = None  # no deadline of a message is earlier
+
+    def send(self, now: int, flow: int, peer: int, size_bytes: int) -> None:
+        """Begin to send a message to host `peer`; ValueError if the number `flow` has been used, or for its size."""
+        if flow in self.outgoing:
+            raise ValueError(f"transport: flow {flow} has been used")
+        self.outgoing[flow] = self._active[flow] = message = Outgoing(flow, peer, size_bytes, self.parameters, now)
+        self._list(message)
+
+    def receive(self, now: int, peer: int, packet: Packet, whole: bool, at_host: bool = False) -> None:
+        """A packet has come from host `peer`.
+
+        whole: with its payload, if it is data.  at_host: trimmed before this host's own link.
+        """
+        if isinstance(packet, Data):
+            self._receive_data(now, peer, packet, whole, at_host)
+            return
+        message = self.outgoing.get(packet.flow)
+        if not message or message.peer != peer:
+            self.counters.strange += 1
+            return
+        if message.done or message.failed:
+            return
+        match packet:
+            case Ack():
+                message.acknowledged(packet, now)
+            case Nack():
+                message.refused(packet, now)
+            case Pull():
+                message.pulled(packet, now)
+        if message.done:
+            del self._active[packet.flow]
+            self.events.append(Finished(peer, packet.flow, now, None))
+        self._list(message)
+
+    def poll(self, now: int) -> list[Transmission]:
+        """What to send now: questions and answers, then the pulls, then the packets whose time has come."""
+        found: list[Transmission] = []
+        if self._timer is not None and self._timer <= now:
+            self._expire(now, found)
+        found += self._answers
+        self._answers.clear()
+        while self._peers and self._pulling.due <= now:
+            self._pull(now, found)
+        while self._senders and self._sending.due <= now:
+            self._send(now, found)
+        return found
+
+    def deadline(self) -> int | None:
+        """When to call poll() next, in the past for at once; None: not before something has come."""
+        if self._answers:
+            return 0
+        times = [self._pulling.due] if self._peers else []
+        times += [self._sending.due] if self._senders else []
+        times += [] if self._timer is None else [self._timer]
+        return min(times, default=None)
+
+    def _receive_data(self, now: int, peer: int, data: Data, whole: bool, at_host: bool) -> None:
+        message = self.incoming.get((peer, data.flow))
+        if not message:
+            try:
+                message = Incoming(peer, data)
+            except ValueError:
+                self.counters.strange += 1
+                return
+            self.incoming[peer, data.flow] = message
+        elif not message.belongs(data):
+            self.counters.strange += 1
+            return
+        self.counters.data += whole
+        self.counters.headers += not whole
+        was_done, duplicates = message.done, message.duplicates
+        self._answers.append(Transmission(peer, message.arrive(data, whole, at_host), 0))
+        self.counters.duplicates += message.duplicates - duplicates
+        if message.done and not was_done:
+            self.events.append(Delivered(peer, data.flow, message.size_bytes, now))
+        if message.queued and not message.listed:
+            message.listed = True
+            wanted = self._wanted.setdefault(peer, deque())
+            if not wanted:
+                self._peers.append(peer)
+            wanted.append(message)
+
+    def _pull(self, now: int, found: list[Transmission]) -> None:
+        """Pull a packet from the host that waits longest, or cross out what has come without."""
+        peer = self._peers.popleft()
+        wanted = self._wanted[peer]
+        message = wanted.popleft()
+        if message.queued:
+            found.append(Transmission(peer, message.pull(), 0))
+            self.counters.pulls += 1
+            self._pulling.took(now, self._gap_ns)
+        message.listed = message.queued > 0
+        if message.listed:
+            wanted.append(message)
+        if wanted:
+            self._peers.append(peer)
+
+    def _send(self, now: int, found: list[Transmission]) -> None:
+        """Send a packet of the message that waits longest, or cross it out."""
+        message = self._senders.popleft()
+        message.listed = False
+        if not message.may_send:
+            return
+        before = message.retransmissions
+        data = message.send(now)
+        self.counters.sent += 1
+        self.counters.retransmissions += message.retransmissions - before
+        found.append(Transmission(message.peer, data, data.own_bytes))
+        self._sending.took(now, self.parameters.gap_ns(HEADER_BYTES + data.own_bytes))
+        self._wake(now + message.timeout_ns)
+        self._list(message)
+
+    def _expire(self, now: int, found: list[Transmission]) -> None:
+        """Ask after the packets whose deadline has come."""
+        self._timer = None
+        for message in list(self._active.values()):
+            if (at := message.deadline()) is not None and at <= now:
+                for data in message.expire(now):
+                    found.append(Transmission(message.peer, data, 0))
+                    self.counters.timeouts += 1
+                if message.failed:
+                    del self._active[message.flow]
+                    self.events.append(Finished(message.peer, message.flow, now, message.failed))
+                    continue
+            if (at := message.deadline()) is not None:
+                self._wake(at)
+
+    def _wake(self, at: int) -> None:
+        self._timer = at if self._timer is None else min(self._timer, at)
+
+    def _list(self, message: Outgoing) -> None:
+        if message.may_send and not message.listed:
+            message.listed = True
+            self._senders.append(message)

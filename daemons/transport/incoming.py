@@ -1,0 +1,66 @@
+"""A message at its receiver: what has come, and how much more to pull."""
+
+from __future__ import annotations
+
+from daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
+from daemons.transport.parameters import MOST_PACKETS
+
+
+class Incoming:
+    """The message that `data` belongs to, from host `peer`.
+
+    A message needs as many transmissions as it has packets and as headers have come alone.  The window was sent
+    unasked; the others are pulled, one for each arrival, so that as many are on their way as before.
+
+    queued: pulls that wait for their turn.  listed: whether it is in line for that; its endpoint's.
+    duplicates: packets that had come before.
+    """
+
+    def __init__(self, peer: int, data: Data) -> None:
+        self.peer, self.flow = peer, data.flow
+        self.size_bytes, self.payload_bytes, self.window = data.size_bytes, data.payload_bytes, data.window
+        self.packets = packets_of(data.size_bytes, data.payload_bytes)
+        if self.packets > MOST_PACKETS:
+            raise ValueError(f"a message of {self.packets} packets, expected {MOST_PACKETS} at the most")
+        self.queued, self.listed, self.duplicates = 0, False, 0
+        self._received = bytearray(self.packets)
+        self._left, self._trimmed, self._pulls = self.packets, 0, 0
+        self._layer = data.layer
+
+    @property
+    def done(self) -> bool:
+        """Whether all of it has come."""
+        return self._left == 0
+
+    def belongs(self, data: Data) -> bool:
+        """Whether `data`, of the same flow, tells the same of the message."""
+        mine = (self.size_bytes, self.payload_bytes, self.window)
+        return (data.size_bytes, data.payload_bytes, data.window) == mine
+
+    def arrive(self, data: Data, whole: bool, at_host: bool) -> Ack | Nack:
+        """The answer to `data`, of which perhaps only the header has come.
+
+        at_host: it was trimmed before this host's own link.
+        """
+        self._layer = data.layer
+        if self._received[data.sequence]:
+            self.duplicates += whole
+            return Ack(self.flow, data.sequence, data.layer, self._pulls)
+        if whole:
+            self._received[data.sequence] = 1
+            self._left -= 1
+        else:
+            self._trimmed += 1
+        if self.done:
+            self.queued = 0
+        elif min(self.window, self.packets) + self._pulls + self.queued < self.packets + self._trimmed:
+            self.queued += 1
+        if whole:
+            return Ack(self.flow, data.sequence, data.layer, self._pulls)
+        return Nack(self.flow, data.sequence, data.layer, self._pulls, not at_host)
+
+    def pull(self) -> Pull:
+        """One of those that are queued."""
+        self.queued -= 1
+        self._pulls += 1
+        return Pull(self.flow, self._layer, self._pulls)

@@ -1,0 +1,149 @@
+"""A message at its sender: which packet is next, and what became of each."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from daemons.core.mixing import mixed
+from daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
+from daemons.transport.parameters import LONGEST_BACKOFF, MOST_PACKETS, Parameters
+
+UNSENT, IN_FLIGHT, REFUSED, ACKNOWLEDGED = range(4)
+
+
+class Outgoing:
+    """Message `flow` of `size_bytes` to host `peer`.
+
+    A packet is sent for each of `credits`: the first window brings some, every pull one.  Packets whose header came
+    back refused go first.  A packet about which nothing is heard for a timeout is asked after by its bare header,
+    which the receiver answers as one that a switch has trimmed: so no payload is ever sent that was not pulled, but
+    the window.
+
+    listed: whether it waits for its turn to send; its endpoint's.
+    retransmissions, timeouts: packets sent again, and packets asked after.
+    failed: why it was given up, None while it was not.
+    """
+
+    def __init__(self, flow: int, peer: int, size_bytes: int, parameters: Parameters, now: int) -> None:
+        self.flow, self.peer, self.size_bytes = flow, peer, size_bytes
+        self.packets = packets_of(size_bytes, parameters.payload_bytes)
+        if not 0 < self.packets <= MOST_PACKETS:
+            most = MOST_PACKETS * parameters.payload_bytes
+            raise ValueError(f"transport: a message has 1 to {most} bytes, got {size_bytes}")
+        self.credits = min(parameters.window, self.packets)
+        self.listed, self.retransmissions, self.timeouts = False, 0, 0
+        self.failed: str | None = None
+        self._parameters = parameters
+        self._draws = 0
+        self.layer = self._draw(parameters.layers)
+        self._state = bytearray(self.packets)
+        self._next, self._acknowledged, self._pulls = 0, 0, 0
+        self._in_flight: dict[int, int] = {}  # packet -> when it was sent, the earliest first
+        self._refused: deque[int] = deque()  # some of them acknowledged meanwhile
+        self._refusals = 0
+        self._heard_at, self._silences = now, 0
+
+    @property
+    def done(self) -> bool:
+        """Whether every packet is acknowledged."""
+        return self._acknowledged == self.packets
+
+    @property
+    def may_send(self) -> bool:
+        """Whether a packet may be sent now."""
+        return self.failed is None and self.credits > 0 and (self._refusals > 0 or self._next < self.packets)
+
+    def send(self, now: int) -> Data:
+        """The next packet, which is sent now; only if may_send."""
+        self.credits -= 1
+        if self._refusals:
+            self.retransmissions += 1
+            return self._sent(self._pop_refused(), now)
+        self._next += 1
+        return self._sent(self._next - 1, now)
+
+    def acknowledged(self, ack: Ack, now: int) -> None:
+        """A packet has come whole."""
+        self._heard(ack.pulls, now)
+        state = self._state[ack.sequence] if ack.sequence < self.packets else ACKNOWLEDGED
+        if state in (UNSENT, ACKNOWLEDGED):
+            return
+        if state == IN_FLIGHT:
+            del self._in_flight[ack.sequence]
+        else:
+            self._refusals -= 1
+        self._state[ack.sequence] = ACKNOWLEDGED
+        self._acknowledged += 1
+
+    def refused(self, nack: Nack, now: int) -> None:
+        """Of a packet only the header has come."""
+        self._heard(nack.pulls, now)
+        if nack.sequence < self.packets and self._state[nack.sequence] == IN_FLIGHT:
+            del self._in_flight[nack.sequence]
+            self._state[nack.sequence] = REFUSED
+            self._refused.append(nack.sequence)
+            self._refusals += 1
+        layers = self._parameters.layers
+        if nack.congested and layers > 1 and nack.layer == self.layer:  # and not of a layer that was left since
+            self.layer = (self.layer + 1 + self._draw(layers - 1)) % layers
+
+    def pulled(self, pull: Pull, now: int) -> None:
+        """The receiver wants more."""
+        self._heard(pull.pulls, now)
+
+    def deadline(self) -> int | None:
+        """When to ask after the packet that has been in flight longest, or for the pulls that do not come; None while
+        the message waits for its turn."""
+        if self._in_flight:
+            return next(iter(self._in_flight.values())) + self.timeout_ns
+        return None if self.may_send else self._heard_at + self.timeout_ns
+
+    @property
+    def timeout_ns(self) -> int:
+        """How long it waits now, longer after each silence."""
+        return self._parameters.timeout_ns << min(self._silences, LONGEST_BACKOFF)
+
+    def expire(self, now: int) -> Iterator[Data]:
+        """Packets whose bare headers are to be sent now, when the deadline has come; none if it is given up."""
+        if self._silences == self._parameters.attempts:
+            left = self.packets - self._acknowledged
+            self.failed = (
+                f"host {self.peer} has not answered for {(now - self._heard_at) / 1e6:.0f} ms; "
+                f"{left} of {self.packets} packets not acknowledged"
+            )
+            return
+        late = [packet for packet, at in self._in_flight.items() if at + self.timeout_ns <= now]
+        self._silences += 1
+        for packet in late:
+            del self._in_flight[packet]
+        if not late and not self._in_flight:
+            if self._refusals:
+                late = [self._pop_refused()]
+            else:
+                late, self._next = [self._next], self._next + 1
+        self.timeouts += len(late)
+        for packet in late:
+            yield self._sent(packet, now)
+
+    def _heard(self, pulls: int, now: int) -> None:
+        self._heard_at, self._silences = now, 0
+        if pulls > self._pulls:
+            self.credits += pulls - self._pulls
+            self._pulls = pulls
+
+    def _pop_refused(self) -> int:
+        while self._state[packet := self._refused.popleft()] != REFUSED:
+            pass
+        self._refusals -= 1
+        return packet
+
+    def _sent(self, packet: int, now: int) -> Data:
+        self._state[packet] = IN_FLIGHT
+        self._in_flight[packet] = now
+        of = self._parameters
+        return Data(self.flow, packet, self.layer, of.window, self.size_bytes, of.payload_bytes)
+
+    def _draw(self, n: int) -> int:
+        self._draws += 1
+        return mixed(self.flow << 32 | self.peer, self._draws) % n

@@ -1,0 +1,129 @@
+"""Packets of the purified transport <-> bytes, big-endian.
+
+Every packet begins with 22 bytes, which behind Ethernet, IPv4 and UDP headers make a frame of 64; of data, payload
+follows.  A switch that trims leaves these 64 bytes: what is cut off is seen by the length alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+MAGIC = 0x6E
+DATA, ACK, NACK, PULL = 1, 2, 3, 4
+HEADER = struct.Struct(">BBBBIIQH")  # magic, kind, layer, window or congested, flow, sequence, size or pulls, payload
+LOWER_BYTES = 42  # Ethernet, IPv4 and UDP headers
+HEADER_BYTES = LOWER_BYTES + HEADER.size  # of a frame: what a switch leaves when it trims
+
+# Code points of the packets' DS field (RFC 2474), of those for local use.  SAI's proposal for packet trimming tells by
+# them, too, whether a packet was trimmed before a link of a host (5 in its example) or between switches (7).
+TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST = 3, 11, 7, 5
+
+
+class Garbage(ValueError):
+    """Bytes that are no packet of this transport."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Packet `sequence`, from 0, of message `flow`, whose number its sender uses once.
+
+    layer: of the routes that it takes.
+    window: packets of each message that the sender sends without being asked.
+    size_bytes: of the whole message.
+    payload_bytes: in each of its packets but the last, which has the rest.
+    """
+
+    flow: int
+    sequence: int
+    layer: int
+    window: int
+    size_bytes: int
+    payload_bytes: int
+
+    @property
+    def own_bytes(self) -> int:
+        """Payload of this packet."""
+        return min(self.payload_bytes, self.size_bytes - self.sequence * self.payload_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Packet `sequence` of `flow` has come whole; `pulls` packets have been pulled so far."""
+
+    flow: int
+    sequence: int
+    layer: int
+    pulls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """Of packet `sequence` of `flow` only the header has come, by `layer`.
+
+    congested: whether another layer may help: not where the packet was trimmed before the link of its destination.
+    """
+
+    flow: int
+    sequence: int
+    layer: int
+    pulls: int
+    congested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Since the message began, `pulls` packets of `flow` were asked for beyond its window: one that is lost is made
+    good by the next."""
+
+    flow: int
+    layer: int
+    pulls: int
+
+
+Packet = Data | Ack | Nack | Pull
+
+
+def packets_of(size_bytes: int, payload_bytes: int) -> int:
+    """How many packets a message has."""
+    return -(-size_bytes // payload_bytes)
+
+
+def encode(packet: Packet) -> bytes:
+    """The header of `packet`; struct.error if a field has no room."""
+    match packet:
+        case Data(flow, sequence, layer, window, size_bytes, payload_bytes):
+            return HEADER.pack(MAGIC, DATA, layer, window, flow, sequence, size_bytes, payload_bytes)
+        case Ack(flow, sequence, layer, pulls):
+            return HEADER.pack(MAGIC, ACK, layer, 0, flow, sequence, pulls, 0)
+        case Nack(flow, sequence, layer, pulls, congested):
+            return HEADER.pack(MAGIC, NACK, layer, congested, flow, sequence, pulls, 0)
+        case Pull(flow, layer, pulls):
+            return HEADER.pack(MAGIC, PULL, layer, 0, flow, 0, pulls, 0)
+
+
+def decode(payload: bytes) -> tuple[Packet, bool]:
+    """The packet that a datagram is, and whether it is whole; Garbage if it is none."""
+    try:
+        magic, kind, layer, detail, flow, sequence, number, each = HEADER.unpack_from(payload)
+    except struct.error:
+        raise Garbage(f"{len(payload)} bytes, a header has {HEADER.size}") from None
+    rest = len(payload) - HEADER.size
+    if magic != MAGIC:
+        raise Garbage(f"begins with {magic:02x}, expected {MAGIC:02x}")
+    if kind == DATA:
+        data = Data(flow, sequence, layer, detail, number, each)
+        if not (each and detail and number > sequence * each):
+            raise Garbage(f"packet {sequence} of a message of {number} bytes, {each} in each packet, window {detail}")
+        if rest not in (0, data.own_bytes):
+            raise Garbage(f"{rest} bytes of payload where there are {data.own_bytes}, or none")
+        return data, rest > 0
+    if rest or each or detail > (kind == NACK) or number >> 32 or (kind == PULL and sequence):
+        raise Garbage("an answer with more than belongs there")
+    if kind == ACK:
+        return Ack(flow, sequence, layer, number), True
+    if kind == NACK:
+        return Nack(flow, sequence, layer, number, bool(detail)), True
+    if kind == PULL:
+        return Pull(flow, layer, number), True
+    raise Garbage(f"kind {kind}, there are {DATA} to {PULL}")

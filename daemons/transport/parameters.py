@@ -1,0 +1,61 @@
+"""What an endpoint of the purified transport must know of its network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from daemons.transport.packets import HEADER_BYTES
+
+MOST_WINDOW, MOST_LAYERS = 255, 64
+MOST_PACKETS = 1 << 24  # of a message
+LONGEST_BACKOFF = 4  # doublings of the timeout
+TIMEOUT_FRAMES, LEAST_TIMEOUT_NS = 400, 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """rate_bps: of the host's link: data leaves, and is pulled, no faster.
+    frame_bytes: of a full packet on the link.
+    window: packets of each message that are sent without being asked for (FatPaths: 8; NDP's authors: 23).
+    layers: among which data is moved, 1 for none.
+    timeout_ns: silence after which a sender asks what became of a packet: the last resort, where its header was lost.
+    attempts: timeouts in a row, each up to 16 times as long, after which a message is given up.
+    burst: packets by which sending and pulling may lag behind their rate and catch up at once, for timers that are
+    late.
+    """
+
+    rate_bps: int
+    frame_bytes: int = 1514
+    window: int = 8
+    layers: int = 1
+    timeout_ns: int
+    attempts: int = 10
+    burst: int = 8
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("rate_bps", 8_000, 10**15),
+            ("frame_bytes", HEADER_BYTES + 1, 65_535),
+            ("window", 1, MOST_WINDOW),
+            ("layers", 1, MOST_LAYERS),
+            ("timeout_ns", 1, 1 << 50),
+            ("attempts", 1, 1_000),
+            ("burst", 1, 1_000),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"transport: {name} must be {least} to {most}, got {getattr(self, name)}")
+
+    @property
+    def payload_bytes(self) -> int:
+        """In a full packet."""
+        return self.frame_bytes - HEADER_BYTES
+
+    def gap_ns(self, frame_bytes: int) -> int:
+        """How long a frame takes on the link."""
+        return 8_000_000_000 * frame_bytes // self.rate_bps
+
+
+def timeout_ns(rate_bps: int, frame_bytes: int = 1514, *, least_ns: int = LEAST_TIMEOUT_NS) -> int:
+    """A timeout for links of `rate_bps`: longer than a header takes behind a full queue of headers at each of a few
+    hops, and than a packet behind those of a window for every other sender."""
+    return max(least_ns, TIMEOUT_FRAMES * 8_000_000_000 * frame_bytes // rate_bps)

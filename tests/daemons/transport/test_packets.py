@@ -1,0 +1,66 @@
+"""Packets of the purified transport to bytes and back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemons.transport.packets import HEADER, HEADER_BYTES, Ack, Data, Garbage, Nack, Pull, decode, encode, packets_of
+
+U8, U32 = st.integers(0, 255), st.integers(0, (1 << 32) - 1)
+
+
+@st.composite
+def data(draw):
+    each, size = draw(st.integers(1, 65535)), draw(st.integers(1, 1 << 40))
+    last = min(packets_of(size, each), 1 << 32) - 1
+    return Data(draw(U32), draw(st.integers(0, last)), draw(U8), draw(st.integers(1, 255)), size, each)
+
+
+ANSWERS = st.one_of(
+    st.builds(Ack, U32, U32, U8, U32), st.builds(Nack, U32, U32, U8, U32, st.booleans()), st.builds(Pull, U32, U8, U32)
+)
+
+
+@given(st.one_of(data(), ANSWERS))
+def test_what_is_encoded_is_decoded(packet):
+    encoded = encode(packet)
+    assert len(encoded) == HEADER.size == HEADER_BYTES - 42
+    assert decode(encoded) == (packet, not isinstance(packet, Data))
+    if isinstance(packet, Data):
+        assert decode(encoded + bytes(packet.own_bytes)) == (packet, True)
+        with pytest.raises(Garbage, match="bytes of payload"):
+            decode(encoded + bytes(packet.own_bytes + 1))
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_packet_or_garbage(payload):
+    try:
+        packet, whole = decode(payload)
+    except Garbage:
+        return
+    assert payload == encode(packet) + payload[HEADER.size :]
+    assert whole == (len(payload) > HEADER.size or not isinstance(packet, Data))
+
+
+@given(st.one_of(data(), ANSWERS), st.integers(0, HEADER.size - 1))
+def test_a_packet_cut_short_is_garbage(packet, length):
+    with pytest.raises(Garbage, match="a header has"):
+        decode(encode(packet)[:length])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        (0x6F, 2, 0, 0, 1, 0, 0, 0),
+        (0x6E, 5, 0, 0, 1, 0, 0, 0),
+        (0x6E, 1, 0, 8, 1, 3, 3000, 1000),  # packets 0, 1 and 2 have it all
+        (0x6E, 1, 0, 0, 1, 0, 3000, 1000),  # no window
+        (0x6E, 1, 0, 8, 1, 0, 3000, 0),
+        (0x6E, 4, 0, 0, 1, 9, 1, 0),  # pulls name no packet
+        (0x6E, 3, 0, 2, 1, 0, 1, 0),
+        (0x6E, 2, 0, 0, 1, 0, 1 << 32, 0),
+    ],
+)
+def test_contradictions_are_garbage(header):
+    with pytest.raises(Garbage):
+        decode(HEADER.pack(*header))
