@@ -36,6 +36,7 @@ class NodeConfig:
     names: of this node and its neighbours, for those who read logs.
     phase_fraction: where in an interval this node's hellos lie.
     radices: of a switch fabric, those of its hosts' labels.
+    tables: what was worked out for all nodes alike, as the scheme packs it.
     """
 
     scheme: str
@@ -52,6 +53,7 @@ class NodeConfig:
     names: Mapping[int, str]
     phase_fraction: float
     radices: tuple[int, ...] = ()
+    tables: bytes = b""
 
 
 def routers(topology: Topology) -> range:
@@ -85,6 +87,7 @@ def node_configs(
     candidates: Callable[[Topology, int], Iterable[tuple[Prefix, tuple[Hop, ...]]]] = no_routes,
     all_destinations: bool = False,
     needs: tuple[Capability, ...] = (),
+    tables: bytes = b"",
 ) -> dict[int, NodeConfig]:
     """The configuration of every router of `topology` as it is wired, for a scheme whose daemons say hello.
 
@@ -92,6 +95,7 @@ def node_configs(
     options: of the scheme; hello_ms and dead among them.
     candidates: (topology, node) -> routes that the node may use.
     all_destinations: whether each node is told what leads to every router.
+    tables: what every node is told.
     """
     destinations = tuple(router_prefixes(topology)) if all_destinations else ()
     naming, nodes = topology.naming, routers(topology)
@@ -115,6 +119,7 @@ def node_configs(
             names={other: naming.name(other) for other in known},
             phase_fraction=1 - node * GOLDEN_FRACTION % 1,
             radices=() if topology.server_centric else naming.layout.radices,
+            tables=tables,
         )
     return found
 

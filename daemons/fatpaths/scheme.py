@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from daemons.control import parameters
-from daemons.control.candidate_routes import LiveRoutes
 from daemons.core.contract import StateMachine
-from daemons.core.node_config import NodeConfig, Options, node_configs
+from daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
 from daemons.core.scheme import Path, Scheme, for_switches
 from daemons.fatpaths import construction
-from daemons.fatpaths.forwarding import MOST_LAYERS, layer_routes
+from daemons.fatpaths.daemon import Layered
+from daemons.fatpaths.forwarding import MOST_LAYERS
 from daemons.fatpaths.layers import Graph
-from daemons.fatpaths.layers import path as path_in
+from daemons.fatpaths.live_layers import LayerTables, packed
 from topologies.core.family import Parameter
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 WORDS = tuple(construction.CONSTRUCTIONS)
 RHO_DECIMALS = 3
+WAIT = 3  # times how long it takes to find a neighbour dead
 OWN = {
     "layers": Parameter(meaning="n, layer 0 with all links counted", least=1, most=MOST_LAYERS, default=9),
     "construction": Parameter(
@@ -85,31 +85,43 @@ def check(topology: Topology, options: Options) -> None:
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> Mapping[int, NodeConfig]:
-    """Every switch knows its one hop for each router in each layer."""
-    return node_configs(topology, "fatpaths", __name__, options, candidates=layer_routes(tables(topology, options)))
+    """Every switch knows the tables of all layers, which prefix leads to which switch, and its hosts."""
+    known = packed(tables(topology, options), topology.servers)
+    return node_configs(
+        topology, "fatpaths", __name__, options, candidates=own_hosts, all_destinations=True, tables=known
+    )
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
-    """The routes of all layers, kept to the hops that live."""
-    return LiveRoutes(parameters.neighbourhood(config, incarnation), config.candidates)
+    """The routes of all layers, kept alive by link state."""
+    hello_s = config.interval_ms / 1000
+    return Layered(
+        parameters.neighbourhood(config, incarnation),
+        parameters.database(config, incarnation),
+        config.destinations,
+        config.candidates,
+        LayerTables(config.tables),
+        hold_s=config.options["hold_ms"] / 1000,
+        wait_s=WAIT * config.dead * hello_s,
+    )
 
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
-    """The path of each layer in which no link of it is dead, all of them taken equally often: flowlets that leave by
-    another are lost, and a flow goes on in a layer that works (section V-G)."""
-    live = topology.adjacency
-    found: list[tuple[tuple[int, ...], int | None]] = []
-    edges = [next(peer for _, peer, _, _ in topology.ports(host)) - topology.servers for host in (src, dst)]
+    """The path of each layer over the links that live (live_layers.py), all of them taken equally often."""
     if src == dst:
-        found = [((src,), None)]
-    elif edges[0] == edges[1]:
-        found = [((src, edges[0] + topology.servers, dst), None)]
-    else:
-        for layer, table in enumerate(tables(topology, options)):
-            between = (topology.servers + router for router in path_in(table, edges[0], edges[1]))
-            found.append(((src, *between, dst), layer))
-    working = [(nodes, layer) for nodes, layer in found if all(b in live[a] for a, b in pairwise(nodes))]
-    return [Path(nodes, 1 / len(working), layer) for nodes, layer in working]
+        return [Path((src,))]
+    first, live = topology.servers, topology.adjacency
+    edges = [next(peer for _, peer, _, _ in topology.ports(host)) for host in (src, dst)]
+    if any(edge not in live[host] for host, edge in zip((src, dst), edges, strict=True)):
+        return []
+    if edges[0] == edges[1]:
+        return [Path((src, edges[0], dst))]
+    known = LayerTables(packed(tables(topology, options), first))
+    routers = [{peer - first for peer in live[first + router] if peer >= first} for router in range(known.routers)]
+    s, t = (edge - first for edge in edges)
+    found = [(layer, known.live_path(layer, t, s, routers)) for layer in range(known.layers)]
+    ways = [(layer, (src, *(first + router for router in way), dst)) for layer, way in found if way]
+    return [Path(nodes, 1 / len(ways), layer) for layer, nodes in ways]
 
 
 SCHEMES = (
@@ -117,7 +129,7 @@ SCHEMES = (
         name="fatpaths",
         summary="layers with one path each to every router, between which sources balance",
         source="FatPaths, section V",
-        parameters=parameters.HELLO | OWN,
+        parameters=OWN | parameters.HELLO | parameters.LINK_STATE,
         check=check,
         configure=configure,
         machine=machine,

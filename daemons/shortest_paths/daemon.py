@@ -7,7 +7,7 @@ knows of the loss.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from daemons.control.hello import Neighbourhood
@@ -65,16 +65,24 @@ class Bfs(Flooding):
         return actions
 
     def _routes_now(self) -> list[Action]:
-        up: dict[int, list[Hop]] = {}
-        for neighbour in self._neighbourhood.neighbours():
-            if neighbour.up:
-                up.setdefault(neighbour.hop.node, []).append(neighbour.hop)
-        towards = shortest.next_hops(self._database.graph(), self._node)
-        hops = {node: tuple(hop for near in nears for hop in up.get(near, ())) for node, nears in towards.items()}
         actions: list[Action] = []
-        for prefix, node in self._destinations:
-            wanted = hops.get(node, ())
+        for prefix, wanted in self._wanted(self._database.graph()):
             if self._routes.get(prefix, ()) != wanted:
                 self._routes[prefix] = wanted
                 actions.append(SetRoute(prefix, wanted))
         return actions
+
+    def _wanted(self, graph: shortest.Adjacency) -> Iterator[tuple[Prefix, tuple[Hop, ...]]]:
+        """The hops for each destination over the links of `graph`."""
+        up, towards = self._up(), shortest.next_hops(graph, self._node)
+        hops = {node: tuple(hop for near in nears for hop in up.get(near, ())) for node, nears in towards.items()}
+        for prefix, node in self._destinations:
+            yield prefix, hops.get(node, ())
+
+    def _up(self) -> dict[int, list[Hop]]:
+        """The hops to each neighbour that is up."""
+        found: dict[int, list[Hop]] = {}
+        for neighbour in self._neighbourhood.neighbours():
+            if neighbour.up:
+                found.setdefault(neighbour.hop.node, []).append(neighbour.hop)
+        return found

@@ -31,12 +31,24 @@ def pings(topology: Topology, src: int, dst: int) -> Flow:
     return Flow(address(src), address(dst), ICMP, 0)
 
 
-def walk(topology: Topology, wires: Wires, nodes: Mapping[int, Node], src: int, dst: int, choice: int) -> Walk:
+def walk(
+    topology: Topology,
+    wires: Wires,
+    nodes: Mapping[int, Node],
+    src: int,
+    dst: int,
+    choice: int,
+    *,
+    first_octet: int | None = None,
+) -> Walk:
     """Where a packet from server `src` to server `dst` goes; of several hops it takes number `choice`, modulo how many
-    there are."""
+    there are.
+
+    first_octet: what its destination begins with when it leaves a host; None: as the server's address does.
+    """
     name = topology.naming.name
     flow = pings(topology, src, dst)
-    address = flow.destination
+    address = flow.destination if first_octet is None else first_octet << 24 | flow.destination & 0xFFFFFF
 
     def hops_at(node: int) -> tuple[Hop, ...]:
         if node in nodes:

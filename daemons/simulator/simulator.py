@@ -159,11 +159,14 @@ class Simulator:
         """Let `event` happen at `node` now."""
         self._act(node, self._nodes[node], self.protocol(node).event(event, self.now))
 
-    def walk(self, src: int, dst: int, choice: int = 0) -> Walk:
+    def walk(self, src: int, dst: int, choice: int = 0, *, first_octet: int | None = None) -> Walk:
         """Where a packet from server `src` to server `dst` goes; of several hops it takes number `choice`, modulo how
         many there are.
+
+        first_octet: what its destination begins with when it leaves a host, such as a layer's; None: as the server's
+            address does.
         """
-        return packet_walk.walk(self.topology, self._wires, self._nodes, src, dst, choice)
+        return packet_walk.walk(self.topology, self._wires, self._nodes, src, dst, choice, first_octet=first_octet)
 
     def send(self, src: int, dst: int) -> Walk:
         """Let an application on server `src` send a packet to server `dst`, and the daemon there learn of it as from

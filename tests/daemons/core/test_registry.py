@@ -85,7 +85,7 @@ def test_every_router_has_a_configuration_of_plain_numbers_and_a_state_machine(s
     for node, config in found.items():
         assert config.node == node
         assert 0 < config.phase_fraction <= 1
-        json.dumps(asdict(config))  # a number of an array library is not plain
+        json.dumps(asdict(config), default=bytes.hex)  # a number of an array library is not plain
         assert pickle.loads(pickle.dumps(config)) == config
         made = make_machine(config, 1)
         assert made.start(0.0) != []
