@@ -23,8 +23,7 @@ from contextlib import ExitStack, closing, contextmanager
 from bench.forwarding import LONG, SHORT, Chains
 from bench.report import Line, show
 from daemons.core.actions import Flow, SetFlowRewrite, SetPrefixRewrite
-from daemons.dfr import dfr_addresses
-from daemons.routing import proxy_addresses
+from daemons.routing import first_octets, proxy_addresses
 from testbed.forwarding import transit_program
 from testbed.forwarding.flow_rewrite import FlowRewriting
 from testbed.forwarding.prefix_rewrite import PrefixRewriting
@@ -60,7 +59,7 @@ def lead(network: Network, bear: set[int]) -> None:
     """Give routers the routes of a server of SPEC, and everybody one to the second host for packets that bear one of
     these octets."""
     prefixes = {prefix for prefix, _ in proxy_addresses.prefix_routes(NAMING.network, NAMING.network.t[-1] // 2)}
-    own = {Prefix(dfr_addresses.readdressed(network.plan.address(1), octet), 32) for octet in bear}
+    own = {Prefix(first_octets.with_octet(network.plan.address(1), octet), 32) for octet in bear}
     for node, _, end in hops(network):
         hop = [(end.ifindex, end.dev, network.plan.address(end.peer))]
         with network.at(node) as routes:
@@ -77,7 +76,7 @@ def inside(network: Network, node: int) -> Iterator[netlink.Socket]:
 
 def pr(network: Network, stack: ExitStack, _: int) -> int:
     """Routers steer their own packets; the octet that packets for the second host bear."""
-    octet = proxy_addresses.FIRST_OCTET + WAY
+    octet = first_octets.first_octet(WAY)
     lead(network, {octet})
     for node, port, end in hops(network):
         if node:
@@ -101,8 +100,8 @@ def dfr(octet: int) -> Equip:
                     made = PrefixRewriting(network.plan.address(node), OCTETS, TTL, own, transit_maps.at(node))
                 stack.enter_context(closing(made))
                 turn = (BEFORE, AFTER) if node % 2 == 0 else (AFTER, BEFORE)
-                prefix = Prefix(dfr_addresses.readdressed(network.plan.address(1) & ~255, turn[0]), 24)
-                others = [dfr_addresses.everybody(octet) for octet in OCTETS[8::4]]
+                prefix = Prefix(first_octets.with_octet(network.plan.address(1) & ~255, turn[0]), 24)
+                others = [first_octets.everybody(octet) for octet in OCTETS[8::4]]
                 made.set([SetPrefixRewrite(prefix, turn[1]), *(SetPrefixRewrite(other, PASSING) for other in others)])
         return octet
 
@@ -140,7 +139,7 @@ def chains(stack: ExitStack, equip: Equip | None) -> Chains:
     for network, sender in zip(made.networks, made.senders, strict=True):
         if equip:
             octet = equip(network, stack, sender.socket.getsockname()[1])
-            sender.socket.connect((dotted(dfr_addresses.readdressed(network.plan.address(1), octet)), PORT))
+            sender.socket.connect((dotted(first_octets.with_octet(network.plan.address(1), octet)), PORT))
     return made
 
 

@@ -27,7 +27,7 @@ from daemons.core.actions import Action, Hop, SetPrefixRewrite, SetRoute
 from daemons.dfr import dfr_addresses
 from daemons.dfr import routing as dfr
 from daemons.dfr.dfr_addresses import NO_COPY, State
-from daemons.routing import dr, shortest
+from daemons.routing import dr, first_octets, shortest
 from daemons.routing.scope import distances
 from topologies.core.address import SERVER_BLOCK, Prefix
 from topologies.recursive.ccrdn import Ccrdn
@@ -75,7 +75,7 @@ class DfrRouting(Flooding):
 
     def _rerouted(self) -> list[Prefix]:
         """Prefixes whose packets are rerouted here, by the state of those that leave their source."""
-        direct = dfr_addresses.octet(0)
+        direct = first_octets.first_octet(0)
         return [prefix for prefix in self._octets if prefix.network >> 24 == direct]
 
     def _routes_now(self) -> list[Action]:
@@ -110,21 +110,21 @@ class DfrRouting(Flooding):
             routes[prefix] = (hop,) if hop and hop in up else ()
             after = dfr_addresses.read(network, packet)
             if hop and after != state:
-                octets[prefix] = dfr_addresses.octet(self._numbers[after])
+                octets[prefix] = first_octets.first_octet(self._numbers[after])
 
         for number, state in enumerate(self._states):
-            octet = dfr_addresses.octet(number)
+            octet = first_octets.first_octet(number)
             if state.copy == NO_COPY:
                 for own, dst in self._prefixes:
-                    decide(dfr_addresses.prefix(own, octet), state, dst)
+                    decide(first_octets.prefix(own, octet), state, dst)
             elif self._node % network.t[state.level] // network.t[state.level - 1] == state.copy:
                 arrived = State(state.level, NO_COPY, state.retry)
-                octets[dfr_addresses.everybody(octet)] = dfr_addresses.octet(self._numbers[arrived])
+                octets[first_octets.everybody(octet)] = first_octets.first_octet(self._numbers[arrived])
             else:
                 dfr_addresses.write(network, state, self._node, packet)
                 near = dfr.exit_link(network.rule, network.t, settings.b, self._node, packet[dfr.PROXY])[1]
                 if near == state.level:  # else no packet in this state comes here
-                    decide(dfr_addresses.everybody(octet), state, packet[dfr.PROXY])
+                    decide(first_octets.everybody(octet), state, packet[dfr.PROXY])
         return routes, octets
 
     def _down(self, up: set[Hop]) -> bytearray:

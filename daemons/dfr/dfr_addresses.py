@@ -8,8 +8,8 @@ are left, that makes
     1 + retry x ((g_L of all levels L > b) + (k - b))
 
 states: 1 without a scope to leave, 16 in FiConn_{2,4}, 43 in DCell_{2,3}, 67 in DCell_{2,4}.  A packet for 10.x.y.z in
-state number i bears 64 + i in place of 10 (65 + i from 127 on, which is the loopback); in state 0 when it leaves its
-source.  The last field, hops that are left, is the IP header's own TTL.
+state number i bears the first octet of that number (daemons/routing/first_octets.py) in place of 10, number 0 when it
+leaves its source.  The last field, hops that are left, is the IP header's own TTL.
 
 Ours: the paper has a header of its own for this, for which Linux has no place.
 """
@@ -21,11 +21,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from daemons.dfr.routing import LEVEL, NOWHERE, PROXY, RETRY, TTL, Dfr
-from topologies.core.address import Prefix
+from daemons.routing.first_octets import COUNT
 from topologies.recursive.ccrdn import Ccrdn, gateway
 
-FIRST_OCTET, LOOPBACK_OCTET, LAST_OCTET = 64, 127, 191
-LABEL = 0xFFFFFF
 NO_COPY = -1
 
 
@@ -45,10 +43,9 @@ def states(network: Ccrdn, dfr: Dfr) -> tuple[State, ...]:
     for level in range(dfr.b + 1, network.k + 1):
         for copy in range(NO_COPY, network.copies[level]):
             found += [State(level, copy, retry) for retry in range(dfr.retry)]
-    room = LAST_OCTET - FIRST_OCTET
-    if len(found) > room:
+    if len(found) > COUNT:
         raise ValueError(
-            f"dfr: what packets carry takes {len(found)} addresses of each server, and there are {room}; "
+            f"dfr: what packets carry takes {len(found)} addresses of each server, and there are {COUNT}; "
             f"take fewer retries than {dfr.retry}, or a wider scope than b={dfr.b}"
         )
     return tuple(found)
@@ -58,26 +55,6 @@ def states(network: Ccrdn, dfr: Dfr) -> tuple[State, ...]:
 def numbers(network: Ccrdn, dfr: Dfr) -> dict[State, int]:
     """Where each state stands in states()."""
     return {state: i for i, state in enumerate(states(network, dfr))}
-
-
-def octet(number: int) -> int:
-    """The first octet of state number `number`."""
-    return FIRST_OCTET + number + (FIRST_OCTET + number >= LOOPBACK_OCTET)
-
-
-def prefix(own: Prefix, first_octet: int) -> Prefix:
-    """The prefix of the servers of `own`, for packets whose address begins with that octet."""
-    return Prefix(readdressed(own.network, first_octet), own.length)
-
-
-def everybody(first_octet: int) -> Prefix:
-    """All addresses that begin with that octet."""
-    return Prefix(first_octet << 24, 8)
-
-
-def readdressed(address: int, first_octet: int) -> int:
-    """`address` with that first octet."""
-    return first_octet << 24 | address & LABEL
 
 
 def write(network: Ccrdn, state: State, cur: int, packet: MutableSequence[int]) -> None:

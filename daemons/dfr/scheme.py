@@ -13,6 +13,7 @@ from daemons.dfr import dfr_addresses
 from daemons.dfr import routing as dfr
 from daemons.dfr.daemon import DfrRouting
 from daemons.dfr.routing import Dfr
+from daemons.routing.first_octets import first_octet
 from daemons.routing.scope import dead_channels
 from topologies.core.family import Parameter
 from topologies.recursive.ccrdn import Ccrdn
@@ -35,21 +36,21 @@ def settings(network: Ccrdn, options: Options) -> Dfr:
     return Dfr(options["b"], options["retry"], options["ttl"], bool(options["nearest"]))
 
 
-def first_octets(network: Ccrdn, options: Options) -> tuple[int, ...]:
+def octets_in_use(network: Ccrdn, options: Options) -> tuple[int, ...]:
     """What the addresses of packets may begin with, first those of packets that leave their source; ValueError if there
     are more than there is room for."""
     states = dfr_addresses.states(network, settings(network, options))
-    return tuple(dfr_addresses.octet(number) for number, _ in enumerate(states))
+    return tuple(first_octet(number) for number, _ in enumerate(states))
 
 
 def check(topology: Topology, options: Options) -> None:
     """ValueError unless DFR can route `topology` by these options."""
-    first_octets(for_servers("dfr", topology), options)
+    octets_in_use(for_servers("dfr", topology), options)
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
     """Every server finds its routes itself."""
-    octets = first_octets(for_servers("dfr", topology), options)
+    octets = octets_in_use(for_servers("dfr", topology), options)
     return node_configs(topology, "dfr", __name__, options, needs=(PrefixRewrite(octets, options["ttl"]),))
 
 

@@ -10,11 +10,10 @@ A switch has, for each layer, a route to each router with hosts, which is one pr
 
 from __future__ import annotations
 
+from daemons.routing import first_octets
 from topologies.core.address import Prefix
 
-FIRST_OCTET, MOST_LAYERS = 64, 63
-OCTET_SHIFT = 24
-REST = (1 << OCTET_SHIFT) - 1
+MOST_LAYERS = first_octets.BELOW_LOOPBACK
 
 
 def in_layer(address: int, layer: int) -> int:
@@ -22,7 +21,7 @@ def in_layer(address: int, layer: int) -> int:
     layer."""
     if not 0 <= layer < MOST_LAYERS:
         raise ValueError(f"layered routing: there are layers 0 .. {MOST_LAYERS - 1}, got {layer}")
-    return FIRST_OCTET + layer << OCTET_SHIFT | address & REST
+    return first_octets.with_octet(address, first_octets.first_octet(layer))
 
 
 def tagged(prefix: Prefix, layer: int) -> Prefix:

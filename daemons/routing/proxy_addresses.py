@@ -19,22 +19,20 @@ in DCell_{2,3}.
 from __future__ import annotations
 
 from daemons.core.actions import Hop
-from daemons.routing import dr
+from daemons.routing import dr, first_octets
+from daemons.routing.first_octets import BELOW_LOOPBACK, LABEL
 from topologies.core.address import SERVER_BLOCK, Prefix
 from topologies.recursive.ccrdn import Ccrdn, common_level
 
 DIRECT = 0
-FIRST_OCTET = 64
-OCTETS = 63  # 64 .. 126; 127 is the loopback
-LABEL = 0xFFFFFF
 
 
 def ways(network: Ccrdn) -> int:
     """How many values p has; ValueError if there are more than first octets."""
     count = 1 + sum(network.copies[1:])
-    if count > OCTETS:
+    if count > BELOW_LOOPBACK:
         raise ValueError(
-            f"steering has addresses for {OCTETS - 1} proxies; n={network.n}, k={network.k} has {count - 1}"
+            f"steering has addresses for {BELOW_LOOPBACK - 1} proxies; n={network.n}, k={network.k} has {count - 1}"
         )
     return count
 
@@ -57,7 +55,7 @@ def proxy(network: Ccrdn, p: int) -> tuple[int, int]:
 
 def address(server: int, p: int) -> int:
     """Where a packet for the server with the address `server` goes by way of `p`."""
-    return (FIRST_OCTET + p) << 24 | server & LABEL
+    return first_octets.with_octet(server, first_octets.first_octet(p))
 
 
 def server_address(steered: int) -> int:

@@ -14,8 +14,7 @@ from typing import Any
 from daemons.core.actions import Action, Flow, SetFlowRewrite, SetPrefixRewrite, SetQueueState, SetSourceRewrite
 from daemons.core.capabilities import Capability, FlowRewrite, LinkRates, PrefixRewrite, QueueState, SourceRewrite
 from daemons.core.events import DestinationInUse, Event, FlowInUse
-from daemons.dfr import dfr_addresses
-from daemons.routing import proxy_addresses
+from daemons.routing import first_octets, proxy_addresses
 from topologies.core.address import Prefix
 
 
@@ -84,7 +83,7 @@ class PrefixRewrites(Simulated):
         for _ in range(2):
             for prefix, octet in self._octets.items():
                 if prefix.holds(address):
-                    address = dfr_addresses.readdressed(address, octet)
+                    address = first_octets.with_octet(address, octet)
                     break
         return address
 
@@ -108,7 +107,7 @@ class FlowRewrites(Simulated):
     def passing(self, address: int, flow: Flow) -> int:
         address = self.leaving(address)
         octet = self.flows.get(flow)
-        return address if octet is None else dfr_addresses.readdressed(address, octet)
+        return address if octet is None else first_octets.with_octet(address, octet)
 
     def sent(self, flow: Flow) -> Event:
         return FlowInUse(flow)

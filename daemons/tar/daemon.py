@@ -26,13 +26,13 @@ from daemons.core import wire
 from daemons.core.actions import NOTHING, Action, Flow, Hop, Note, Send, SetFlowRewrite, SetRoute
 from daemons.core.contract import Adjacencies, useless
 from daemons.core.events import Event, FlowInUse, Measured, Refused
-from daemons.dfr import dfr_addresses
-from daemons.routing import proxy_addresses
+from daemons.routing import first_octets, proxy_addresses
 from daemons.tar import messages
 from daemons.tar import routing as tar
 from daemons.tar.flow_states import State, States
 from daemons.tar.messages import FlowBreaks, FlowProbe
 from daemons.tar.own_flows import Own, OwnFlows
+from daemons.tar.settings import Settings
 from topologies.core.address import SERVER_BLOCK, Prefix
 from topologies.recursive.ccrdn import Ccrdn
 
@@ -45,7 +45,6 @@ class TarRouting:
     """TAR's state machine for the server of `neighbourhood`.
 
     routes: DR's, to the servers' own addresses.
-    relay: where a bypassed flow goes, as in routing.py.
     """
 
     def __init__(
@@ -53,30 +52,27 @@ class TarRouting:
         neighbourhood: Neighbourhood,
         network: Ccrdn,
         routes: Sequence[tuple[Prefix, tuple[Hop, ...]]],
+        settings: Settings,
         *,
         incarnation: int,
-        relay: int,
-        capacity_kbps: int,
-        step_percent: int,
-        **schedule: int,
     ) -> None:
         self.node = neighbourhood.node
         self._target = self.node.to_bytes(4, "big")
         self._network = network
-        self._relay = relay
+        self._relay = settings.relay
         self._most_servers = tar.most_hops(network.k) + 1  # of a path
         self._hops = {neighbour.hop.node: neighbour.hop for neighbour in neighbourhood.neighbours()}
-        self._octets = {node: dfr_addresses.octet(1 + i) for i, node in enumerate(self._hops)}
+        self._octets = {node: first_octets.first_octet(1 + i) for i, node in enumerate(self._hops)}
         direct = [(proxy_addresses.prefix(prefix, proxy_addresses.DIRECT), hops) for prefix, hops in routes]
-        onward = [(dfr_addresses.everybody(self._octets[hop.node]), (hop,)) for hop in self._hops.values()]
+        onward = [(first_octets.everybody(self._octets[hop.node]), (hop,)) for hop in self._hops.values()]
         self._routes = LiveRoutes(neighbourhood, [*direct, *onward])
         self._alive: frozenset[Hop] = frozenset()
         self._ports: frozenset[int] = frozenset()  # by which a live neighbour is reached
         self._dead: Sequence[int] = ()  # 1 for each dead server of the switch; empty if all live
         self._numbers: dict[int, int] = {}  # servers by address, as far as asked for
         self._default_hop: tuple[Hop, ...] | None = None
-        self._states = States(capacity_kbps=capacity_kbps, gain_kbps=capacity_kbps * step_percent // 100)
-        self._own = OwnFlows(token=incarnation >> 24 & 0x7FFFFFFF, **schedule)
+        self._states = States(capacity_kbps=settings.capacity_kbps, gain_kbps=settings.gain_kbps)
+        self._own = OwnFlows(settings, token=incarnation >> 24 & 0x7FFFFFFF)
         self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "bypasses": 0}
 
     @property

@@ -1,9 +1,9 @@
 """The flows of which one TAR server is the source: which of them it sends a probe for next, and when.
 
-A flow is probed at once when it begins, and again every `refresh_ms`, or as often as `refreshes_per_s` for all flows
+A flow is probed at once when it begins, and again every `refresh_s`, or as often as `refreshes_per_s` for all flows
 allow.  Where an answer says that there is no path, the next attempt draws other relays; after ATTEMPTS of them the
 source waits as long as between two refreshes.  Where no answer comes within a few times what answers take, and at most
-`probe_ms`, the source asks again, and waits twice as long each time.
+`probe_s`, the source asks again, and waits twice as long each time.
 
 A source sends `probes_per_s` probes at most, and first for the flow without a path that was used last.  A flow that was
 not used for ACTIVE_S is probed once more, so that its path stays for as long as the flow may come back, and then when
@@ -21,6 +21,7 @@ from math import inf
 from daemons.core.actions import Flow
 from daemons.core.rto_estimator import RtoEstimator
 from daemons.tar.routing import number
+from daemons.tar.settings import Settings
 
 ATTEMPTS = 8
 ACTIVE_S = 2.5  # since a flow was last seen: the data plane shows one that goes on every second
@@ -64,22 +65,13 @@ class OwnFlows:
     token: of the first probe, less one; probes of all flows are numbered from there on.
     """
 
-    def __init__(
-        self,
-        *,
-        token: int,
-        refresh_ms: int,
-        refreshes: int,
-        refreshes_per_s: int,
-        probes_per_s: int,
-        probe_ms: int,
-        idle_s: int,
-    ) -> None:
+    def __init__(self, settings: Settings, *, token: int) -> None:
         self._token = token
-        self._refresh_s, self._refreshes, self._refresh_gap_s = refresh_ms / 1000, refreshes, 1 / refreshes_per_s
-        self._rto = RtoEstimator(min(LEAST_RTO_S, probe_ms / 1000), probe_ms / 1000)
-        self._gap_s, self._ask_s = 1 / probes_per_s, -inf
-        self._idle_s = idle_s
+        self._refresh_s, self._refreshes = settings.refresh_s, settings.refreshes
+        self._refresh_gap_s = 1 / settings.refreshes_per_s
+        self._rto = RtoEstimator(min(LEAST_RTO_S, settings.probe_s), settings.probe_s)
+        self._gap_s, self._ask_s = 1 / settings.probes_per_s, -inf
+        self._idle_s = settings.idle_s
         self._own: dict[Flow, Own] = {}
         self._due: list[tuple[float, Flow]] = []  # may hold superseded entries
         self._urgent: list[tuple[float, float, Flow]] = []  # by last use, and since when; likewise

@@ -14,6 +14,7 @@ from daemons.routing.scope import dead_channels
 from daemons.tar import routing as tar
 from daemons.tar.daemon import TarRouting
 from daemons.tar.own_flows import ATTEMPTS
+from daemons.tar.settings import Settings
 from topologies.core.family import Parameter
 
 if TYPE_CHECKING:
@@ -65,12 +66,24 @@ def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int,
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     """TAR at one server."""
     assert config.network
+    neighbourhood = parameters.neighbourhood(config, incarnation)
     return TarRouting(
-        parameters.neighbourhood(config, incarnation),
-        config.network,
-        config.candidates,
-        incarnation=incarnation,
-        **{name: config.options[name] for name in OWN},
+        neighbourhood, config.network, config.candidates, settings(config.options), incarnation=incarnation
+    )
+
+
+def settings(options: Options) -> Settings:
+    """Capacity, probes and their rates, as `options` give them."""
+    return Settings(
+        relay=options["relay"],
+        capacity_kbps=options["capacity_kbps"],
+        gain_kbps=options["capacity_kbps"] * options["step_percent"] // 100,
+        refresh_s=options["refresh_ms"] / 1000,
+        refreshes=options["refreshes"],
+        refreshes_per_s=options["refreshes_per_s"],
+        probes_per_s=options["probes_per_s"],
+        probe_s=options["probe_ms"] / 1000,
+        idle_s=options["idle_s"],
     )
 
 

@@ -25,8 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from daemons.core.actions import Flow, SetFlowRewrite
 from daemons.core.events import Event, FlowInUse
-from daemons.dfr import dfr_addresses
-from daemons.routing import proxy_addresses
+from daemons.routing import first_octets, proxy_addresses
 from testbed.forwarding.source_rewrite import (
     FIRST_OCTET_MASK,
     IP_CHECKSUM,
@@ -53,7 +52,7 @@ PORTS_BYTES = 4
 SHOWN_BYTES = IP_HEADER_BYTES + PORTS_BYTES
 AGAIN_MS = 1000  # daemons/tar/daemon.py, ACTIVE_S, relies on it
 WITH_PORTS = (socket.IPPROTO_TCP, socket.IPPROTO_UDP)
-DIRECT = proxy_addresses.FIRST_OCTET
+DIRECT = first_octets.FIRST
 
 
 def rules(address: int) -> list[Message]:
@@ -63,7 +62,7 @@ def rules(address: int) -> list[Message]:
     first_octet = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 1, IP_CHECKSUM, pseudo_header=True)
     begins = [destination, nft.mask(FIRST_OCTET_MASK, 0)]
     direct = (
-        [nft.mask(proxy_addresses.LABEL, DIRECT << 24), readdress],
+        [nft.mask(first_octets.LABEL, DIRECT << 24), readdress],
         f"ip daddr set ip daddr & 0.255.255.255 | {DIRECT}.0.0.0",
     )
     onward = [
@@ -112,7 +111,7 @@ def keys() -> list[Rule]:
     ends = [
         nft.load(nft.NETWORK_HEADER, IP_SOURCE, 4, source),
         nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4, destination),
-        nft.mask(proxy_addresses.LABEL, DIRECT << 24, register=destination),
+        nft.mask(first_octets.LABEL, DIRECT << 24, register=destination),
     ]
     found: list[Rule] = []
     for number in WITH_PORTS:
@@ -125,7 +124,7 @@ def keys() -> list[Rule]:
 
 def key_of(flow: Flow) -> bytes:
     """What the register then has."""
-    steered = dfr_addresses.readdressed(flow.destination, DIRECT)
+    steered = first_octets.with_octet(flow.destination, DIRECT)
     return struct.pack(">IIBxxxI", flow.source, steered, flow.protocol, flow.ports)
 
 
@@ -138,7 +137,7 @@ class FlowRewriting(OwnPackets):
         self, address: int, routes: netlink.Socket, ports: Mapping[int, int], transit: TransitRewriting
     ) -> None:
         """Begin with no flow known."""
-        super().__init__([dfr_addresses.readdressed(address, DIRECT)], rules(address), routes, ports)
+        super().__init__([first_octets.with_octet(address, DIRECT)], rules(address), routes, ports)
         self._address = address
         self._held: dict[Flow, int] = {}  # of its own flows, as the kernel has them
         self._changed: dict[Flow, int | None] = {}  # those of which it may have another, and what is wanted

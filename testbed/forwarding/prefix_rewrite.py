@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from daemons.core.actions import SetPrefixRewrite
-from daemons.dfr import dfr_addresses
+from daemons.routing import first_octets
 from testbed.forwarding.capability import LinuxCapability
 from testbed.forwarding.source_rewrite import IP_CHECKSUM, IP_DESTINATION, TO_ITSELF, Carried, Rule, take, taken_in
 from testbed.forwarding.transit_rewrite import By, TransitRewriting
@@ -54,7 +54,7 @@ def rules(address: int, direct: int) -> list[Message]:
         (TO_ITSELF, "oif lo accept"),
         ([*others, nft.accept()], "ip daddr != 10.0.0.0/8 accept"),
         (
-            [destination, nft.mask(dfr_addresses.LABEL, direct << 24), readdress],
+            [destination, nft.mask(first_octets.LABEL, direct << 24), readdress],
             f"ip daddr set ip daddr & 0.255.255.255 | {direct}.0.0.0",
         ),
         change,
@@ -78,7 +78,7 @@ def at_once(octets: Mapping[Prefix, int]) -> dict[Prefix, int]:
         second.setdefault(prefix.network >> 24, []).append((prefix, octet))
     for prefix, octet in octets.items():
         for after, last in second.get(octet, ()):
-            both = (prefix, dfr_addresses.prefix(after, prefix.network >> 24))
+            both = (prefix, first_octets.prefix(after, prefix.network >> 24))
             wide, narrow = sorted(both, key=lambda one: one.length)
             if wide.holds(narrow.network):
                 found[narrow] = last
@@ -101,7 +101,7 @@ class PrefixRewriting(LinuxCapability):
         self._octets: dict[Prefix, int] = {}  # as wanted
         self._held: dict[Prefix, int] = {}  # as the kernel has them
         self._direct = octets[0]
-        take([dfr_addresses.readdressed(address, octet) for octet in octets], routes)
+        take([first_octets.with_octet(address, octet) for octet in octets], routes)
         DEFAULT_TTL.write_text(f"{ttl}")
         self._tables = nft.Ruleset()
         self._tables.change(rules(address, octets[0]))

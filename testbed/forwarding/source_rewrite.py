@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 from daemons.core.actions import SetSourceRewrite
 from daemons.core.events import DestinationInUse, Event, Measured, Refused
-from daemons.routing import proxy_addresses
+from daemons.routing import first_octets, proxy_addresses
 from testbed.forwarding.capability import LinuxCapability, Source, Wakes
 from testbed.linux import icmp, netlink, nft
 from testbed.linux.fib import RTA_DST, RTA_OIF, RTMSG, RTPROT_WEFT
@@ -80,7 +80,7 @@ def rules(address: int) -> list[Message]:
     """The changes that make a server with this address send and take steered packets, none of them steered yet."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
     readdress = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
-    direct = proxy_addresses.FIRST_OCTET << 24
+    direct = first_octets.FIRST << 24
     ours = [destination, nft.mask(FIRST_OCTET_MASK, 0), nft.compare(nft.UNEQUAL, struct.pack(">I", SERVER_BLOCK))]
     out: list[Rule] = [
         (TO_ITSELF, "oif lo accept"),
@@ -94,7 +94,7 @@ def rules(address: int) -> list[Message]:
             f"ip daddr set ip daddr map @{STEERED} accept",
         ),
         (
-            [destination, nft.mask(proxy_addresses.LABEL, direct), readdress],
+            [destination, nft.mask(first_octets.LABEL, direct), readdress],
             "ip daddr set ip daddr & 0.255.255.255 | 64.0.0.0",
         ),
     ]
@@ -126,7 +126,7 @@ def taken_in(address: int, carried: Carried) -> list[Rule]:
     own = nft.constant(struct.pack(">I", address))
     return [
         (
-            [*error, quoted, *carried.only, quoted, nft.mask(proxy_addresses.LABEL, SERVER_BLOCK), name],
+            [*error, quoted, *carried.only, quoted, nft.mask(first_octets.LABEL, SERVER_BLOCK), name],
             f"icmp type {{ 3, 11 }} @th,192,32 {carried.words} @th,192,32 set @th,192,32 & 0xffffff | 0xa000000",
         ),
         (FROM_ITSELF, "iif lo accept"),  # 127.0.0.1 is none of ours

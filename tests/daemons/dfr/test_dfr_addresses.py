@@ -6,7 +6,6 @@ from daemons.dfr import dfr_addresses
 from daemons.dfr import routing as dfr
 from daemons.dfr.dfr_addresses import NO_COPY, State
 from daemons.dfr.routing import Dfr
-from topologies.core.address import Prefix
 from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
 
 CASES = [(Ccrdn(DCELL, 3, 2), 1), (Ccrdn(BETA_DCELL, 3, 1), 0), (Ccrdn(FICONN, 4, 2), 0), (Ccrdn(DCELL, 4, 1), 1)]
@@ -29,14 +28,6 @@ def test_there_are_as_many_states_as_was_worked_out(network: Ccrdn, settings: Df
 def test_too_many_states_are_refused() -> None:
     with pytest.raises(ValueError, match=r"takes 223 addresses of each server, and there are 127; .* than 3, or"):
         dfr_addresses.states(Ccrdn(DCELL, 8, 2), Dfr())
-
-
-def test_first_octets_are_all_different_and_none_is_taken() -> None:
-    octets = [dfr_addresses.octet(i) for i in range(127)]
-    assert len(set(octets)) == 127
-    assert min(octets) == 64
-    assert max(octets) == 191
-    assert 127 not in octets
 
 
 @pytest.mark.parametrize(("network", "b"), CASES)
@@ -65,9 +56,3 @@ def test_a_packet_without_a_proxy_has_none() -> None:
     dfr_addresses.write(network, State(2, NO_COPY, 1), 5, packet)
     assert packet[dfr.PROXY] == dfr.NOWHERE
     assert dfr_addresses.read(network, packet) == State(2, NO_COPY, 1)
-
-
-def test_addresses_keep_all_but_the_first_octet() -> None:
-    assert dfr_addresses.readdressed(10 << 24 | 0x010203, 65) == 65 << 24 | 0x010203
-    assert dfr_addresses.prefix(Prefix(10 << 24 | 0x010200, 24), 65) == Prefix(65 << 24 | 0x010200, 24)
-    assert dfr_addresses.everybody(65) == Prefix(65 << 24, 8)

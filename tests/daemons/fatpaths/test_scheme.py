@@ -8,8 +8,9 @@ import pytest
 
 from daemons.core import registry
 from daemons.fatpaths import scheme
-from daemons.fatpaths.forwarding import FIRST_OCTET, MOST_LAYERS, in_layer, tagged
+from daemons.fatpaths.forwarding import MOST_LAYERS, in_layer, tagged
 from daemons.fatpaths.layers import path as path_in
+from daemons.routing.first_octets import FIRST
 from daemons.simulator.simulator import Simulator
 from topologies import build
 from topologies.core.address import Prefix, dotted
@@ -48,7 +49,7 @@ def follow_all(topology, spec):
             assert [(way.layer, way.share) for way in ways] == [(layer, 1 / len(found)) for layer in range(len(found))]
             assert len(simulator.walk(src, dst, src).path) == len(ways[0].nodes)
             for way in ways:
-                assert simulator.walk(src, dst, first_octet=FIRST_OCTET + way.layer).path == way.nodes
+                assert simulator.walk(src, dst, first_octet=FIRST + way.layer).path == way.nodes
                 assert len(set(way.nodes)) == len(way.nodes)
 
 
@@ -80,7 +81,7 @@ def test_over_links_that_live_paths_are_those_of_the_daemons():
     simulator.fail(dead)
     simulator.run_until_quiet()
     for way in after:
-        assert simulator.walk(0, 35, first_octet=FIRST_OCTET + way.layer).path == way.nodes
+        assert simulator.walk(0, 35, first_octet=FIRST + way.layer).path == way.nodes
     json.dumps(simulator.status(SLIMFLY.servers))
 
 

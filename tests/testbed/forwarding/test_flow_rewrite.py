@@ -13,8 +13,7 @@ from itertools import pairwise
 import pytest
 
 from daemons.core.actions import Flow, SetFlowRewrite
-from daemons.dfr import dfr_addresses
-from daemons.routing import dr
+from daemons.routing import dr, first_octets
 from daemons.routing.scope import dead_channels
 from daemons.tar import routing as tar
 from daemons.tar.own_flows import ACTIVE_S
@@ -116,8 +115,8 @@ def tables(network):
     made, transit_maps = [], transit_program.of(net)
     for server in range(net.topology.servers):
         neighbours = {node: port for port, nodes in net.topology.neighbours(server).items() for node in nodes}
-        routes = [(dfr_addresses.prefix(own, 64), hop) for own, hop in dr.prefix_routes(ccrdn, server)]
-        routes += [(dfr_addresses.everybody(65 + node), (port, node)) for node, port in neighbours.items()]
+        routes = [(first_octets.prefix(own, 64), hop) for own, hop in dr.prefix_routes(ccrdn, server)]
+        routes += [(first_octets.everybody(65 + node), (port, node)) for node, port in neighbours.items()]
         with net.at(server) as held:
             held.request([route(net, server, prefix, *hop) for prefix, hop in routes])
         with netns.inside(net.netns(server)):
