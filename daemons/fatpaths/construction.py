@@ -9,26 +9,27 @@ such functions, can make machine code of them; without one they run as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from daemons.fatpaths import in_trees, overlap, trees
-from daemons.fatpaths.layers import Graph, distances, everything, next_hops, tables, with_fallback
+from daemons.fatpaths import in_trees, near_minimal, overlap, trees
+from daemons.fatpaths.layers import (
+    Graph,
+    as_it_is,
+    distances,
+    everything,
+    next_hops,
+    tables,
+    with_fallback,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    Array = NDArray[np.int64]
-
-    Compiler = Callable[[Any], Any]
+    from daemons.fatpaths.layers import Compiler
 
 ATTEMPTS = 1000
-
-
-def as_it_is(function: Any) -> Any:
-    """No compiler."""
-    return function
 
 
 def check(n: int, rho: float = 1.0) -> None:
@@ -116,6 +117,32 @@ def overlap_layers(
     return np.stack(found)
 
 
+def near_minimal_layers(
+    graph: Graph, n: int, generator: Generator, *, accelerate: Compiler = as_it_is
+) -> NDArray[np.int32]:
+    """The authors' later construction (see near_minimal.py): in-trees of paths of D + 1 links.
+
+    Ours: with paths of D links, as the original has them, pairs at distance D would keep their shortest ones.
+    """
+    import numpy as np
+
+    first = next_hops(graph, everything(graph), generator)
+    far = distances(graph, everything(graph))
+    length = int(far.max()) + 1
+    weight = generator.random(len(graph.peer)) / 2  # ties are broken at random
+    count, work = np.zeros((graph.routers, graph.routers), dtype=np.int64), accelerate(near_minimal.layer)
+    found = [trees.connected(first)]
+    for _ in range(n - 1):
+        s, t = np.nonzero(far > 0)
+        order = np.lexsort((generator.random(len(s)), count[s, t]))
+        table = np.full_like(first, -1)
+        np.fill_diagonal(table, np.arange(graph.routers))
+        scratch = np.empty((3, length + 1), dtype=np.int64)
+        work(graph.start, graph.peer, far, np.stack([s, t], axis=1)[order], length, table, weight, count, *scratch)
+        found.append(with_fallback(table, first))
+    return np.stack(found)
+
+
 def in_tree_layers(graph: Graph, n: int, generator: Generator, *, accelerate: Compiler = as_it_is) -> NDArray[np.int32]:
     """Ours: for each layer and destination an in-tree in which routers with the fewest distinct paths choose first.
 
@@ -130,12 +157,10 @@ def in_tree_layers(graph: Graph, n: int, generator: Generator, *, accelerate: Co
         raise ValueError("layered routing: the routers are not connected")
     found = np.full((n, graph.routers, graph.routers), -1, dtype=np.int32)
     found[0] = first
-    arc_of = np.full((graph.routers, graph.routers), -1, dtype=np.int32)
-    arc_of[graph.tail, graph.peer] = np.arange(len(graph.peer))
     most_hops = int(distances(graph, everything(graph)).max()) + 1
     ties = np.argsort(generator.random((graph.routers, graph.routers)), axis=1)
     accelerate(in_trees.grow)(
-        *(graph.start, graph.peer, arc_of, found, np.zeros(len(graph.peer)), most_hops),
+        *(graph.start, graph.peer, graph.arc_of(), found, np.zeros(len(graph.peer)), most_hops),
         *(generator.permutation(graph.routers), ties),
         *(np.empty(len(graph.peer), dtype=np.int64), np.empty(graph.routers, dtype=np.int64)),
     )
@@ -156,7 +181,9 @@ def layers_of(
 CONSTRUCTIONS: Mapping[str, Callable[[Graph, int, float, Generator, Compiler], NDArray[np.int32]]] = {
     "random": lambda graph, n, rho, generator, _: random_layers(graph, n, rho, generator),
     "overlap": lambda graph, n, _, generator, accelerate: overlap_layers(graph, n, generator, accelerate=accelerate),
+    "lnmp": lambda graph, n, _, generator, accelerate: near_minimal_layers(graph, n, generator, accelerate=accelerate),
     "intree": lambda graph, n, _, generator, accelerate: in_tree_layers(graph, n, generator, accelerate=accelerate),
+    "spain": lambda graph, n, _, generator, accelerate: trees.spain_layers(graph, n, generator, accelerate=accelerate),
     "past": lambda graph, n, _, generator, __: trees.past_layers(graph, n, generator),
     "past-valiant": lambda graph, n, _, generator, __: trees.past_valiant_layers(graph, n, generator),
 }

@@ -12,9 +12,9 @@ have one, so a packet that has come to it stays on it; before, every hop leads n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     Array = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
+    Compiler = Callable[[Any], Any]
+
 UNREACHED = 127
+
+
+def as_it_is(function: Any) -> Any:
+    """No compiler."""
+    return function
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +72,14 @@ class Graph:
         import numpy as np
 
         return np.lexsort((self.tail, self.peer))
+
+    def arc_of(self) -> NDArray[np.int32]:
+        """The arc from each router to each neighbour, shape (routers, routers), -1 between others."""
+        import numpy as np
+
+        found = np.full((self.routers, self.routers), -1, dtype=np.int32)
+        found[self.tail, self.peer] = np.arange(len(self.peer))
+        return found
 
 
 def everything(graph: Graph) -> Flags:

@@ -1,15 +1,18 @@
-"""Layers that are trees, with which FatPaths compares its own: PAST (appendix C-C)."""
+"""Layers that are trees, with which FatPaths compares its own: PAST and SPAIN (appendices C-B and C-C)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemons.fatpaths.layers import Graph, everything, next_hops
+from daemons.fatpaths import spain
+from daemons.fatpaths.layers import Graph, as_it_is, everything, next_hops, tables
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.random import Generator
     from numpy.typing import NDArray
+
+    from daemons.fatpaths.layers import Compiler
 
 
 def past_layers(graph: Graph, n: int, generator: Generator) -> NDArray[np.int32]:
@@ -56,3 +59,48 @@ def past_valiant_layers(graph: Graph, n: int, generator: Generator) -> NDArray[n
             table[t, t] = t
         found.append(table)
     return np.stack(found)
+
+
+def spain_layers(
+    graph: Graph, n: int, generator: Generator, *, paths: int = 3, accelerate: Compiler = as_it_is
+) -> NDArray[np.int32]:
+    """SPAIN (listing 4): for each destination `paths` paths from each router, as disjoint as can be, coloured into
+    trees, and trees of all destinations merged in random order while they have no circle.
+
+    Ours: SPAIN has as many layers as come of that, hundreds.  Of these, n - 1 are taken, each the one with the most
+    links that no earlier one has, beside layer 0 with all links.
+    """
+    import numpy as np
+
+    trees = np.concatenate([_coloured(graph, t, paths, generator, accelerate) for t in range(graph.routers)])
+    order = generator.permutation(len(trees))
+    arc_of, has = graph.arc_of(), np.empty(len(graph.peer), dtype=bool)
+    root, trial = np.empty((2, graph.routers), dtype=np.int64)
+    merge = accelerate(spain.absorb)
+    forests = []
+    while merge(trees, order, arc_of, has, root, trial):
+        forests.append(has.copy())
+    left, covered, chosen = np.array(forests), np.zeros(len(graph.peer), dtype=bool), []
+    for _ in range(min(n - 1, len(forests))):
+        best = int((left & ~covered).sum(axis=1).argmax())
+        chosen.append(left[best].copy())
+        covered |= left[best]
+        left[best] = False
+    chosen += [np.zeros(len(graph.peer), dtype=bool)] * (n - 1 - len(chosen))
+    return tables(graph, chosen, generator)
+
+
+def _coloured(graph: Graph, t: int, paths: int, generator: Generator, accelerate: Compiler) -> NDArray[np.int32]:
+    """The trees to `t`, shape (colours, routers); neighbours and routers in random order, as the listing leaves open
+    which of equal paths is found."""
+    import numpy as np
+
+    after = np.empty((graph.routers * paths, graph.routers), dtype=np.int32)
+    peer = graph.peer[np.lexsort((generator.random(len(graph.peer)), graph.tail))]
+    shuffled = Graph(graph.start, peer)
+    integers = (np.empty(len(peer), dtype=np.int64), *np.empty((2, graph.routers), dtype=np.int64))
+    colours = accelerate(spain.colour_paths)(
+        *(graph.start, peer, shuffled.arc_of(), t, generator.permutation(graph.routers), after),
+        *(np.empty((paths, graph.routers + 1), dtype=np.int64), *integers, np.empty(graph.routers, dtype=bool)),
+    )
+    return after[:colours].copy()

@@ -5,9 +5,10 @@ each at a link's rate.  MAT is the largest T for which every demand can be sent 
 paths as serves it best.  Beside it stands what all paths of at most D + 1 links would give (bound=short), and all paths
 there are (bound=flow).
 
-minimal: all shortest paths, as ECMP has them.  k-shortest: as many paths of a pair as there are layers, the shortest.
-past, past-valiant: spanning trees from each destination, or from random routers (listing 5).  random, overlap:
-listings 1 and 2.  intree: ours.
+minimal: all shortest paths, as ECMP has them.  valiant: by way of random routers, split evenly.  k-shortest: as many
+paths of a pair as there are layers, the shortest (Yen).  random, overlap: listings 1 and 2.  lnmp: the authors' later
+layers.  spain: listing 4.  past, past-valiant: spanning trees from each destination, or from random routers (listing
+5).  intree: ours.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from daemons.fatpaths import construction
 from daemons.fatpaths.layers import Graph, distinct_paths
 from experiments.fatpaths.networks import NETWORK, label
 from experiments.figures import style
-from experiments.graph_engine import throughput
+from experiments.graph_engine import baseline_paths, throughput
 from experiments.graph_engine.compiled import compiled
 from experiments.graph_engine.router_graph import RouterGraph
 from experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
@@ -31,14 +32,19 @@ from topologies import build
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SCHEMES = ("minimal", "k-shortest", *construction.CONSTRUCTIONS)
+    from topologies.core.topology import Topology
+
+SCHEMES = ("minimal", "valiant", "k-shortest", *construction.CONSTRUCTIONS)
 COLOURS = {
     "minimal": style.INK,
+    "valiant": style.SILVER,
     "k-shortest": style.PURPLE,
-    "past": style.SILVER,
-    "past-valiant": style.SKY,
     "random": style.ORANGE,
     "overlap": style.GREEN,
+    "lnmp": style.OLIVE,
+    "spain": style.WINE,
+    "past": style.BROWN,
+    "past-valiant": style.SKY,
     "intree": style.BLUE,
 }
 BOUNDS = ("none", "short", "flow")
@@ -51,30 +57,14 @@ def measure(run: Run) -> Result:
     demands = throughput.worst_case_demands(
         graph, np.random.default_rng([run.seed, 0]), float(run.parameters["intensity"])
     )
-    figures: dict[str, Value] = {}
-    if run.text("scheme") == "minimal":
-        paths = throughput.minimal_paths(graph, demands)
-    elif run.text("scheme") == "k-shortest":
-        paths = throughput.k_shortest_paths(graph, demands, run.integer("layers"))
+    scheme, figures = run.text("scheme"), dict[str, Value]()
+    if scheme == "valiant":
+        figures["throughput"] = float(1 / baseline_paths.valiant_load(graph, demands).max())
     else:
-        tables = construction.layers_of(
-            run.text("scheme"),
-            Graph.of(topology),
-            run.integer("layers"),
-            np.random.default_rng([run.seed, 1]),
-            rho=float(run.parameters["rho"]),
-            accelerate=compiled,
-        )
-        paths = throughput.table_paths(graph, tables, demands)
-        all_pairs = distinct_paths(tables)[np.ix_(graph.endpoints, graph.endpoints)]
-        all_pairs = all_pairs[all_pairs > 0]
-        figures |= {
-            "fewest_paths_of_any_pair": int(all_pairs.min()),
-            "mean_paths_of_all_pairs": float(all_pairs.mean()),
-        }
-    figures["throughput"] = throughput.maximum(paths, demands, len(graph.peer)).throughput
-    figures["fewest_paths"] = min(map(len, paths))
-    figures["mean_paths"] = mean(map(len, paths))
+        paths = paths_of(run, topology, graph, demands, figures)
+        figures["throughput"] = throughput.maximum(paths, demands, len(graph.peer)).throughput
+        figures["fewest_paths"] = min(map(len, paths))
+        figures["mean_paths"] = mean(map(len, paths))
     bound = run.text("bound")
     if bound == "short":
         every = throughput.short_paths(graph, demands, 1)
@@ -82,6 +72,30 @@ def measure(run: Run) -> Result:
     elif bound == "flow":
         figures["bound_throughput"] = throughput.flow_bound(graph, demands)[1]
     return Result(figures=figures)
+
+
+def paths_of(
+    run: Run, topology: Topology, graph: RouterGraph, demands: throughput.Demands, figures: dict[str, Value]
+) -> list[list[throughput.Path]]:
+    """The paths of each demand; what layers give all pairs goes into `figures`."""
+    scheme, rng = run.text("scheme"), np.random.default_rng([run.seed, 1])
+    if scheme == "minimal":
+        return throughput.minimal_paths(graph, demands)
+    if scheme == "k-shortest":
+        return baseline_paths.k_shortest_paths(graph, demands, run.integer("layers"), rng)
+    tables = construction.layers_of(
+        scheme,
+        Graph.of(topology),
+        run.integer("layers"),
+        rng,
+        rho=float(run.parameters["rho"]),
+        accelerate=compiled,
+    )
+    all_pairs = distinct_paths(tables)[np.ix_(graph.endpoints, graph.endpoints)]
+    all_pairs = all_pairs[all_pairs > 0]
+    figures["fewest_paths_of_any_pair"] = int(all_pairs.min())
+    figures["mean_paths_of_all_pairs"] = float(all_pairs.mean())
+    return throughput.table_paths(graph, tables, demands)
 
 
 def check(run: Run) -> None:

@@ -176,21 +176,6 @@ def minimal_paths(graph: RouterGraph, demands: Demands) -> list[list[Path]]:
     return found
 
 
-def k_shortest_paths(graph: RouterGraph, demands: Demands, k: int) -> list[list[Path]]:
-    """The k shortest paths of each demand that enter no router twice, fewer where there are not as many: what Yen's
-    algorithm finds (FatPaths, appendix C-D)."""
-    found: list[list[Path]] = []
-    for number in range(len(demands)):
-        rows = slice(number, number + 1)
-        one = Demands(demands.src[rows], demands.dst[rows], demands.amount[rows])
-        for extra in range(graph.routers - graph.diameter):
-            (paths,) = short_paths(graph, one, extra)
-            if len(paths) >= k:
-                break
-        found.append(sorted(paths, key=len)[:k])
-    return found
-
-
 def maximum(paths: Sequence[Sequence[Path]], demands: Demands, arc_count: int) -> Optimum:
     """The largest T over these paths of each demand.
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from daemons.core import registry
+from daemons.core.node_config import routers
 from daemons.fatpaths import scheme
 from daemons.fatpaths.forwarding import MOST_LAYERS, in_layer, tagged
 from daemons.fatpaths.layers import path as path_in
@@ -17,7 +18,7 @@ from topologies.core.address import Prefix, dotted
 from topologies.core.failures import fail_links
 
 SLIMFLY = build("slimfly:q=3,p=2")
-NETWORKS = ["slimfly:q=3,p=2", "dragonfly:p=2", "fattree:k=4", "jellyfish:n=14,r=4,p=1,seed=3"]
+NETWORKS = ["slimfly:q=3,p=2", "hyperx:l=2,s=3,p=1", "fattree:k=4", "jellyfish:n=14,r=4,p=1,seed=3"]
 
 
 @pytest.fixture
@@ -35,13 +36,15 @@ def paths(topology, spec, src, dst, failed=()):
 
 
 def follow_all(topology, spec):
-    """Every pair's path in every layer by the routes of the switches, held against the tables and the scheme's path."""
+    """The paths of every layer from the first host of each router to the last of each, as daemons set them, against
+    the scheme's paths."""
     simulator = Simulator(topology, spec)
     simulator.run_until_converged()
     options = registry.scheme(spec)[1]
     found = scheme.tables(topology, options)
-    for src in range(0, topology.servers, 2):
-        for dst in range(topology.servers):
+    hosts = [[host for _, host, _, _ in topology.ports(node) if host < topology.servers] for node in routers(topology)]
+    for src in [each[0] for each in hosts if each]:
+        for dst in [each[-1] for each in hosts if each]:
             ways = paths(topology, spec, src, dst)
             if topology.ports(src)[0][1] == topology.ports(dst)[0][1]:
                 assert [way.share for way in ways] == [1.0]

@@ -167,6 +167,14 @@ def test_every_scheme_has_a_path_and_shares_that_add_up(weft, scheme):
     assert len(out.splitlines()) == len(found["choices"])
 
 
+def test_the_path_of_each_layer_is_shown_with_its_share(weft):
+    argv = ("route", "slimfly:q=3,p=1", "--routing", "fatpaths:layers=3,rho=0.7", "h0", "h9")
+    found = of(weft(*argv, "--json"))
+    assert [(each["layer"], each["share"]) for each in found["choices"]] == [(layer, 1 / 3) for layer in range(3)]
+    lines = weft(*argv)[1].splitlines()
+    assert [line.endswith(f" hops, layer {at}, 33.33 % of packets)") for at, line in enumerate(lines)] == [True] * 3
+
+
 def runs_on(scheme):
     """The networks of these two that `scheme` is for."""
     fits = []

@@ -75,7 +75,7 @@ def test_layers_lie_between_the_minimal_paths_and_the_bound():
         if scheme == "intree" and layers == 4 and topology.startswith("slimfly"):
             assert row["throughput"] > rows[topology, "minimal", 4]["throughput"]
             assert row["fewest_paths"] >= 2
-        if layers == 1 and scheme != "minimal":
+        if layers == 1 and scheme not in ("minimal", "valiant"):
             assert row["throughput"] <= rows[topology, "minimal", 1]["throughput"] + 1e-9
             assert row["mean_paths"] == 1
         if scheme == "minimal":

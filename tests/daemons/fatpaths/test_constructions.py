@@ -1,0 +1,169 @@
+"""The parts of SPAIN and of the authors' later layers, against networkx and against all there is."""
+
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from daemons.fatpaths import near_minimal, spain, trees
+from daemons.fatpaths.construction import near_minimal_layers
+from daemons.fatpaths.layers import Graph, distances, everything, path
+from topologies import build
+
+UNSET = -1
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def graph_of(spec):
+    return Graph.of(build(spec))
+
+
+def plain(graph, weight=None):
+    found = nx.DiGraph()
+    weights = np.zeros(len(graph.peer)) if weight is None else weight
+    found.add_weighted_edges_from(zip(graph.tail.tolist(), graph.peer.tolist(), weights.tolist(), strict=True))
+    return found
+
+
+def integers(*shape):
+    return np.empty(shape, dtype=np.int64)
+
+
+# -- SPAIN
+
+
+def test_spains_path_has_the_fewest_used_links_and_then_the_fewest():
+    graph = graph_of("jellyfish:n=14,r=4,p=1,seed=3")
+    routers, arc_of = graph.routers, graph.arc_of()
+    for seed in range(40):
+        uses = rng(seed).integers(0, 3, len(graph.peer))
+        uses[graph.back()] = uses  # the same both ways
+        uses = np.maximum(uses, uses[graph.back()])
+        found = integers(routers + 1)
+        src, dst = rng(seed).choice(routers, 2, replace=False).tolist()
+        scratch = integers(routers), integers(routers), np.empty(routers, dtype=bool)
+        length = spain.lightest(graph.start, graph.peer, src, dst, uses, *scratch, found)
+        way = found[: length + 1].tolist()
+        assert (way[0], way[-1]) == (dst, src)
+        assert len(set(way)) == len(way)
+        cost = sum(1000 * uses[arc_of[a, b]] + 1 for a, b in pairwise(way))
+        assert cost == nx.shortest_path_length(plain(graph, 1000 * uses + 1), src, dst, weight="weight")
+
+
+@pytest.mark.parametrize("spec", ["slimfly:q=3", "hyperx:l=2,s=3", "dragonfly:p=1"])
+def test_a_colour_of_spain_is_an_in_tree_and_all_paths_have_one(spec):
+    graph, k = graph_of(spec), 3
+    for t in range(graph.routers):
+        coloured = trees._coloured(graph, t, k, rng(t), lambda function: function)
+        ways = {s: set() for s in range(graph.routers)}
+        for after in coloured:
+            for s in np.flatnonzero(after != UNSET).tolist():
+                way = [s]
+                while way[-1] != t:
+                    way.append(int(after[way[-1]]))
+                    assert len(way) <= graph.routers
+                    assert way[-1] in graph.peer[graph.start[way[-2]] : graph.start[way[-2] + 1]]
+                ways[s].add(tuple(way))
+        disjoint = min(k, min(np.diff(graph.start)))
+        assert all(len(found) >= disjoint for s, found in ways.items() if s != t)
+
+
+def test_no_colour_is_needed_where_paths_go_together():
+    star = Graph(np.array([0, 3, 4, 5, 6]), np.array([1, 2, 3, 0, 0, 0]))
+    coloured = trees._coloured(star, 0, 3, rng(), lambda function: function)
+    assert coloured.tolist() == [[UNSET, 0, 0, 0]]  # and the search for a second path ended each time
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_trees_are_merged_as_long_as_there_is_no_circle(seed):
+    graph = graph_of("slimfly:q=3")
+    after = np.concatenate([trees._coloured(graph, t, 2, rng(seed), lambda function: function) for t in range(5)])
+    order, has = rng(seed).permutation(len(after)), np.empty(len(graph.peer), dtype=bool)
+    left, sizes = order.copy(), []
+    while links := spain.absorb(after, left, graph.arc_of(), has, integers(18), integers(18)):
+        assert has.sum() == 2 * links
+        assert (has == has[graph.back()]).all()
+        assert nx.is_forest(nx.Graph(plain(graph).edge_subgraph(
+            zip(graph.tail[has].tolist(), graph.peer[has].tolist(), strict=True)
+        )))  # fmt: skip
+        sizes.append(links)
+    expected, waiting = [], [set(map(frozenset, enumerate_links(after[tree]))) for tree in order]
+    while waiting:
+        merged, later = waiting[0], []
+        for links_of in waiting[1:]:
+            together = merged | links_of
+            if len(merged) < 17 and nx.is_forest(nx.Graph(map(tuple, together))):
+                merged = together
+            else:
+                later.append(links_of)
+        expected.append(len(merged))
+        waiting = later
+    assert sizes == expected
+
+
+def enumerate_links(after):
+    return [(u, to) for u, to in enumerate(after.tolist()) if to != UNSET]
+
+
+def test_spains_first_forest_is_a_spanning_tree():
+    graph = graph_of("slimfly:q=3")
+    (table,) = trees.spain_layers(graph, 2, rng())[1:]
+    assert nx.is_tree(nx.Graph([(u, to) for t in range(18) for u, to in enumerate(table[t].tolist()) if u != to]))
+
+
+# -- the authors' later layers
+
+
+@pytest.mark.parametrize("spec", ["slimfly:q=3", "dragonfly:p=2", "jellyfish:n=14,r=4,p=1,seed=3"])
+def test_a_near_minimal_path_is_the_lightest_of_its_length_that_goes_along(spec):
+    graph = graph_of(spec)
+    far, weight = distances(graph, everything(graph)), rng().random(len(graph.peer))
+    net, length = plain(graph), int(far.max()) + 1
+    arc_of = graph.arc_of()
+    table = np.full(far.shape, UNSET, dtype=np.int32)
+    np.fill_diagonal(table, np.arange(graph.routers))
+    pairs = np.array([(s, t) for t in (0, 5) for s in rng(1).permutation(graph.routers) if s != t])
+    for s, t in pairs.tolist():
+        if table[t, s] != UNSET:
+            continue
+        fitting = [
+            way
+            for way in nx.all_simple_paths(net, s, t, cutoff=length)
+            if len(way) == length + 1 and all(table[t, a] in (UNSET, b) for a, b in pairwise(way))
+        ]
+        best = min((sum(weight[arc_of[hop]] for hop in pairwise(way)), way) for way in fitting) if fitting else None
+        before, count = table.copy(), np.zeros_like(far, dtype=np.int64)
+        near_minimal.layer(
+            *(graph.start, graph.peer, far, np.array([[s, t]]), length, table, weight.copy(), count),
+            *(integers(length + 1) for _ in range(3)),
+        )
+        if best is None:
+            assert (table == before).all()
+            continue
+        assert path(table, s, t) == best[1]
+        assert count[s, t] == count.sum() == 1
+        assert (table[before != UNSET] == before[before != UNSET]).all()
+
+
+def test_arcs_become_heavier_by_the_sources_that_are_served_first():
+    """A path 0 - 1 - 2 - 3 whose routers 1 and 2 have no hop yet: one source over its first link, three over its
+    last."""
+    line = Graph(np.array([0, 1, 3, 5, 6]), np.array([1, 0, 2, 1, 3, 2]))
+    table, weight = np.full((4, 4), UNSET, dtype=np.int32), np.zeros(6)
+    far, scratch = distances(line, everything(line)), (integers(4), integers(4), integers(4))
+    count = np.zeros((4, 4), dtype=np.int64)
+    near_minimal.layer(line.start, line.peer, far, np.array([[0, 3]]), 3, table, weight, count, *scratch)
+    assert weight.tolist() == [1, 0, 2, 0, 3, 0]
+    assert table[3].tolist() == [1, 2, 3, UNSET]
+
+
+def test_near_minimal_layers_lead_one_link_farther_where_they_are_their_own():
+    graph = graph_of("slimfly:q=5")
+    found = near_minimal_layers(graph, 4, rng())
+    lengths = [len(path(table, s, t)) - 1 for table in found[1:] for s in range(50) for t in range(50) if s != t]
+    assert set(lengths) <= {1, 2, 3}
+    assert lengths.count(3) > 0.3 * len(lengths)
