@@ -21,6 +21,9 @@ from topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 if TYPE_CHECKING:
     from topologies.core.topology import Topology
 
+ECN = Parameter(
+    meaning="packets in a queue from which on packets are marked, 0 for none", least=0, most=1 << 24, default=0
+)
 UNSHAPED_KBPS = 10**6  # what a link is taken to carry that is not shaped
 
 

@@ -1,4 +1,5 @@
-"""How a data plane chooses among the ports of a route, as the schemes say it (daemons/load_balancing/scheme.py)."""
+"""How a data plane chooses, as the schemes say it: switches among the ports of a route
+(daemons/load_balancing/scheme.py), hosts among layers (daemons/fatpaths/layer_choice.py)."""
 
 from __future__ import annotations
 
@@ -17,12 +18,15 @@ class SelectionRule:
     compares_queues: whether it chooses by what waits at ports.
     reads_from_first_digit: whether switches of every tier read a destination's whole number, not only what tells their
         own tier.
+    hosts: what hosts do to choose among layers, by the names in struct settings of testbed/bpf/layer_choice.h; empty:
+        their packets leave as they are.
     """
 
     rule: int
     parameters: Mapping[str, int] = field(default_factory=dict)
     compares_queues: bool = False
     reads_from_first_digit: bool = False
+    hosts: Mapping[str, int] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> int:
         return self.parameters.get(name, 0)

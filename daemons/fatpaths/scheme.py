@@ -1,4 +1,12 @@
-"""FatPaths: the source chooses a layer for each flowlet, and each layer has one path to each router (Besta et al.)."""
+"""FatPaths: the source chooses a layer for each flowlet, and each layer has one path to each router (Besta et al.).
+
+Hosts choose in eBPF (testbed/bpf/layers.bpf.c), by layer_choice.py.  What they are compared with is here, too:
+
+    one path a flow     trigger=none,start=random
+    minimal paths only  construction=random,rho=1, or layers=1
+    Linux' tcp_plb      trigger=ecn,ecn=K, and a congestion control that does ECN
+    a subflow a layer   start=turn,trigger=none, and MPTCP
+"""
 
 from __future__ import annotations
 
@@ -10,10 +18,12 @@ from typing import TYPE_CHECKING
 from daemons.control import parameters
 from daemons.core.contract import StateMachine
 from daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
-from daemons.core.scheme import Path, Scheme, for_switches
+from daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
+from daemons.core.selection_rule import SelectionRule
 from daemons.fatpaths import construction
 from daemons.fatpaths.daemon import Layered
 from daemons.fatpaths.forwarding import MOST_LAYERS
+from daemons.fatpaths.layer_choice import Trigger
 from daemons.fatpaths.layers import Graph
 from daemons.fatpaths.live_layers import LayerTables, packed
 from topologies.core.family import Parameter
@@ -41,6 +51,52 @@ OWN = {
     ),
     "seed": Parameter(meaning="of the random numbers by which layers are made", least=0, default=1),
 }
+
+TRIGGERS = {
+    "gap-cut": Trigger.GAP | Trigger.CUT,
+    "none": Trigger.NONE,
+    "gap": Trigger.GAP,
+    "cut": Trigger.CUT,
+    "ecn": Trigger.ECN,
+    "gap-ecn": Trigger.GAP | Trigger.ECN,
+    "cut-ecn": Trigger.CUT | Trigger.ECN,
+    "gap-cut-ecn": Trigger.GAP | Trigger.CUT | Trigger.ECN,
+}
+HOSTS = {
+    "trigger": Parameter(
+        meaning="what makes a flow take another layer", least=0, most=7, default=0, words=tuple(TRIGGERS)
+    ),
+    "gap_us": Parameter(meaning="silence that ends a flowlet, in microseconds", least=1, most=1 << 24, default=500),
+    "start": Parameter(
+        meaning="a flow's first layer: layer 0, any, or the next after the last flow between the same hosts",
+        least=0,
+        most=2,
+        default=0,
+        words=("first", "random", "turn"),
+    ),
+    "choice": Parameter(
+        meaning="which layer a flowlet takes: any, or the one whose packets were marked least",
+        least=0,
+        most=1,
+        default=0,
+        words=("random", "least"),
+    ),
+    "ecn_percent": Parameter(
+        meaning="echoes among a round's acknowledgements that make it congested, in per cent",
+        least=1,
+        most=100,
+        default=50,
+    ),
+    "ecn_rounds": Parameter(meaning="congested rounds in a row that are a trigger", least=1, most=1000, default=1),
+}
+FORWARDING = Parameter(
+    meaning="who forwards: the data plane's program, or the kernel's own table",
+    least=0,
+    most=1,
+    default=0,
+    words=("ebpf", "kernel"),
+)
+PLANE = {"layers": OWN["layers"], **HOSTS, "forwarding": FORWARDING, "ecn": ECN}
 
 
 @dataclass(frozen=True)
@@ -106,6 +162,20 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     )
 
 
+def rule(options: Options) -> SelectionRule:
+    """What hosts and switches do with packets; ValueError if the kernel were to forward and to mark.
+
+    A route of a layer has one port; where addresses without a layer have several, a flow's hash chooses, as under ecmp.
+    """
+    from daemons.load_balancing.scheme import Rule  # which a daemon does not need
+
+    if options["forwarding"] and options["ecn"]:
+        raise ValueError("fatpaths: the kernel's own table does not mark packets; take forwarding=ebpf, or ecn=0")
+    hosts = {name: options[name] for name in ("layers", *HOSTS)}
+    hosts["trigger"] = int(tuple(TRIGGERS.values())[options["trigger"]])
+    return SelectionRule(Rule.KERNEL if options["forwarding"] else Rule.FLOW_HASH, {"ecn": options["ecn"]}, hosts=hosts)
+
+
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
     """The path of each layer over the links that live (live_layers.py), all of them taken equally often."""
     if src == dst:
@@ -129,10 +199,11 @@ SCHEMES = (
         name="fatpaths",
         summary="layers with one path each to every router, between which sources balance",
         source="FatPaths, section V",
-        parameters=OWN | parameters.HELLO | parameters.LINK_STATE,
+        parameters=OWN | PLANE | parameters.HELLO | parameters.LINK_STATE,
         check=check,
         configure=configure,
         machine=machine,
+        selection=Selection(parameters=PLANE, rule=rule),
         path=path,
     ),
 )

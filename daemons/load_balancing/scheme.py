@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from daemons.core.actions import Hop
 from daemons.core.node_config import Options
-from daemons.core.scheme import Path, Scheme, Selection, for_switches
+from daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
 from daemons.core.selection_rule import KERNEL, SelectionRule
 from daemons.routing import path_shares, selection, updown
 from daemons.shortest_paths import scheme as shortest_paths
@@ -34,9 +34,6 @@ Choose = Callable[[Sequence[Hop], int], path_shares.Chosen]  # of hops, and the 
 
 D = Parameter(meaning="candidates that are compared", least=1, most=MOST_SAMPLES, default=2)
 LOAD = Parameter(meaning="what a load counts", least=0, most=1, default=0, words=("packets", "bytes"))
-ECN = Parameter(
-    meaning="packets in a queue from which on packets are marked, 0 for none", least=0, most=MOST, default=0
-)
 
 
 class Rule(IntEnum):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from daemons.core.actions import Flow, Hop
+from daemons.routing import first_octets
 from daemons.simulator.node import Node
 from daemons.simulator.wires import Wires
 
@@ -48,7 +49,7 @@ def walk(
     """
     name = topology.naming.name
     flow = pings(topology, src, dst)
-    address = flow.destination if first_octet is None else first_octet << 24 | flow.destination & 0xFFFFFF
+    address = flow.destination if first_octet is None else first_octets.with_octet(flow.destination, first_octet)
 
     def hops_at(node: int) -> tuple[Hop, ...]:
         if node in nodes:

@@ -285,6 +285,11 @@ def status(given: argparse.Namespace) -> int:
         print(f"{link} has MTU {one} at one end and {other} at the other: larger packets are dropped on arrival")
     if state["bypassed_packets"]:
         print(f"{state['bypassed_packets']} packets bypassed the scheme: fragments, IP options, or longer than an MTU")
+    if layers := state["layers"]:
+        sent = " ".join(map(str, layers["packets"])) or "none: hosts send to plain addresses"
+        print(f"packets by layer: {sent}")
+        drawn = ", ".join(f"{layers[name]} {name}" for name in ("gaps", "cuts", "echoes", "errors"))
+        print(f"{layers['flows']} flows, which drew a layer again: {drawn}")
     if state["nodes"]:
         show(state["nodes"], list(state["nodes"][0]))
     return 0

@@ -16,6 +16,7 @@
 #include <linux/udp.h>
 
 #define DONT_FRAGMENT 0x4000
+#define SERVERS 10 /* the first octet of a server's own address */
 #define WINDOW 1024 /* of a flow's packets whose times and places are kept, a power of two */
 #define EXTENTS 256 /* the last for this and all longer ones */
 #define DELAYS 128  /* four for each doubling of the time in units of 1.024 us */
@@ -68,6 +69,12 @@ struct {
 	__type(value, struct totals);
 } histograms SEC(".maps");
 
+/* Whether an address bears a layer (FatPaths), a way (PR, DFR, TAR), in its first octet. */
+static __always_inline int in_layer(__be32 address)
+{
+	return (*(__u8 *)&address & 0xc0) == 64;
+}
+
 struct packet {
 	struct iphdr *ip;
 	struct flow_key key;
@@ -106,6 +113,8 @@ static __always_inline int parse(struct __sk_buff *ctx, struct packet *packet)
 	packet->ip = ip;
 	packet->key.source = ip->saddr;
 	packet->key.destination = ip->daddr;
+	if (in_layer(ip->daddr)) /* a flow may change its layer, and is told by the server's own address */
+		*(__u8 *)&packet->key.destination = SERVERS;
 	packet->key.protocol = ip->protocol;
 	packet->payload_bytes = bpf_ntohs(ip->tot_len) - headers;
 	return bpf_ntohs(ip->tot_len) > headers;

@@ -14,7 +14,7 @@ from daemons.core.capabilities import IN_TRANSIT, REWRITES
 from daemons.core.node_config import NodeConfig
 from testbed.agent import control
 from testbed.agent.daemon_set import Daemons
-from testbed.forwarding import transit_program
+from testbed.forwarding import layer_program, transit_program
 from testbed.forwarding.data_plane import DataPlane, program_of
 from testbed.host import doctor
 from testbed.linux import clock, netlink, netns
@@ -42,7 +42,7 @@ def require_processes(packed: int | None) -> None:
 def require_features(plan: Plan, scheme: str, how: Planes) -> None:
     """ValueError unless this kernel can do what `scheme`, carried out like `how`, and the links of `plan` need."""
     needed = ["steering"] if how.needs & REWRITES else []
-    needed += ["clsact and cls_bpf", "bpf", "libbpf"] if how.needs & IN_TRANSIT else []
+    needed += ["clsact and cls_bpf", "bpf", "libbpf"] if how.needs & IN_TRANSIT or how.hosts else []
     for feature in needed:
         doctor.require(feature, f"scheme {scheme}")
     for link in (plan.link, plan.host_link):
@@ -83,6 +83,8 @@ def program_stages(network: Handle, how: Planes) -> list[Stage]:
         stages.append(("data plane", partial(_attach_data_plane, network, how.balancing)))
     if how.needs & IN_TRANSIT:
         stages.append(("transit", partial(_attach_transit, network)))
+    if how.hosts:
+        stages.append(("hosts", partial(layer_program.attach, network, how.hosts)))
     return stages
 
 

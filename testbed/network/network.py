@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any
 
+from daemons.core import registry
 from testbed.agent.counters import Row
+from testbed.forwarding import layer_program
 from testbed.forwarding.data_plane import DataPlane
 from testbed.linux import clock, netlink
 from testbed.linux.process import need_root
@@ -105,7 +108,8 @@ class Network(Handle):
         read_back.check(self)
 
     def change_scheme(self, scheme: str) -> None:
-        """Let the data plane of a running fabric choose ports by `scheme`, without losing a packet; its daemons go on.
+        """Let the data plane of a running fabric choose ports by `scheme`, and its hosts layers, without losing a
+        packet; its daemons go on.
 
         ValueError if there is no such scheme, if it needs other routes than its daemons', or if the run has no data
         plane.
@@ -113,6 +117,9 @@ class Network(Handle):
         scheme_change.check(scheme_change.routing(self.run.journal), scheme)
         with DataPlane.open(self) as plane:
             plane.set_scheme(scheme)
+        if layer_program.program_of(self) is not None:
+            with closing(layer_program.LayerProgram.open(self)) as hosts:
+                hosts.set(registry.rule(scheme).hosts)
         run.write_journal(self.run, scheme_change.changed(self.run.journal, scheme))
 
     def wait_until_converged(self, timeout_s: float = status.CONVERGENCE_S) -> None:

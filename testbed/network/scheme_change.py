@@ -24,16 +24,22 @@ def check(came_up_with: str, spec: str) -> None:
     """ValueError unless the routes of daemons that route by `came_up_with` are such as `spec` needs.
 
     LBSP's rule takes the ports of a route for columns of link groups, which only its own daemons keep when links fail.
+    FatPaths' hosts need routes in as many layers as they choose among.
     """
     chosen = registry.rule(spec)
-    if chosen.rule != Rule.LBSP:
+    if chosen.rule != Rule.LBSP and not chosen.hosts:
         return
     name, given = parse(came_up_with)
     advice = f"take the run down and bring it up with --routing {spec}"
-    if name != "lbsp":
+    if name != parse(spec)[0]:
         raise ValueError(
             f"{spec} needs the routes of its own daemons, and those of {came_up_with} route here; {advice}"
         )
+    if chosen.hosts:
+        layers = int(given.get("layers", registry.rule(name).hosts["layers"]))
+        if chosen.hosts["layers"] > layers:
+            raise ValueError(f"{spec}: the daemons of this run have routes in {layers} layers; {advice}")
+        return
     groups = int(given.get("groups", registry.rule("lbsp")["groups"]))
     if groups != chosen["groups"]:
         raise ValueError(f"{spec}: the daemons of this run part a switch's uplinks into {groups} link groups; {advice}")

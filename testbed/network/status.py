@@ -8,7 +8,7 @@ from typing import Any
 from daemons.core.node_config import routers
 from testbed.agent.counters import FILE as COUNTERS
 from testbed.agent.counters import DaemonCounters, Row
-from testbed.forwarding import data_plane
+from testbed.forwarding import data_plane, layer_program
 from testbed.linux import clock
 from testbed.network import faults
 from testbed.network.handle import Handle
@@ -68,6 +68,8 @@ def status(network: Handle) -> dict[str, Any]:
     differ: the smaller one drops larger packets on arrival.
     bypassed_packets: of a fabric with a data plane, those that the kernel has sent on in the scheme's place, once for
         each switch: fragments, packets with IP options, or longer than the MTU.
+    layers: where hosts choose layers, packets that left in each, flows that began, and how often one drew again, by the
+        reason; None elsewhere.
     """
     journal, links, link_name = network.run.journal, faults.inspect(network), network.topology.link_name
     return {
@@ -79,6 +81,7 @@ def status(network: Handle) -> dict[str, Any]:
         "failed": [link_name(link) for link in links.failed],
         "mtu_bytes": {link_name(link): list(both) for link, both in links.mtu_bytes.items()},
         "bypassed_packets": data_plane.bypassed(network),
+        "layers": layer_program.counted(network),
         "nodes": [
             {
                 "node": network.plan.names[node],

@@ -21,12 +21,14 @@ NONE = "none"  # no routes at all
 
 class Planes(NamedTuple):
     """static: whether routes are fixed.  configs: what each daemon starts from, by node; empty: there are none.
-    balancing: the spec of the data plane, "" for none.  needs: the capabilities that the daemons need."""
+    balancing: the spec of the data plane, "" for none.  needs: the capabilities that the daemons need.
+    hosts: what hosts do to choose among layers, see SelectionRule; empty: nothing."""
 
     static: bool = False
     configs: Mapping[int, NodeConfig] = {}
     balancing: str = ""
     needs: frozenset[type[Capability]] = frozenset()
+    hosts: Mapping[str, int] = {}
 
 
 def planes(topology: Topology, spec: str, link: LinkSpec | None, *, host_link: LinkSpec | None = None) -> Planes:
@@ -46,7 +48,10 @@ def planes(topology: Topology, spec: str, link: LinkSpec | None, *, host_link: L
     link_kbps = link.rate_bps // 1000 if link else UNSHAPED_KBPS
     delayed = any(each and each.delay_us for each in (link, host_link)) and not clock.is_virtual()
     configs = registry.configure(topology, spec, link_kbps=link_kbps)
-    return Planes(not scheme.machine, configs, balancing(scheme, spec, delayed), scheme.needs)
+    rule = scheme.rule(options)
+    return Planes(
+        not scheme.machine, configs, balancing(scheme, spec, delayed), scheme.needs, rule.hosts if rule else {}
+    )
 
 
 def check_without_rate(scheme: Scheme, spec: str, options: Options) -> None:

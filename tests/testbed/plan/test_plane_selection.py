@@ -3,6 +3,7 @@
 import pytest
 
 from daemons.core.capabilities import FlowRewrite
+from daemons.fatpaths.layer_choice import Trigger
 from testbed.plan.plane_selection import has_daemons, is_static, planes
 from topologies import build
 from topologies.core.link import LinkSpec, Mbps
@@ -25,6 +26,21 @@ def test_a_scheme_of_daemons_hands_on_what_is_the_data_planes():
 def test_a_scheme_of_the_data_plane_has_daemons_that_tell_it_what_lives():
     assert planes(TREE, "spray:hello_ms=10", None).balancing == "spray"
     assert (config(TREE, "spray:hello_ms=10").scheme, config(TREE, "spray:hello_ms=10").interval_ms) == ("bfs", 10)
+
+
+def test_hosts_choose_layers_with_and_without_the_data_plane():
+    slimfly = build("slimfly:q=3,p=1")
+    how = planes(slimfly, "fatpaths:layers=4,trigger=gap-ecn,gap_us=90,hello_ms=10", None)
+    assert how.balancing == "fatpaths:layers=4,trigger=gap-ecn,gap_us=90"
+    assert how.hosts == {
+        **{"layers": 4, "trigger": Trigger.GAP | Trigger.ECN, "gap_us": 90},
+        **{"start": 0, "choice": 0, "ecn_percent": 50, "ecn_rounds": 1},
+    }
+    delayed = planes(slimfly, "fatpaths:forwarding=kernel", DELAYED)
+    assert (delayed.balancing, delayed.hosts["layers"]) == ("", 9)
+    assert not planes(TREE, "ecmp", None).hosts
+    with pytest.raises(ValueError, match="the kernel's own table does not mark packets"):
+        planes(slimfly, "fatpaths:forwarding=kernel,ecn=20", DELAYED)
 
 
 def test_fixed_routes_and_none_have_no_daemons():

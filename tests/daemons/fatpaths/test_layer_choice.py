@@ -1,0 +1,196 @@
+"""When flows take another layer: told packets by hand, and C against Python over random ones."""
+
+import ctypes
+import random
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemons.fatpaths import layer_choice
+from daemons.fatpaths.layer_choice import (
+    Choice,
+    FlowState,
+    Start,
+    comes_before,
+    ends_congested_rounds,
+    ends_gap,
+    least_marked,
+    next_layer,
+    note_echo,
+    shows_cut,
+)
+
+HEADER = Path(__file__).parents[3] / "testbed/bpf/layer_choice.h"
+IN_C = """
+struct of { __u32 *marks; const __u32 *draws; };
+static __always_inline __u32 draw(void *of) { return *((struct of *)of)->draws++; }
+static __always_inline __u32 *marks_of(void *of, __u32 layer) { return &((struct of *)of)->marks[layer]; }
+int c_cut(struct flow *flow, __u32 seq, __u32 end, int reduced) { return shows_cut(flow, seq, end, reduced); }
+int c_rounds(struct flow *flow, __u32 ack, int echo, __u32 percent, __u32 rounds)
+{ struct settings set = { .ecn_percent = percent, .ecn_rounds = rounds };
+  return ends_congested_rounds(flow, &set, ack, echo); }
+void c_note(__u32 *marks, __u32 layer, int echo) { struct of of = { marks }; note_echo(&of, layer, echo); }
+__u32 c_next(__u32 *marks, const __u32 *draws, __u32 layers, __u32 choice)
+{ struct of of = { marks, draws }; struct settings set = { .layers = layers, .choice = choice };
+  return next_layer(&of, &set); }
+"""
+FIELDS = ("layer", "known", "next_seq", "recover", "again_seq", "round_end", "acks", "echoes", "rounds")
+WRAP = (1 << 32) - 3000
+
+
+class FlowInC(ctypes.Structure):
+    _fields_ = (("last_ns", ctypes.c_uint64), *((name, ctypes.c_uint32) for name in (*FIELDS, "unused")))
+
+
+@pytest.fixture(scope="module")
+def in_c(tmp_path_factory):
+    library = tmp_path_factory.mktemp("layers") / "layer_choice.so"
+    command = ["cc", "-O1", "-Wall", "-shared", "-fPIC", "-include", str(HEADER), "-xc", "-", "-o", str(library)]
+    subprocess.run(command, input=IN_C, text=True, check=True)
+    found = ctypes.CDLL(str(library))
+    found.c_next.restype = ctypes.c_uint32
+    return found
+
+
+def cuts(packets):
+    """Which of these (seq, end) show a cut."""
+    flow = FlowState()
+    return [at for at, (seq, end) in enumerate(packets) if shows_cut(flow, seq & 0xFFFFFFFF, end & 0xFFFFFFFF, False)]
+
+
+@pytest.mark.parametrize("base", [0, 1 << 31, WRAP])
+def test_what_is_sent_in_order_shows_no_cut(base):
+    assert cuts([(base + seq, base + seq + 1448) for seq in range(0, 14480, 1448)]) == []
+
+
+@pytest.mark.parametrize("base", [0, 1 << 31, WRAP])
+def test_a_recovery_is_one_cut_however_much_is_sent_again(base):
+    new = [(seq, seq + 1000) for seq in range(0, 10_000, 1000)]
+    again = [(2000, 3000), (4000, 5000), (7000, 8000)]
+    assert cuts([(base + a, base + b) for a, b in new + again]) == [10]
+
+
+def test_what_was_sent_after_a_cut_and_is_lost_is_another_cut():
+    new = [(seq, seq + 1000) for seq in range(0, 5000, 1000)]
+    assert cuts([*new, (2000, 3000), (5000, 6000), (6000, 7000), (5000, 6000)]) == [5, 8]
+
+
+def test_the_first_packet_of_a_recovery_sent_once_more_is_another_cut():
+    """A timeout."""
+    assert cuts([(0, 1000), (1000, 2000), (0, 1000), (1000, 2000), (0, 1000)]) == [2, 4]
+
+
+def test_a_packet_with_cwr_shows_a_cut():
+    flow = FlowState()
+    assert not shows_cut(flow, 0, 1000, False)
+    assert shows_cut(flow, 1000, 2000, True)
+    assert not shows_cut(flow, 2000, 3000, False)
+
+
+def test_a_gap_is_longer_than_the_gap():
+    assert not ends_gap(500_000, 500)
+    assert ends_gap(500_001, 500)
+
+
+def rounds(echoes, percent, wanted, window=10):
+    """The acknowledgements, counted in windows, after which the flow draws; `echoes`: how many of each window's."""
+    flow, found, seq = FlowState(), [], 0
+    shows_cut(flow, 0, window, False)
+    for at, count in enumerate(echoes):
+        shows_cut(flow, seq + window, seq + 2 * window, False)
+        found += [
+            at
+            for ack in range(1, window + 1)
+            if ends_congested_rounds(flow, seq + ack, ack <= count, percent=percent, rounds=wanted)
+        ]
+        seq += window
+    return found
+
+
+def test_congested_rounds_in_a_row_draw_another_layer():
+    assert rounds([0, 10, 10, 10, 10, 10], 50, 3) == [3]
+    assert rounds([10, 10, 0, 10, 10, 0, 10], 50, 3) == []
+    assert rounds([4, 4, 4], 50, 1) == []
+    assert len(rounds([6, 6, 6], 50, 1)) == 3
+
+
+def test_least_marked_avoids_what_was_marked_and_tries_it_again():
+    marks = [0] * 4
+    for _ in range(40):
+        note_echo(marks, 2, True)
+        note_echo(marks, 0, False)
+    assert marks[2] > 50_000 > marks[0] == 0
+    words = random.Random(1)
+    first = [least_marked(marks, 4, words.getrandbits(32)) for _ in range(60)]
+    assert 2 not in first[:20]
+    assert set(first) == {0, 1, 3}
+    later = [least_marked(marks, 4, words.getrandbits(32)) for _ in range(200)]
+    assert set(later) == {0, 1, 2, 3}
+    for _ in range(1000):
+        note_echo(marks, 1, True)
+    assert marks[1] <= layer_choice.ALL_MARKED
+
+
+def test_random_layers_are_taken_equally_often():
+    words = random.Random(1)
+    drawn = [next_layer(Choice.RANDOM, [0] * 9, 9, iter([words.getrandbits(32)])) for _ in range(9000)]
+    assert all(abs(drawn.count(layer) - 1000) < 120 for layer in range(9))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 2**31 - 1))
+def test_sequence_numbers_are_compared_round_the_corner(a, ahead):
+    b = (a + ahead) & 0xFFFFFFFF
+    assert comes_before(a, b)
+    assert not comes_before(b, a)
+    assert not comes_before(a, a)
+
+
+def test_c_and_python_see_the_same_cuts_and_rounds(in_c):
+    seen = [0, 0]
+    for seed in range(300):
+        draw = random.Random(seed)
+        ours, theirs, at = FlowState(), FlowInC(), draw.choice([0, WRAP, 1 << 31])
+        percent, wanted = draw.choice([1, 50, 100]), draw.choice([1, 2, 3])
+        for _ in range(60):
+            if draw.random() < 0.6:
+                back = draw.choice([0, 0, 0, 1000, 3000, 7000])
+                seq, size, reduced = (at - back) & 0xFFFFFFFF, draw.choice([1, 1000, 2500]), draw.random() < 0.05
+                end = (seq + size) & 0xFFFFFFFF
+                at = at if back else end
+                told = shows_cut(ours, seq, end, reduced)
+                assert told == bool(in_c.c_cut(ctypes.byref(theirs), seq, end, reduced))
+                seen[0] += told
+            else:
+                ack, echo = (at - draw.choice([0, 1000, 5000])) & 0xFFFFFFFF, draw.random() < 0.6
+                told = ends_congested_rounds(ours, ack, echo, percent=percent, rounds=wanted)
+                assert told == bool(in_c.c_rounds(ctypes.byref(theirs), ack, echo, percent, wanted))
+                seen[1] += told
+            assert [int(getattr(ours, name)) for name in FIELDS] == [getattr(theirs, name) for name in FIELDS]
+    assert min(seen) > 300
+
+
+def test_c_and_python_take_the_same_layers(in_c):
+    for seed in range(400):
+        draw = random.Random(seed)
+        layers = draw.randint(1, 63)
+        marks = [draw.choice([0, 5, 1000, layer_choice.ALL_MARKED]) for _ in range(64)]
+        theirs = (ctypes.c_uint32 * 64)(*marks)
+        for _ in range(20):
+            layer, echo = draw.randrange(layers), draw.random() < 0.5
+            note_echo(marks, layer, echo)
+            in_c.c_note(theirs, layer, echo)
+            choice, word = draw.randrange(2), draw.getrandbits(32)
+            told = next_layer(Choice(choice), marks, layers, iter([word]))
+            assert told == in_c.c_next(theirs, (ctypes.c_uint32 * 1)(word), layers, choice)
+            assert marks == list(theirs)
+
+
+def test_flows_between_two_hosts_take_the_layers_in_turn():
+    none = iter(())
+    taken = [layer_choice.first_layer(Start.TURN, Choice.RANDOM, [0] * 9, 9, turn, none) for turn in range(20)]
+    assert all((a + 1) % 9 == b for a, b in pairwise(taken))
+    assert layer_choice.first_layer(Start.FIRST, Choice.RANDOM, [0] * 9, 9, 5, none) == 0
