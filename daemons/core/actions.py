@@ -99,6 +99,14 @@ class SetQueueState(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class SetFlowPort(Action):
+    """Let packets of `flow` that this switch's own hosts send leave by `port`, whatever ports its route has."""
+
+    flow: Flow
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class Note(Action):
     """Something that a person reading the node's log would want to know."""
 

@@ -9,11 +9,13 @@ refuses the scheme.
     FlowRewrite     SetFlowRewrite     FlowInUse, Refused, Measured
     QueueState      SetQueueState      QueuesCall
     LinkRates       none               LinkDegraded
+    FlowPlacement   SetFlowPort        FlowsSeen
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import floor
 
 
 class Capability:
@@ -59,6 +61,27 @@ class LinkRates(Capability):
     """Find out which links of a switch carry less than `rate_bps`."""
 
     rate_bps: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPlacement(Capability):
+    """Send flows of a switch's own hosts by ports of its choice, and tell which flows there are, once a period.
+
+    phase_fraction: where in a period that is, of a clock whose origin the carrier and the state machine share.
+    idle_s: flows that send nothing for so long are forgotten.
+    """
+
+    period_s: float
+    phase_fraction: float
+    idle_s: float
+
+    def turn(self, now: float) -> int:
+        """The number of the period in which `now` is; what comes a millionth too early counts as the next."""
+        return floor(now / self.period_s - self.phase_fraction + 1e-6)
+
+    def next_s(self, now: float) -> float:
+        """When the next period begins."""
+        return (self.turn(now) + 1 + self.phase_fraction) * self.period_s
 
 
 IN_TRANSIT = frozenset({PrefixRewrite, FlowRewrite})  # kinds that rewrite packets which a server passes on

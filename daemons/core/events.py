@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from daemons.core.actions import Flow
 
@@ -58,3 +59,25 @@ class LinkDegraded(Event):
 
     port: int
     degraded: bool
+
+
+class SeenFlow(NamedTuple):
+    """A flow in the table of a switch.
+
+    port: by which its packets leave, if a host of this switch sends them; else by which they come in.
+    idle_s: since its last packet.  rested_s: since its port changed.
+    queued: whether, of late, a packet of it found as much waiting as calls for another way.
+    """
+
+    flow: Flow
+    port: int
+    idle_s: float = 0.0
+    rested_s: float = 0.0
+    queued: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FlowsSeen(Event):
+    """The table of a switch's flows, once a period.  Flows between two hosts of the switch are not in it."""
+
+    flows: tuple[SeenFlow, ...]

@@ -17,6 +17,7 @@ MAGIC, VERSION = 0x77, 1
 HELLO, LINK_STATES, SUMMARY, PROBE, HOP_DIED = 1, 2, 3, 4, 5
 LBSP_FAILURES, LBSP_CROWDING = 16, 17
 FLOW_PROBE, FLOW_BREAKS = 24, 25
+DAR_EAR = 32
 PAYLOAD_BYTES = 1400  # what is split is split into messages of this size: below Ethernet's 1500 less IP and UDP
 
 HEADER = struct.Struct(">BBB")

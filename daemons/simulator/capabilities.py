@@ -11,8 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from daemons.core.actions import Action, Flow, SetFlowRewrite, SetPrefixRewrite, SetQueueState, SetSourceRewrite
-from daemons.core.capabilities import Capability, FlowRewrite, LinkRates, PrefixRewrite, QueueState, SourceRewrite
+from daemons.core.actions import (
+    Action,
+    Flow,
+    SetFlowPort,
+    SetFlowRewrite,
+    SetPrefixRewrite,
+    SetQueueState,
+    SetSourceRewrite,
+)
+from daemons.core.capabilities import (
+    Capability,
+    FlowPlacement,
+    FlowRewrite,
+    LinkRates,
+    PrefixRewrite,
+    QueueState,
+    SourceRewrite,
+)
 from daemons.core.events import DestinationInUse, Event, FlowInUse
 from daemons.routing import first_octets, proxy_addresses
 from topologies.core.address import Prefix
@@ -125,6 +141,26 @@ class QueueStates(Simulated):
         self.state = actions[-1].state
 
 
+class FlowPlacements(Simulated):
+    """The port of each flow that has been given one; flows.py tells which flows there are.
+
+    turn: the period of the last look.  seen: of each flow that came in, the port, since when, and when that was last.
+    """
+
+    actions = (SetFlowPort,)
+
+    def __init__(self, config: FlowPlacement) -> None:
+        self.config = config
+        self.ports: dict[Flow, tuple[int, float]] = {}  # and since when
+        self.turn: int | None = None
+        self.seen: dict[Flow, tuple[int, float, float]] = {}
+        self.now = 0.0
+
+    def apply(self, actions: Sequence[Any]) -> None:
+        for action in actions:
+            self.ports[action.flow] = action.port, self.now
+
+
 class SoundLinks(Simulated):
     """Every link carries what it should."""
 
@@ -138,6 +174,7 @@ KINDS: Mapping[type[Capability], Callable[..., Simulated]] = {
     FlowRewrite: FlowRewrites,
     QueueState: QueueStates,
     LinkRates: SoundLinks,
+    FlowPlacement: FlowPlacements,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,11 +41,13 @@ def walk(
     choice: int,
     *,
     first_octet: int | None = None,
+    placed: Callable[[int], Hop | None] = lambda _: None,
 ) -> Walk:
     """Where a packet from server `src` to server `dst` goes; of several hops it takes number `choice`, modulo how many
     there are.
 
     first_octet: what its destination begins with when it leaves a host; None: as the server's address does.
+    placed: the first switch -> the hop that it takes there whatever the route says, None for any.
     """
     name = topology.naming.name
     flow = pings(topology, src, dst)
@@ -70,7 +72,7 @@ def walk(
         hops = hops_at(node)
         if not hops:
             return Walk(tuple(path), f"no route at {name(node)}")
-        hop = hops[choice % len(hops)]
+        hop = (placed(node) if len(path) == 2 else None) or hops[choice % len(hops)]
         if hop.node not in wires.hear(node, hop.port):
             return Walk(tuple(path), f"link dead from {name(node)} to {name(hop.node)}")
         path.append(hop.node)

@@ -17,6 +17,7 @@ from daemons.core.events import Event, Refused
 from daemons.core.wire import Garbage
 from daemons.simulator import packet_walk
 from daemons.simulator.event_queue import CALL, TICK, EventQueue
+from daemons.simulator.flows import Flows
 from daemons.simulator.node import Node
 from daemons.simulator.packet_walk import Walk
 from daemons.simulator.wires import Listener, Randomness, Wire, Wires
@@ -58,6 +59,7 @@ class Simulator:
         self._events = EventQueue()
         self._wires = Wires(topology, self._wire, random, self._events, self._deliver)
         self._nodes = {node: Node(config) for node, config in configs.items()}
+        self.flows = Flows(topology, self._wires, self._nodes)
         for link in topology.failed.nonzero()[0].tolist():
             self.fail(link)
         for at, node in enumerate(self._nodes):
@@ -258,6 +260,8 @@ class Simulator:
         self._read(number, node)
         if node.protocol.deadline <= now:
             self._act(number, node, node.protocol.tick(now))
+            for event in self.flows.look(number, now):
+                self._act(number, node, node.protocol.event(event, now))
 
     def _act(self, number: int, node: Node, actions: Iterable[Action]) -> None:
         """Do `actions`, and have the machine ticked in time."""

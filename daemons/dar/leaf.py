@@ -1,0 +1,175 @@
+"""The flows of one leaf, and what becomes of them: as an output leaf, for which it asks; as an input leaf, where to.
+
+A leaf knows of its own flows the uplink, and of those of others for its hosts the port by which they come: both from
+the data plane's table, once a period.  Between two looks it reckons with what it has moved itself.
+
+Ours, where the paper leaves it open:
+* a link is bad with more than p flows, or with more than there must be on one of the links that are left;
+* a flow that has not rested since it was moved is not asked for, and a request for it is refused;
+* of an uplink that is overfull itself, a flow moves to one with room, since its leaf knows where there is room.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from daemons.core.actions import Flow, SetFlowPort
+from daemons.core.events import SeenFlow
+from daemons.core.mixing import mixed
+from daemons.dar.iteration import draw
+from daemons.routing.selection import WORD, below
+
+One = TypeVar("One")
+
+
+class Choices(NamedTuple):
+    """What the paper leaves open, as in daemons/dar/iteration.py, and times.
+
+    by_queue: flows are judged by the queues that they find (section 4), and not counted.
+    cool_s: how long a flow rests when it has been moved.  active_s: silence from which on a flow does not count.
+    """
+
+    p: int
+    by_queue: bool = False
+    every_link: bool = False
+    swap: bool = True
+    informed: bool = False
+    cool_s: float = 0.0
+    active_s: float = 0.05
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A flow of a host of this leaf: its uplink, since when, whether it counts, and the last request for it."""
+
+    port: int
+    moved_s: float
+    active: bool
+    queued: bool
+    heard: int = -1
+
+
+class Random:
+    """Draws that follow from a node's number and the incarnation of its daemon."""
+
+    def __init__(self, node: int, incarnation: int) -> None:
+        one, two = mixed(node, incarnation), mixed(node + (1 << 32), incarnation)
+        self._state = [one & WORD, one >> 32, two & WORD, two >> 32 | 1]
+
+    def pick(self, of: Sequence[One]) -> One:
+        """One of them, each as likely; there is at least one."""
+        return of[below(draw(self._state), len(of))]
+
+
+class Leaf:
+    """The flows of one leaf; `counters` counts what was done with them."""
+
+    def __init__(self, choices: Choices, random: Random) -> None:
+        self._choices, self._random = choices, random
+        self.outgoing: dict[Flow, Outgoing] = {}
+        self.incoming: list[SeenFlow] = []  # those that count
+        self.counters = {"moves": 0, "swaps": 0, "replaced": 0}
+
+    def learn(self, outgoing: Iterable[SeenFlow], incoming: Iterable[SeenFlow], now: float) -> None:
+        """What the data plane's table says; flows that it has no more are forgotten."""
+        known, active_s = self.outgoing, self._choices.active_s
+        self.outgoing = {}
+        for seen in outgoing:
+            flow = known.get(seen.flow) or Outgoing(seen.port, now - seen.rested_s, True, False)
+            flow.port, flow.active, flow.queued = seen.port, seen.idle_s <= active_s, seen.queued
+            self.outgoing[seen.flow] = flow
+        self.incoming = [seen for seen in incoming if seen.idle_s <= active_s]
+
+    def up(self) -> Counter[int]:
+        """Flows on each uplink that has any."""
+        return Counter(flow.port for flow in self.outgoing.values() if flow.active)
+
+    def down(self) -> Counter[int]:
+        """Flows that come in by each port by which any does."""
+        return Counter(seen.port for seen in self.incoming)
+
+    def most(self, load: Counter[int], links: int) -> int:
+        """How many flows a link may carry of this load on so many links."""
+        return max(self._choices.p, -(-load.total() // max(links, 1)))
+
+    def wanted(self, links: int) -> list[SeenFlow]:
+        """The flows that this output leaf wants moved away: one of its fullest bad link, or one of each."""
+        load = self.down()
+        most = self.most(load, links)
+        bad = {port for port, count in load.items() if count > most}
+        rested = [seen for seen in self.incoming if seen.port in bad and seen.rested_s >= self._choices.cool_s]
+        if self._choices.every_link:
+            by_port: dict[int, list[SeenFlow]] = {}
+            for seen in rested:
+                by_port.setdefault(seen.port, []).append(seen)
+            return [self._random.pick(flows) for _, flows in sorted(by_port.items())]
+        fullest = max(load.values(), default=0)
+        rested = [seen for seen in rested if load[seen.port] == fullest]
+        return [self._random.pick(rested)] if rested else []
+
+    def room(self, links: int) -> list[int]:
+        """Of the map that goes with a request, what is not free: ports by which as many flows come as may."""
+        load = self.down()
+        most = self.most(load, links)
+        return [port for port, count in load.items() if count >= most]
+
+    def crowded(self, links: int, now: float) -> list[Flow]:
+        """One flow of the fullest uplink, if that is overfull; or one of each whose queue calls for that."""
+        rested = [(flow, each) for flow, each in self.outgoing.items() if each.active and self._rested(each, now)]
+        if self._choices.by_queue:
+            by_port: dict[int, list[Flow]] = {}
+            for flow, each in rested:
+                if each.queued:
+                    by_port.setdefault(each.port, []).append(flow)
+            return [self._random.pick(flows) for _, flows in sorted(by_port.items())]
+        load = self.up()
+        fullest = max(load.values(), default=0)
+        found = [flow for flow, each in rested if load[each.port] == fullest > self.most(load, links)]
+        return [self._random.pick(found)] if found else []
+
+    def accepts(self, flow: Flow, port: int, sequence: int, now: float) -> bool:
+        """Whether a request for `flow`, which was on `port` then, still says something; it does so once."""
+        known = self.outgoing.get(flow)
+        if known is None or sequence <= known.heard:
+            return False
+        known.heard = sequence
+        return known.port == port and self._rested(known, now)
+
+    def _rested(self, flow: Outgoing, now: float) -> bool:
+        return now - flow.moved_s >= self._choices.cool_s
+
+    def adapt(
+        self, flow: Flow, usable: Sequence[int], links: int, now: float, *, room: Collection[int] = ()
+    ) -> list[SetFlowPort]:
+        """Move `flow` to one of the `usable` uplinks, the present one included; where that is full, swap a flow back.
+
+        room: those that have room at the far end too, if that is known: one of them that has room here is taken, or
+            else any of them.
+        """
+        load = self.up()
+        most, old = self.most(load, links), self.outgoing[flow].port
+        free = [port for port in usable if port in room]
+        new = self._random.pick([port for port in free if load[port] < most] or free or usable)
+        if new == old:
+            return []
+        self.counters["moves"] += 1
+        placed = [self._place(flow, new, now)]
+        there = [other for other, each in self.outgoing.items() if each.port == new and each.active and other != flow]
+        if self._choices.swap and len(there) >= most:
+            self.counters["swaps"] += 1
+            placed.append(self._place(self._random.pick(there), old, now))
+        return placed
+
+    def replace(self, flow: Flow, usable: Sequence[int], links: int, now: float) -> SetFlowPort:
+        """Move `flow` to one of the `usable` uplinks that has room, or to any."""
+        load = self.up()
+        most = self.most(load, links)
+        self.counters["replaced"] += 1
+        return self._place(flow, self._random.pick([port for port in usable if load[port] < most] or usable), now)
+
+    def _place(self, flow: Flow, port: int, now: float) -> SetFlowPort:
+        self.outgoing[flow].port, self.outgoing[flow].moved_s = port, now
+        return SetFlowPort(flow, port)

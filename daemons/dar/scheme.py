@@ -1,0 +1,156 @@
+"""DAR: flows that leaves move from spine to spine until no link has more than p (Zahavi et al., ANCS 2012)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from daemons.control import parameters
+from daemons.core.capabilities import FlowPlacement
+from daemons.core.contract import StateMachine
+from daemons.core.node_config import GOLDEN_FRACTION, NodeConfig, Options, node_configs, own_hosts
+from daemons.core.scheme import Path, Scheme, for_switches
+from daemons.dar.daemon import Dar
+from daemons.dar.leaf import Choices
+from daemons.dar.messages import MOST_SPINES
+from topologies.core.address import FabricNaming
+from topologies.core.family import Parameter
+
+if TYPE_CHECKING:
+    from topologies.core.topology import Topology
+
+QUEUE = 1  # among the words of `detect`
+OWN = {
+    "p": Parameter(meaning="flows that a link carries", least=1, most=64, default=2),
+    "period_ms": Parameter(meaning="from one look at a switch's flows to the next", least=1, most=10_000, default=10),
+    "cool": Parameter(meaning="periods that a flow rests when it has been moved", least=0, most=1000, default=2),
+    "every": Parameter(
+        meaning="1: an output leaf asks for a flow of each bad link at once, not only of the fullest",
+        least=0,
+        most=1,
+        default=0,
+    ),
+    "swap": Parameter(
+        meaning="1: a flow that is moved to an uplink with p flows changes places with one of them",
+        least=0,
+        most=1,
+        default=1,
+    ),
+    "informed": Parameter(
+        meaning="1: requests bear the map of spines with room; not in the paper", least=0, most=1, default=0
+    ),
+    "active_ms": Parameter(
+        meaning="silence from which on a flow does not count, in ms", least=1, most=60_000, default=50
+    ),
+    "idle_ms": Parameter(
+        meaning="silence after which a flow is forgotten, in ms", least=1, most=600_000, default=1000
+    ),
+    "together": Parameter(
+        meaning="1: all leaves look at the same time, as in the iteration", least=0, most=1, default=0
+    ),
+}  # fmt: skip
+PLANE = {
+    "detect": Parameter(
+        meaning="what makes a link bad: flows that output leaves count (section 2), or queues that spines see (4)",
+        least=0,
+        most=1,
+        default=0,
+        words=("count", "queue"),
+    ),
+    "start": Parameter(
+        meaning="where a flow begins: spine (source mod n), as in figure 9, or its hash",
+        least=0,
+        most=1,
+        default=0,
+        words=("modulo", "hash"),
+    ),
+}
+
+
+def sizes(topology: Topology) -> tuple[int, int, int]:
+    """n, r and m of the folded Clos network that `topology` is; ValueError unless it is one."""
+    for_switches("dar", topology)
+    naming, radices = topology.naming, topology.naming.layout.radices
+    assert isinstance(naming, FabricNaming)
+    layers = {naming.tier(node) for node in range(topology.servers, topology.nodes)}
+    if layers != {1, 2} or len(radices) != 2:
+        raise ValueError(
+            f"scheme dar runs on folded Clos networks of two tiers, such as clos:n=4,r=4,m=4; {topology.spec} is none"
+        )
+    r, n = radices
+    return n, r, topology.switches - r
+
+
+def check(topology: Topology, options: Options) -> None:
+    """ValueError unless `topology` is a folded Clos network in which every permutation has a routing without bad
+    links."""
+    from daemons.dar import iteration
+
+    n, r, m = sizes(topology)
+    iteration.check(n, r, m, iteration.Rules(p=options["p"]))
+    if m > MOST_SPINES:
+        raise ValueError(f"scheme dar: a request has a map of at most {MOST_SPINES} spines, {topology.spec} has {m}")
+
+
+def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
+    """Every switch knows its place, and looks at its flows in a phase of its own; spines only if they have to."""
+    configs = node_configs(topology, "dar", __name__, options, candidates=own_hosts, all_destinations=True)
+    found = {}
+    for node, config in configs.items():
+        phase = 0.0 if options["together"] else node * GOLDEN_FRACTION % 1
+        looks = FlowPlacement(options["period_ms"] / 1000, phase, options["idle_ms"] / 1000)
+        has_use = bool(config.candidates) or options["detect"] == QUEUE
+        found[node] = replace(config, needs=(looks,) if has_use else ())
+    return found
+
+
+def machine(config: NodeConfig, incarnation: int) -> StateMachine:
+    """DAR at one switch."""
+    options = config.options
+    leaves, hosts = config.radices
+    spines = [node for _, (node,) in config.ports]
+    period_s = options["period_ms"] / 1000
+    choices = Choices(
+        p=options["p"],
+        by_queue=options["detect"] == QUEUE,
+        every_link=bool(options["every"]),
+        swap=bool(options["swap"]),
+        informed=bool(options["informed"]),
+        cool_s=options["cool"] * period_s,
+        active_s=options["active_ms"] / 1000,
+    )
+    return Dar(
+        parameters.neighbourhood(config, incarnation),
+        parameters.database(config, incarnation),
+        config.destinations,
+        config.candidates,
+        hold_s=options["hold_ms"] / 1000,
+        choices=choices,
+        looks=next((need for need in config.needs if isinstance(need, FlowPlacement)), None),
+        first_spine=leaves * hosts + leaves,
+        spines=len(spines),
+        incarnation=incarnation,
+    )
+
+
+def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+    """All shortest paths: a flow may be moved to any of them."""
+    from daemons.routing import path_shares
+
+    sizes(topology)
+    return path_shares.shortest(topology, src, dst)
+
+
+SCHEMES = (
+    Scheme(
+        name="dar",
+        summary="flows that leaves move from spine to spine on request until no link has more than p (Zahavi et al.)",
+        source="DAR, sections 2 and 4",
+        parameters=parameters.HELLO | parameters.LINK_STATE | OWN | PLANE,
+        check=check,
+        configure=configure,
+        machine=machine,
+        path=path,
+        needs=frozenset({FlowPlacement}),
+    ),
+)

@@ -1,0 +1,125 @@
+"""Flows between hosts of a switch fabric, each on the path that its packets would take now: what switches that look at
+their flows see.
+
+A flow sends all the time.  Its packets take no time, so that where it has moved is seen at the next look.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from math import inf
+from typing import TYPE_CHECKING
+
+from daemons.core.actions import Flow, Hop
+from daemons.core.events import FlowsSeen, SeenFlow
+from daemons.routing.selection import below, flow_hash
+from daemons.simulator import packet_walk
+from daemons.simulator.capabilities import FlowPlacements
+from daemons.simulator.node import Node
+from daemons.simulator.packet_walk import Walk
+from daemons.simulator.wires import Wires
+
+if TYPE_CHECKING:
+    from topologies.core.topology import Topology
+
+TCP = 6
+
+
+class Flows:
+    """The flows in a network of these nodes; none at first."""
+
+    def __init__(self, topology: Topology, wires: Wires, nodes: Mapping[int, Node]) -> None:
+        self._topology, self._wires, self._nodes = topology, wires, nodes
+        self._live: dict[Flow, tuple[int, int]] = {}
+
+    def begin(self, src: int, dst: int, ports: int = 0) -> Flow:
+        """Let host `src` send a flow to host `dst`, `ports` being those of TCP."""
+        address = self._topology.naming.address
+        flow = Flow(address(src), address(dst), TCP, ports)
+        self._live[flow] = src, dst
+        return flow
+
+    def end(self, flow: Flow) -> None:
+        """Let it send no more."""
+        del self._live[flow]
+
+    def live(self) -> list[Flow]:
+        """Those that have begun and not ended."""
+        return list(self._live)
+
+    def path(self, flow: Flow) -> Walk:
+        """Where packets of `flow` go now."""
+        src, dst = self._live[flow]
+        (leaf,) = self._topology.neighbours(src)[0]
+        options = self._nodes[leaf].config.options
+        count = len(self._nodes[leaf].fib.lookup(flow.destination)) or 1
+        begins = src - self._topology.neighbours(leaf)[0][0]  # hosts are on the first ports
+        choice = below(flow_hash(leaf, *flow[:2], flow.ports, flow.protocol), count) if options["start"] else begins
+
+        def placed(node: int) -> Hop | None:
+            port, _ = self._placements(node).ports.get(flow, (None, 0.0))
+            return None if port is None else Hop(port, self._topology.neighbours(node)[port][0])
+
+        return packet_walk.walk(self._topology, self._wires, self._nodes, src, dst, choice, placed=placed)
+
+    def loads(self) -> Counter[tuple[int, int]]:
+        """Flows on each link between two switches, by the switch that sends and the one that hears."""
+        found: Counter[tuple[int, int]] = Counter()
+        for flow in self._live:
+            found.update(pairwise(self.path(flow).path[1:]))
+        return Counter({ends: count for ends, count in found.items() if min(ends) >= self._topology.servers})
+
+    def look(self, number: int, now: float) -> Iterator[FlowsSeen]:
+        """What the switch is told of its flows, if a period of its has begun since it looked last."""
+        node = self._nodes[number]
+        if not any(isinstance(each, FlowPlacements) for each in node.capabilities):
+            return
+        held = self._placements(number)
+        held.now = now
+        turn = held.config.turn(now)
+        if turn != held.turn:
+            held.turn = turn
+            yield FlowsSeen(tuple(self._seen(number, held, now)))
+
+    def _placements(self, node: int) -> FlowPlacements:
+        return self._nodes[node].capability(FlowPlacements)
+
+    def _seen(self, number: int, held: FlowPlacements, now: float) -> Iterator[SeenFlow]:
+        by_queue, p = self._nodes[number].config.options["detect"], self._nodes[number].config.options["p"]
+        loads: Counter[tuple[int, int]] = self.loads() if by_queue else Counter()
+        held.ports = {flow: entry for flow, entry in held.ports.items() if flow in self._live}
+        for flow, (src, dst) in self._live.items():
+            if number not in (self._at(src), self._at(dst)) and not by_queue:
+                continue
+            path = self.path(flow).path
+            onward = dict(pairwise(path)).get(number)
+            queued = loads[number, onward] > p if onward is not None else False
+            if number == self._at(src):
+                # Whoever is in the table stays where it is, whatever becomes of its route.
+                if flow not in held.ports and onward is not None and onward >= self._topology.servers:
+                    held.ports[flow] = self._port(number, onward), -inf
+                if flow in held.ports:
+                    port, since_s = held.ports[flow]
+                    yield SeenFlow(flow, port, 0.0, now - since_s, queued)
+            elif onward is not None:
+                port = self._port(number, path[path.index(number) - 1])
+                before, since_s, _ = held.seen.get(flow, (port, -inf, now))
+                held.seen[flow] = port, since_s if before == port else now, now
+                yield SeenFlow(flow, port, 0.0, now - held.seen[flow][1], queued)
+        yield from self._idle(held, now)
+
+    def _idle(self, held: FlowPlacements, now: float) -> Iterator[SeenFlow]:
+        """Flows that came in until not long ago."""
+        for flow, (port, since_s, last_s) in list(held.seen.items()):
+            if now - last_s > held.config.idle_s:
+                del held.seen[flow]
+            elif last_s < now:
+                yield SeenFlow(flow, port, now - last_s, now - since_s)
+
+    def _at(self, host: int) -> int:
+        return self._topology.neighbours(host)[0][0]
+
+    def _port(self, node: int, peer: int) -> int:
+        return next(port for port, peers in self._topology.neighbours(node).items() if peer in peers)

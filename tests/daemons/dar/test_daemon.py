@@ -1,0 +1,365 @@
+"""DAR's daemons in whole Clos networks: who is asked, who answers, what is stale, what fails."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from daemons.core import wire
+from daemons.core.actions import Flow, Send, SetFlowPort
+from daemons.core.events import FlowsSeen, LinkDegraded, SeenFlow
+from daemons.core.registry import configure, scheme
+from daemons.dar import messages
+from daemons.dar.messages import Ear
+from daemons.simulator.wires import Wire
+from tests.daemons.dar.dar_fabric import Fabric
+from topologies import build
+
+SPEC = "clos:n=4,r=4,m=4"
+
+
+def crowd(fabric, output=0, hosts=None):
+    """One flow of each other leaf, each from the host of the same number, to hosts of leaf `output`: all come by spine
+    0, as the start has it."""
+    n = fabric.n
+    leaves = [leaf for leaf in range(fabric.r) if leaf != output]
+    return [fabric.flows.begin(leaf * n, output * n + at) for at, leaf in enumerate(leaves)]
+
+
+def test_flows_begin_where_figure_9_has_them_and_move_off_a_bad_link():
+    fabric = Fabric(SPEC)
+    flows = crowd(fabric)
+    assert [fabric.spine_of(flow) for flow in flows] == [0, 0, 0]
+    assert fabric.settle() > 0
+    assert fabric.worst() == 2
+    assert fabric.total("moves") == 1
+    assert fabric.total("swaps") == 0
+
+
+def test_leaves_look_once_a_period_in_phases_of_their_own_and_ask_while_a_link_is_bad():
+    fabric = Fabric(SPEC, "period_ms=50")
+    fabric.filter_ears(lambda node, ear: False)
+    fabric.simulator.run_until(1.001)
+    crowd(fabric)
+    fabric.simulator.run_for(1.0)
+    assert fabric.total("ears", "sent") == 20
+    assert fabric.total("moves") == 0
+    looks = {tuple(config.needs) for config in configure(build(SPEC), "dar").values() if config.needs}
+    assert len(looks) == 4  # spines do not look
+
+
+def test_what_is_lost_the_next_period_makes_good():
+    fabric = Fabric(SPEC)
+    lost = []
+    fabric.filter_ears(lambda node, ear: len(lost) >= 6 or lost.append(ear))
+    crowd(fabric)
+    assert 0.05 < fabric.settle() < 0.09
+    assert len({ear.sequence for ear in lost}) == 6
+
+
+def test_requests_go_by_way_of_spines_that_work():
+    fabric = Fabric(SPEC)
+    heard = []
+    fabric.filter_ears(lambda node, ear: heard.append((node, ear)) or True)
+    fabric.simulator.fail(fabric.link(0, 1))
+    fabric.simulator.fail(fabric.link(2, 2))
+    fabric.simulator.run_for(0.3)
+    for _ in range(20):
+        flows = crowd(fabric)
+        fabric.settle()
+        for flow in flows:
+            fabric.flows.end(flow)
+        fabric.simulator.run_for(0.1)
+    asked = [ear for node, ear in heard if node == fabric.leaf(0)]
+    by_leaf = {leaf: {ear.target for ear in asked if ear.leaf == fabric.leaf(leaf)} for leaf in (1, 2)}
+    assert by_leaf[1] == {fabric.spine(0), fabric.spine(2), fabric.spine(3)}
+    assert by_leaf[2] == {fabric.spine(0), fabric.spine(3)}
+    assert fabric.total("ears", "heard") == len(asked) == fabric.total("ears", "passed_on")
+
+
+def alone(options="", m=4):
+    """The first leaf of a network by itself, its neighbours being up, and one of its flows on spine 1."""
+    fabric = Fabric(f"clos:n=4,r=4,m={m}", options)
+    machine, now = fabric.simulator.protocol(fabric.leaf(0)), fabric.simulator.now
+    address = fabric.topology.naming.address
+    flow = Flow(address(0), address(5), 6, 77)
+    machine.event(FlowsSeen((SeenFlow(flow, 4 + 1, rested_s=1.0),)), now)
+    ear = Ear(fabric.spine(3), fabric.leaf(0), fabric.leaf(1), fabric.leaf(0), 1, flow, fabric.spine(1), 3)
+    return fabric, machine, flow, ear, now
+
+
+def placed(actions):
+    return [(action.flow, action.port) for action in actions if isinstance(action, SetFlowPort)]
+
+
+def moved(machine, ear, now):
+    """What comes of a request; if the draw was the present spine, ask again."""
+    for sequence in range(ear.sequence, ear.sequence + 100):
+        if found := placed(machine.receive(messages.encode(replace(ear, sequence=sequence)), 4, now)):
+            return found
+    return []
+
+
+def test_a_request_moves_a_flow_that_is_where_it_was_and_has_rested():
+    _, machine, flow, ear, now = alone()
+    ((found, port),) = moved(machine, ear, now)
+    assert (found, port) in [(flow, 4), (flow, 6), (flow, 7)]
+    assert machine.status()["moves"] == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spine": 16 + 4 + 2},  # it goes by another
+        {"spine": 3},  # that is no spine
+        {"flow": Flow(1, 2, 6, 3)},
+        {"target": 16 + 1},
+        {"leaf": 16 + 1},
+    ],
+)
+def test_a_request_that_does_not_fit_has_no_effect(change):
+    _, machine, _, ear, now = alone()
+    assert not moved(machine, replace(ear, **change), now)
+    assert machine.status()["moves"] == 0
+
+
+def test_a_request_that_comes_twice_or_late_has_no_effect():
+    _, machine, flow, ear, now = alone("cool=0")
+    first = replace(ear, sequence=500)
+    stale = machine.status()["ears"]["stale"]
+    machine.receive(messages.encode(first), 4, now)
+    machine.event(FlowsSeen((SeenFlow(flow, 5, rested_s=1.0),)), now)  # wherever it went, it is back
+    for sequence in (500, 499, 1):
+        assert not machine.receive(messages.encode(replace(ear, sequence=sequence)), 4, now + 1)
+    assert machine.status()["ears"]["stale"] == stale + 3
+    assert machine.status()["ears"]["heard"] == 4
+
+
+def test_a_flow_rests_when_it_has_been_moved():
+    fabric, machine, _, ear, now = alone("cool=3,period_ms=10")
+    ((_, port),) = moved(machine, ear, now)
+    asked = replace(ear, spine=fabric.spine(port - 4), sequence=1000)
+    assert not moved(machine, asked, now + 0.0299)
+    assert moved(machine, replace(asked, sequence=2000), now + 0.0301)
+
+
+def test_a_new_daemon_knows_from_the_table_how_long_a_flow_has_rested():
+    _, machine, flow, ear, now = alone("cool=3,period_ms=10")
+    other = flow._replace(ports=78)
+    machine.event(FlowsSeen((SeenFlow(other, 5, rested_s=0.02),)), now)
+    assert not moved(machine, replace(ear, flow=other), now + 0.009)
+    assert moved(machine, replace(ear, flow=other, sequence=2000), now + 0.011)
+
+
+def seen(fabric, spines, rested_s=1.0):
+    """Flows of leaf 0's hosts, one on each of these spines."""
+    address = fabric.topology.naming.address
+    return [
+        SeenFlow(Flow(address(at % 4), address(4 + at), 6, at), 4 + spine, rested_s=rested_s)
+        for at, spine in enumerate(spines)
+    ]
+
+
+def test_a_flow_that_comes_to_a_full_uplink_changes_places_with_one_there():
+    for sequence in range(40):
+        fabric, machine, _, ear, now = alone("p=1")
+        flows = seen(fabric, [1, 0, 2, 3])
+        machine.event(FlowsSeen(tuple(flows)), now)
+        found = placed(
+            machine.receive(messages.encode(replace(ear, flow=flows[0].flow, sequence=10 + sequence)), 4, now)
+        )
+        if found:
+            (first, port), (second, back) = found
+            there = next(each.flow for each in flows if each.port == port)
+            assert (first, second, back) == (flows[0].flow, there, 5)
+            assert machine.status()["swaps"] == 1
+            assert sorted(machine.status()["flows"]["up"].values()) == [1, 1, 1, 1]
+            return
+    pytest.fail("never drawn")
+
+
+def test_an_informed_request_leads_to_a_spine_with_room_at_both_ends():
+    fabric, machine, _, ear, now = alone("p=1,informed=1")
+    flows = seen(fabric, [1, 0])
+    machine.event(FlowsSeen(tuple(flows)), now)
+    asked = replace(ear, flow=flows[0].flow, spines=4, room=0b0101)
+    assert moved(machine, asked, now) == [(flows[0].flow, 4 + 2)]
+    machine.event(FlowsSeen(tuple(flows)), now)
+    full = replace(asked, room=0b0001, sequence=1000)
+    assert moved(machine, full, now + 1) == [(flows[0].flow, 4), (flows[1].flow, 5)]
+
+
+def test_an_informed_request_bears_the_spines_with_room_that_are_there():
+    fabric = Fabric(SPEC, "informed=1")
+    asked = []
+    fabric.filter_ears(lambda node, ear: asked.append(ear))
+    fabric.simulator.fail(fabric.link(0, 2))
+    fabric.simulator.run_for(0.2)
+    crowd(fabric)
+    fabric.simulator.run_for(0.05)
+    assert {(ear.spines, ear.room, ear.count) for ear in asked} == {(4, 0b1010, 3)}
+
+
+def test_an_uplink_that_is_overfull_is_left_for_one_with_room():
+    fabric, machine, _, _, now = alone()
+    actions = machine.event(FlowsSeen(tuple(seen(fabric, [1, 1, 1, 0, 0, 2]))), now)
+    ((_, port),) = placed(actions)
+    assert port in (4 + 2, 4 + 3)
+
+
+def test_flows_that_rest_or_are_silent_are_not_asked_for():
+    fabric, machine, _, _, now = alone()
+    address = fabric.topology.naming.address
+
+    def come(**more):
+        flows = [SeenFlow(Flow(address(4 + at), address(0), 6, at), 5, **more) for at in range(3)]
+        return [action for action in machine.event(FlowsSeen(tuple(flows)), now) if isinstance(action, Send)]
+
+    assert not come(rested_s=0.01)
+    assert not come(rested_s=1.0, idle_s=0.06)
+    (sent,) = come(rested_s=1.0)
+    ear = messages.decode(sent.payload)
+    assert (ear.spine, ear.count, ear.leaf) == (fabric.spine(1), 3, fabric.leaf(1))
+
+
+def test_links_carry_more_where_there_are_too_few_of_them():
+    """Eight flows on three spines: three on one of them are no reason to move any."""
+    fabric, machine, _, _, now = alone(m=3)
+    assert not placed(machine.event(FlowsSeen(tuple(seen(fabric, [0, 0, 0, 1, 1, 1, 2, 2]))), now))
+    assert placed(machine.event(FlowsSeen(tuple(seen(fabric, [0, 0, 0, 0, 1, 1, 2, 2]))), now))
+
+
+@pytest.mark.parametrize("what", ["link", "silent link", "far link", "spine"])
+def test_what_fails_is_left_at_once_and_flows_settle_again(what):
+    fabric = Fabric(SPEC)
+    generator = random.Random(3)
+    order = generator.sample(range(16), 16)
+    flows = [fabric.flows.begin(src, dst) for src, dst in enumerate(order) if src // 4 != dst // 4]
+    fabric.settle()
+    spine, simulator = 1, fabric.simulator
+    simulator.run_for(0.050)
+    hit = [flow for flow in flows if fabric.spine_of(flow) == spine]
+    assert len(hit) > 1
+    match what:
+        case "link":
+            simulator.fail(fabric.link(0, spine))
+            within_s = 0.005
+        case "silent link":
+            simulator.fail(fabric.link(0, spine), silent=True)
+            within_s = 0.110
+        case "far link":
+            simulator.run_for(0.5)  # or others would hold their computation back, as after any change
+            simulator.fail(fabric.link(3, spine))
+            within_s = 0.005
+        case "spine":
+            simulator.kill(fabric.spine(spine))
+            within_s = 0.110
+    simulator.run_for(within_s)
+    assert all(fabric.spine_of(flow) != spine for flow in hit if what == "spine")
+    assert not [walk for flow in flows if (walk := fabric.flows.path(flow)).lost]
+    assert fabric.total("replaced") > 0
+    fabric.settle()
+    before = {flow: fabric.spine_of(flow) for flow in flows}
+    match what:
+        case "spine":
+            simulator.restart(fabric.spine(spine))
+        case _:
+            simulator.restore(fabric.link(3 if what == "far link" else 0, spine))
+    simulator.run_for(0.5)
+    assert {flow: fabric.spine_of(flow) for flow in flows} == before  # nothing is bad, so nobody moves
+
+
+def test_a_leaf_that_loses_power_forgets_its_flows_and_counts_them_anew():
+    fabric = Fabric(SPEC)
+    flows = crowd(fabric)
+    fabric.settle()
+    fabric.simulator.kill(fabric.leaf(0))
+    fabric.simulator.run_for(0.2)
+    assert fabric.flows.path(flows[0]).lost
+    fabric.simulator.restart(fabric.leaf(0))
+    fabric.simulator.run_for(0.2)
+    for leaf in (1, 2, 3):
+        fabric.simulator.restart(fabric.leaf(leaf))  # and with them where flows were put
+    fabric.simulator.run_until_converged()
+    fabric.settle()
+    assert not any(fabric.flows.path(flow).lost for flow in flows)
+
+
+@pytest.mark.parametrize("options", ["detect=queue", "detect=queue,cool=0", "detect=queue,start=hash,swap=0"])
+def test_spines_ask_where_their_queues_are_long(options):
+    fabric = Fabric(SPEC, options)
+    asked = []
+    fabric.filter_ears(lambda node, ear: asked.append((node, ear)) or True)
+    generator = random.Random(5)
+    for _ in range(20):
+        for flow in fabric.flows.live():
+            fabric.flows.end(flow)
+        order = generator.sample(range(16), 16)
+        for src, dst in enumerate(order):
+            fabric.flows.begin(src, dst, generator.randrange(1 << 32))
+        fabric.settle()
+    assert asked
+    assert {node for node, _ in asked} <= {fabric.spine(spine) for spine in range(4)}
+    assert all(node == ear.spine == ear.origin for node, ear in asked)  # by one hop
+    assert fabric.total("ears", "passed_on") == 0
+
+
+def test_daemons_settle_over_wires_that_lose_and_reorder():
+    wire = Wire(delay_s=1e-4, jitter_s=5e-3, loss_fraction=0.05, duplicate_fraction=0.1)
+    fabric = Fabric(SPEC, "dead=8", wire=wire, random=random.Random(4))
+    crowd(fabric)
+    fabric.settle()
+    assert fabric.worst() <= 2
+
+
+def test_what_is_cut_is_garbage_and_what_is_no_event_of_ours_is_refused():
+    _, machine, _, ear, now = alone()
+    with pytest.raises(wire.Garbage):
+        machine.receive(messages.encode(ear)[:-1], 4, now)
+    with pytest.raises(ValueError, match="has no use for"):
+        machine.event(LinkDegraded(4, True), now)
+
+
+def test_status_tells_flows_by_spine_and_bad_links():
+    fabric = Fabric(SPEC, "period_ms=50")
+    fabric.filter_ears(lambda node, ear: False)
+    crowd(fabric)
+    fabric.simulator.run_for(0.2)
+    told = fabric.status(fabric.leaf(0))
+    assert told["flows"] == {"up": {}, "down": {"c0": 3}}
+    assert told["bad"] == {"up": [], "down": ["c0"]}
+    assert fabric.status(fabric.leaf(1))["flows"] == {"up": {"c0": 1}, "down": {}}
+
+
+@pytest.mark.parametrize(
+    ("network", "spec", "message"),
+    [
+        ("fattree:k=4", "dar", "scheme dar runs on folded Clos networks of two tiers, such as clos:n=4,r=4,m=4; "),
+        ("star:n=4", "dar", "scheme dar runs on folded Clos networks of two tiers"),
+        ("hyperx:l=2,s=3", "dar", "scheme dar runs on folded Clos networks of two tiers"),
+        ("dcell:n=4,k=1", "dar", "scheme dar runs on switch fabrics"),
+        ("clos:n=8,r=2,m=3", "dar", "dar: 3 spines carry 6 of a leaf's 8 flows at p=2: take m >= 4"),
+        ("clos:n=2,r=2,m=65", "dar", "scheme dar: a request has a map of at most 64 spines"),
+        ("clos:n=4,r=4,m=4", "dar:start=x", "scheme dar: start must be modulo or hash, got 'x'"),
+    ],
+)
+def test_networks_that_are_no_clos_network_are_refused(network, spec, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        configure(build(network), spec)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_fat_tree_of_two_tiers_is_a_clos_network():
+    fabric = Fabric("fattree:n=2,d=4")
+    assert (fabric.n, fabric.r, fabric.m) == (4, 8, 4)
+    crowd(fabric)
+    fabric.settle()
+
+
+def test_paths_are_all_that_a_flow_may_be_moved_to():
+    topology = build(SPEC)
+    chosen, options = scheme("dar")
+    found = chosen.path(topology, options, 0, 5)
+    assert len(found) == 4
+    assert {path.share for path in found} == {0.25}
+    assert {len(path.nodes) for path in found} == {5}

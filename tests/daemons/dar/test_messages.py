@@ -1,0 +1,55 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from daemons.core import wire
+from daemons.core.actions import Flow
+from daemons.dar import messages
+from daemons.dar.messages import MOST_SPINES, Ear
+
+words, octets = some.integers(0, 0xFFFFFFFF), some.integers(0, 255)
+flows = some.builds(Flow, words, words, octets, words)
+
+
+@some.composite
+def ears(draw):
+    spines = draw(some.integers(0, MOST_SPINES))
+    fields = [draw(words) for _ in range(4)]
+    sequence = draw(some.integers(0, (1 << 64) - 1))
+    room = draw(some.integers(0, (1 << spines) - 1))
+    return Ear(*fields, sequence, draw(flows), draw(words), draw(some.integers(0, 0xFFFF)), spines, room)
+
+
+@given(ears())
+def test_requests_come_back_as_they_were(ear):
+    payload = messages.encode(ear)
+    assert messages.decode(payload) == ear
+    assert wire.decode(payload) is None
+    assert payload[wire.TARGET] == ear.target.to_bytes(4, "big")
+    assert payload[2] >= wire.FIRST_TARGETED
+
+
+@given(ears(), some.data())
+def test_what_is_cut_or_longer_is_garbage(ear, data):
+    payload = messages.encode(ear)
+    cut = data.draw(some.integers(0, len(payload) - 1))
+    for wrong in (payload[:cut], payload + b"\0"):
+        with pytest.raises(wire.Garbage):
+            messages.decode(wrong)
+
+
+@given(some.binary(max_size=80))
+def test_anything_else_is_garbage_or_a_message(payload):
+    try:
+        found = messages.decode(payload)
+    except wire.Garbage:
+        return
+    assert found is None or messages.encode(found) == payload
+
+
+def test_a_map_names_no_spine_that_there_is_not():
+    payload = bytearray(messages.encode(Ear(1, 2, 3, 4, 5, Flow(6, 7, 8, 9), 10, 3, 6, 0b111111)))
+    payload[-1] = 1 << 6
+    with pytest.raises(wire.Garbage, match="a map of 6 spines"):
+        messages.decode(bytes(payload))
+    assert messages.decode(wire.encode(wire.Hello(1, 2, 3, 30, 0, ()))) is None
