@@ -3,7 +3,8 @@
 Small UDP packets go from a host through a chain of switches to another, which drops them; sender, switches and receiver
 run on one processor, in the sender's time or in that of its ksoftirqd.  What a chain of nine switches takes more than a
 chain of one, by eight, is what a hop takes.  Variants take turns, and the least of several rounds counts, so that what
-else the machine does falls on all alike.  Where a scheme compares queues, it has four candidates.  Run as root.
+else the machine does falls on all alike.  Where a scheme compares queues, it has four candidates.  What trimming costs
+is seen on links with a rate that is never reached, whose queues are looked at before each packet.  Run as root.
 """
 
 from __future__ import annotations
@@ -15,23 +16,28 @@ import socket
 import struct
 import time
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from bench.report import Line, show
+from daemons.transport.packets import TRIMMABLE
 from testbed.forwarding.data_plane import DataPlane
 from testbed.linux import netns, tc
 from testbed.measure.port_counters import Counters
 from testbed.network.network import Network
 from testbed.plan.network_handle import netlink_of
 from topologies.core.address import FabricNaming, Prefix, Tier, dotted
+from topologies.core.link import Gbps, LinkSpec
 from topologies.core.topology import Topology, wire
 
 SHORT, LONG = 1, 9
 CANDIDATES = 4
 BATCH = 64
 PAYLOAD_BYTES = 18
+TRIMMABLE_BYTES = 30  # a frame that is longer than what trimming leaves
+NEVER_REACHED = LinkSpec(rate_bps=100 * Gbps, queue_packets=1000)
 SCHEMES = ("dmodk", "vlb", "rps", "rr", "letflow", "micro", "drill:d=2,m=1", "ttc", "jsq")
 KERNEL = "kernel IPv4 forwarding"
 
@@ -48,13 +54,14 @@ def chain(switches: int) -> Topology:
 class Sender:
     """Sends from the first host of `network` to the second, a batch of messages in each system call."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, payload_bytes: int) -> None:
         with netns.inside(network.netns(0)):
             self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TRIMMABLE << 2)
         self.socket.connect((dotted(network.plan.address(1)), 9))
-        self._payload = ctypes.create_string_buffer(PAYLOAD_BYTES)
-        self._part = ctypes.create_string_buffer(struct.pack("@PN", ctypes.addressof(self._payload), PAYLOAD_BYTES))
+        self._payload = ctypes.create_string_buffer(payload_bytes)
+        self._part = ctypes.create_string_buffer(struct.pack("@PN", ctypes.addressof(self._payload), payload_bytes))
         header = struct.pack("@PIPNPNi4xI4x", 0, 0, ctypes.addressof(self._part), 1, 0, 0, 0, 0)  # struct mmsghdr
         self._messages = ctypes.create_string_buffer(header * BATCH)
         self.sent = 0
@@ -84,26 +91,29 @@ def cost_ns(sender: Sender, packets: int, cpu: int) -> float:
 
 
 class Chains:
-    """A short and a long chain, by the kernel alone or with the data plane."""
+    """A short and a long chain, by the kernel alone or with the data plane; with links like `link`."""
 
-    def __init__(self, stack: ExitStack, *, planes: bool) -> None:
+    def __init__(
+        self, stack: ExitStack, *, planes: bool, link: LinkSpec | None = None, payload_bytes: int = PAYLOAD_BYTES
+    ) -> None:
         self.networks = []
         self.planes = []
         for switches in (SHORT, LONG):
             topology = chain(switches)
-            network = Network.create(topology, None, scheme="static")
+            network = Network.create(topology, link, scheme="none" if planes else "static")
             stack.callback(network.down)
             self.networks.append(network)
             with closing(netlink_of(network, 1)) as sink:
                 index = network.ifindex(1, 0)
                 sink.request([tc.clsact(index, "h1-eth0"), tc.blackhole(index, "h1-eth0")])
             if planes:
-                plane = stack.enter_context(DataPlane.load(network, "rps"))
+                trim_packets = link.trim_packets if link else 0
+                plane = stack.enter_context(DataPlane.load(network, "rps", trim_packets=trim_packets))
                 for node in plane.switches:
                     plane.set_route(node, Prefix(network.plan.address(1), 32), [1] * CANDIDATES)
                 plane.attach()
                 self.planes.append(plane)
-        self.senders = [Sender(network) for network in self.networks]
+        self.senders = [Sender(network, payload_bytes) for network in self.networks]
 
     def measure(self, packets: int, cpu: int) -> tuple[float, float]:
         """Nanoseconds of processor time that a packet takes through the short chain and through the long one."""
@@ -131,6 +141,20 @@ def costs(plain: Chains, ours: Chains, *, packets: int, rounds: int, cpu: int) -
     return {name: (min(short for short, _ in all_), min(long for _, long in all_)) for name, all_ in found.items()}
 
 
+def trimming(shaped: Chains, trims: Chains, *, packets: int, rounds: int, cpu: int) -> list[Line]:
+    """What a hop takes more where its queue is looked at before each packet."""
+    found: list[list[float]] = [[], []]
+    for _ in range(rounds):
+        for each, chains in zip(found, (shaped, trims), strict=True):
+            short, long = chains.measure(packets, cpu)
+            each.append((long - short) / (LONG - SHORT))
+    without, with_ = (min(each) for each in found)
+    return [
+        Line("rps, links with a rate: a hop", without, "ns"),
+        Line("rps, and ports that trim: a hop / that", with_ / without, "x", at_most=1.2),
+    ]
+
+
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--packets", type=int, default=60_000, help="in each measurement")
@@ -141,6 +165,11 @@ def main() -> None:
     with ExitStack() as stack:
         plain, ours = Chains(stack, planes=False), Chains(stack, planes=True)
         found = costs(plain, ours, packets=options.packets, rounds=options.rounds, cpu=cpu)
+        shaped, trims = (
+            Chains(stack, planes=True, link=replace(NEVER_REACHED, trim_packets=n), payload_bytes=TRIMMABLE_BYTES)
+            for n in (0, 8)
+        )
+        more = trimming(shaped, trims, packets=options.packets, rounds=options.rounds, cpu=cpu)
         sent = sum(sender.sent for chains in (plain, ours) for sender in chains.senders)
         arrived = plain.received() + ours.received()
     hops = {name: (long - short) / (LONG - SHORT) for name, (short, long) in found.items()}
@@ -148,6 +177,7 @@ def main() -> None:
     for spec in SCHEMES:
         lines.append(Line(f"{spec}: a hop / the kernel's", hops[spec] / hops[KERNEL], "x", at_most=1.0))
         lines.append(Line(f"{spec}: packets a second and core", 1e9 / hops[spec], "", at_least=1.5e6))
+    lines += more
     lines.append(Line("packets that arrived / sent", arrived / sent, "x", at_least=0.999))
     show("A hop", lines)
 

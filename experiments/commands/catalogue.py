@@ -12,10 +12,22 @@ from experiments.runner.definition import discover
 from topologies import families
 from topologies.core.family import Parameter
 
+LINKS = {
+    "--queue": Parameter(meaning="packets that wait at a port", least=1, default=250),
+    "--trim": Parameter(
+        meaning="full packets of data that wait at a switch's port before what follows is trimmed to headers, if it is "
+        "UDP of code point 3, under schemes that choose ports in the data plane; 0 for never",
+        least=0,
+        default=0,
+    ),
+    "--headers": Parameter(meaning="headers that wait at a port that trims", least=1, default=1125),
+}
+
 
 def catalogue() -> dict[str, Any]:
     """What exists, JSON-able: for each kind of thing a list, each entry with its name and what there is to know.
 
+    links: what a network's links can be given.
     data_plane: schemes of a switch fabric that a running network can change to, whose daemons are those of ecmp.
     """
     schemes = registry.schemes().values()
@@ -48,6 +60,7 @@ def catalogue() -> dict[str, Any]:
         ],
         "routing": [as_dict(scheme) for scheme in schemes if not only_balances(scheme)],
         "data_plane": [as_dict(scheme) for scheme in schemes if only_balances(scheme)],
+        "links": [{"name": name, **parameter} for name, parameter in as_dicts(LINKS).items()],
     }
 
 

@@ -57,6 +57,8 @@ def list_all(given: argparse.Namespace) -> int:
     for one in found["data_plane"]:
         print(f"  {one['name']:<14} {one['summary']}")
         print_parameters(one["parameters"], 14)
+    print("\nlinks (weft up ... --OPTION VALUE)")
+    print_parameters({one["name"]: one for one in found["links"]}, 0)
     return 0
 
 

@@ -31,6 +31,9 @@ def _add_up(commands: Commands) -> None:
     parser.add_argument("--rate", help="of every link, such as 20mbit; default: as fast as the machine goes")
     parser.add_argument("--host-rate", help="of the links between hosts and switches of a fabric; default: --rate")
     parser.add_argument("--queue", type=int, help="packets that wait at a port; default 250")
+    trim = "switches trim packets that allow it to headers where N full ones wait, as NDP with 8; needs --rate"
+    parser.add_argument("--trim", type=int, metavar="N", help=trim)
+    parser.add_argument("--headers", type=int, metavar="N", help="headers that wait at a port that trims; default 1125")
     parser.add_argument("--delay", help="of every link, one way, such as 1ms; needs --rate")
     parser.add_argument(
         "--packed", type=int, metavar="P", help="P processes share the daemons; default: one for each node"
@@ -134,19 +137,29 @@ def up(given: argparse.Namespace) -> int:
 
 
 def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | None]:
-    """What --rate, --queue and --delay say of all links, and --host-rate of host links; ValueError if they do not go
-    together."""
+    """What --rate, --queue, --delay, --trim and --headers say of all links, and --host-rate of host links.
+
+    ValueError if they do not go together.
+    """
     from topologies.core.link import LinkSpec, delay_us, rate_bps
 
     if given.rate is None:
-        for name in ("host_rate", "queue", "delay"):
+        for name in ("host_rate", "queue", "delay", "trim", "headers"):
             if getattr(given, name) is not None:
                 option = name.replace("_", "-")
                 raise ValueError(f"--{option} needs --rate: without it links are as fast as the machine can be")
         return None, None
     queue = 250 if given.queue is None else given.queue
     delay = 0 if given.delay is None else delay_us(given.delay)
-    link = LinkSpec(rate_bps=rate_bps(given.rate), queue_packets=queue, delay_us=delay)
+    if given.headers is not None and not given.trim:
+        raise ValueError("--headers needs --trim: where nothing is trimmed, headers have no queue of their own")
+    trimming = {"trim_packets": given.trim, "header_packets": given.headers}
+    link = LinkSpec(
+        rate_bps=rate_bps(given.rate),
+        queue_packets=queue,
+        delay_us=delay,
+        **{key: value for key, value in trimming.items() if value is not None},
+    )
     return link, None if given.host_rate is None else replace(link, rate_bps=rate_bps(given.host_rate))
 
 

@@ -14,6 +14,8 @@ struct hlist_head {
 	struct hlist_node *first;
 };
 
+#define QDISC_BUCKETS 16 /* of a device's table of queueing disciplines below its root */
+
 struct ns_common {
 	unsigned int inum;
 };
@@ -34,6 +36,7 @@ struct net_device {
 	int ifindex;
 	struct hlist_node index_hlist;
 	possible_net_t nd_net;
+	struct hlist_head qdisc_hash[QDISC_BUCKETS];
 };
 
 struct Qdisc;
@@ -56,6 +59,9 @@ struct gnet_stats_queue {
 };
 
 struct Qdisc {
+	struct hlist_node hash;
+	__u32 handle;
+	struct netdev_queue *dev_queue;
 	struct qdisc_skb_head q;
 	struct gnet_stats_basic_sync bstats;
 	struct gnet_stats_queue qstats;

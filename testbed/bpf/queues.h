@@ -10,6 +10,7 @@
 
 #define DEVICE_BUCKETS 256 /* of the namespace's table of devices */
 #define DEVICES_IN_BUCKET 64
+#define QDISCS_IN_BUCKET 8
 
 #ifdef PROBE_READ /* kernels before 6.2 */
 #define READ(from, field) BPF_CORE_READ(from, field)
@@ -56,4 +57,43 @@ static __always_inline __u32 queue_of(__u64 address, __u32 ifindex, __u32 in_byt
 	queue = VIEW(READ(device, _tx), struct netdev_queue);
 	qdisc = READ(queue, qdisc);
 	return in_bytes ? READ(qdisc, qstats.backlog) : READ(qdisc, q.qlen);
+}
+
+/* The address of the queueing discipline `handle` below the root of the device at an address; 0 if there is none. */
+static __always_inline __u64 find_queue(__u64 address, __u32 handle)
+{
+	const void *buckets = (const void *)address + bpf_core_field_offset(struct net_device, qdisc_hash);
+
+	if (!address || !bpf_core_field_exists(struct net_device, qdisc_hash))
+		return 0;
+	for (int bucket = 0; bucket < QDISC_BUCKETS; bucket++) {
+		const struct hlist_head *head = buckets + bucket * sizeof(struct hlist_head);
+		struct hlist_node *node = READ(VIEW(head, struct hlist_head), first);
+
+		for (int i = 0; i < QDISCS_IN_BUCKET && node; i++) {
+			struct Qdisc *qdisc =
+				VIEW((void *)node - bpf_core_field_offset(struct Qdisc, hash), struct Qdisc);
+
+			if (READ(qdisc, handle) == handle)
+				return (__u64)qdisc;
+			node = READ(node, next);
+		}
+	}
+	return 0;
+}
+
+/* Bytes that wait in the queueing discipline that was found at an address, if it is still device `ifindex`'s. */
+static __always_inline __u32 bytes_in(__u64 address, __u32 handle, __u32 ifindex, int *found)
+{
+	struct Qdisc *qdisc = VIEW(address, struct Qdisc);
+	struct netdev_queue *queue;
+	struct net_device *device;
+
+	*found = 0;
+	if (!address || READ(qdisc, handle) != handle)
+		return 0;
+	queue = VIEW(READ(qdisc, dev_queue), struct netdev_queue);
+	device = VIEW(READ(queue, dev), struct net_device);
+	*found = (__u32)READ(device, ifindex) == ifindex;
+	return READ(qdisc, qstats.backlog);
 }

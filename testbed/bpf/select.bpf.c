@@ -5,7 +5,7 @@
  * into the queue of that port.  Whatever is not a whole IPv4 packet without options, to be forwarded by a known route,
  * goes to the kernel, which has routes of its own: ARP, ICMP errors, packets to the switch, traceroute.
  * Fragments, packets with options and packets that are longer than their port's MTU take the kernel's route instead of
- * the rule's, which is counted.
+ * the rule's, which is counted.  A port that trims lets packets into its queues, or their headers (trim.h).
  *
  * One program and one set of maps (select_maps.h) serve all switches of a run.  Interface indexes are unique over all
  * runs and tell by their lower 16 bits the port within a run.
@@ -27,6 +27,7 @@
 #include <linux/pkt_cls.h>
 
 #include "select.h"
+#include "trim.h"
 
 /* A switch: who it is, what it reads of a destination, and the parameters of its rule, named and counted as in the spec
  * of a scheme (daemons/load_balancing/scheme.py); data_plane.py finds each field by its name. */
@@ -61,6 +62,11 @@ static __always_inline __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __u32
 {
 	return 0;
 }
+
+static __always_inline __u32 data_waiting(struct __sk_buff *ctx, __u32 ifindex)
+{
+	return 0;
+}
 #else
 /* What waits at a port, in packets or in bytes.
  *
@@ -78,6 +84,24 @@ __attribute__((noinline)) __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __
 		return length;
 	port->device = find_device(ctx, ifindex);
 	return queue_of(port->device, ifindex, in_bytes, &found);
+}
+
+/* Bytes of data that wait at a port that trims: those of its headers are not among them.  If its queue is not found,
+ * which is as if the port had none, nothing is trimmed. */
+__attribute__((noinline)) __u32 data_waiting(struct __sk_buff *ctx, __u32 ifindex)
+{
+	__u32 index = ifindex & 0xffff, bytes;
+	struct port *port = bpf_map_lookup_elem(&ports, &index);
+	int found;
+
+	if (!port)
+		return 0;
+	bytes = bytes_in(port->data_queue, DATA_QUEUE, ifindex, &found);
+	if (found)
+		return bytes;
+	port->data_queue = find_queue(find_device(ctx, ifindex), DATA_QUEUE);
+	bytes = bytes_in(port->data_queue, DATA_QUEUE, ifindex, &found);
+	return found ? bytes : 0;
 }
 #endif
 
@@ -263,6 +287,23 @@ static __always_inline int is_too_long(struct __sk_buff *ctx, __u32 out)
 	return ctx->len > LEAST_MTU_BYTES && bpf_check_mtu(ctx, out, &mtu, 0, 0) == BPF_MTU_CHK_RET_FRAG_NEEDED;
 }
 
+/* Let a packet into the queues of `port`, an IPv4 packet without options: in which of them it will wait, and whether it
+ * is trimmed first; 1 if it was.  Pointers into the packet are void afterwards. */
+static __always_inline int admit(struct __sk_buff *ctx, const struct iphdr *ip, const struct port *port, __u32 out)
+{
+	__u32 code_point = ip->tos >> 2;
+
+	ctx->priority = is_for_headers(code_point) ? HEADERS : 0;
+	if (code_point != TRIMMABLE || ip->protocol != IPPROTO_UDP || ctx->len <= TRIM_SIZE)
+		return 0;
+	if (!is_to_trim(port->trim_bytes, data_waiting(ctx, out), ctx->len, bpf_get_prandom_u32()))
+		return 0;
+	if (trim(ctx, port->trimmed_as))
+		return 0;
+	ctx->priority = HEADERS;
+	return 1;
+}
+
 /* With the checksum, as RFC 1141 has it. */
 static __always_inline void decrease_ttl(struct iphdr *ip)
 {
@@ -272,7 +313,7 @@ static __always_inline void decrease_ttl(struct iphdr *ip)
 	ip->ttl--;
 }
 
-static __always_inline void count(struct __sk_buff *ctx, __u32 out, int moved, int marked)
+static __always_inline void count(struct __sk_buff *ctx, __u32 out, int moved, int marked, int trimmed)
 {
 	__u32 index = out & 0xffff;
 	struct counters *counters = bpf_map_lookup_elem(&counted, &index);
@@ -283,6 +324,7 @@ static __always_inline void count(struct __sk_buff *ctx, __u32 out, int moved, i
 	counters->bytes += ctx->len;
 	counters->moved += moved;
 	counters->marked += marked;
+	counters->trimmed += trimmed;
 }
 
 SEC("tc")
@@ -297,7 +339,7 @@ int forward(struct __sk_buff *ctx)
 	struct switch_ *s;
 	struct group *group;
 	struct port *port;
-	int moved = 0, marked = 0;
+	int moved = 0, marked = 0, trimmed = 0;
 
 	if (ctx->protocol != bpf_htons(ETH_P_IP) || (void *)(ip + 1) > end || !goes_on(ctx, ip))
 		return TC_ACT_OK;
@@ -341,12 +383,19 @@ int forward(struct __sk_buff *ctx)
 		return TC_ACT_OK;
 	if (is_too_long(ctx, out))
 		return bypass(ctx, ip->daddr);
+	if (port->trim_bytes) {
+		trimmed = admit(ctx, ip, port, out);
+		header = (void *)(long)ctx->data;
+		ip = (void *)(long)ctx->data + sizeof(struct ethhdr);
+		if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
+			return TC_ACT_SHOT;
+	}
 	for (int i = 0; i < 6; i++)
 		header[i] = port->addresses[i]; /* packets lie on even addresses, and no better on some machines */
 	decrease_ttl(ip);
 	if (s->ecn && waiting(ctx, out, 0) >= s->ecn)
 		marked = bpf_skb_ecn_set_ce(ctx) == 1;
-	count(ctx, out, moved, marked);
+	count(ctx, out, moved, marked, trimmed);
 	if (!ctx->sk)
 		return bpf_redirect(out, 0);
 	/* A packet keeps its sender's socket across namespaces, and the sender's TCP would hold back for what waits in our

@@ -15,6 +15,9 @@ struct port {
 	__u64 device;	     /* where its device was found; the program remembers it here */
 	__u32 number;	     /* within its switch */
 	__u32 turn;	     /* of the link group whose first port this is (LBSP) */
+	__u64 data_queue;    /* where its queue of data was found; the program remembers it here, too */
+	__u32 trim_bytes;    /* that this queue may hold, beyond which packets are trimmed; 0: never */
+	__u32 trimmed_as;    /* the code point of packets that are trimmed here */
 };
 
 struct prefix {
@@ -47,6 +50,7 @@ struct counters {
 	__u64 moved; /* by TTC, away from their default */
 	__u64 marked;
 	__u64 bypassed; /* arrived here and took the kernel's route instead of the rule's */
+	__u64 trimmed;
 };
 
 #define MAP(name, kind, entries, key_type, value_type)      \

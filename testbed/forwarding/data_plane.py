@@ -27,6 +27,7 @@ from daemons.lbsp.routing import shape_of
 from daemons.load_balancing.scheme import Rule
 from daemons.routing import selection
 from daemons.routing.candidates import candidates
+from daemons.transport.packets import TRIMMED, TRIMMED_AT_HOST
 from testbed.forwarding import plane_program
 from testbed.forwarding.groups import Groups
 from testbed.forwarding.plane_program import PRIORITY, PROGRAM
@@ -43,13 +44,14 @@ SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"  # since Linux 6.11
 
 class Counted(NamedTuple):
     """What the program put into the queue of a port: packets, their bytes, those that TTC moved there, those marked;
-    and packets that arrived at the port and bypassed the scheme."""
+    packets that arrived at the port and bypassed the scheme; and those trimmed before its queue."""
 
     packets: int
     bytes_: int
     moved: int
     marked: int
     bypassed: int
+    trimmed: int = 0
 
 
 class Maps(Protocol):
@@ -93,11 +95,14 @@ class DataPlane:
         return {node: found[self._number(node)] for node in self.switches}
 
     @classmethod
-    def load(cls, net: NetworkHandle, spec: str, *, seed: int = 0, routes: bool = True) -> DataPlane:
+    def load(
+        cls, net: NetworkHandle, spec: str, *, seed: int = 0, routes: bool = True, trim_packets: int = 0
+    ) -> DataPlane:
         """The program with the scheme `spec`, not yet attached.
 
         seed: from which each switch's seed follows.
         routes: with all shortest routes of the topology, else with none: daemons will set them.
+        trim_packets: full packets of data that wait at a port before it trims what follows, 0 for never.
         Raises ValueError for a network that is no switch fabric or a scheme that there is not, and BpfError if the
         kernel does not take the program.
         """
@@ -109,7 +114,7 @@ class DataPlane:
         reader, found = plane_program.load(plane_program.entries(topology, ports))
         try:
             plane = cls(net, found, reader, found.program_fd(PROGRAM))
-            plane._tell_ports()
+            plane._tell_ports(trim_packets * tc.FRAME_BYTES)
             plane._begin_generations()
             plane.set_scheme(spec, seed=seed)
             if routes:
@@ -136,12 +141,14 @@ class DataPlane:
     def _number(self, switch: int) -> int:
         return switch - self.net.topology.servers
 
-    def _tell_ports(self) -> None:
+    def _tell_ports(self, trim_bytes: int) -> None:
         topology = self.net.topology
         for node in self.switches:
             for port, peer, far, _ in topology.ports(node):
                 addresses = mac(peer, far) + mac(node, port)
-                self._ports[self.net.ifindex(node, port) & 0xFFFF,] = (self._number(node) + 1, addresses, 0, port, 0)
+                code_point = TRIMMED_AT_HOST if peer < topology.servers else TRIMMED
+                entry = (self._number(node) + 1, addresses, 0, port, 0, 0, trim_bytes, code_point)
+                self._ports[self.net.ifindex(node, port) & 0xFFFF,] = entry
 
     def _begin_generations(self) -> None:
         generations = self._source.map("generations", "=I", "=I")
@@ -189,7 +196,8 @@ class DataPlane:
         empty_queues: also where links have no rate, so that a scheme that compares queues finds all of them empty: for
             who asks what comparing costs.
         Raises ValueError for a scheme that compares queues, or marks by them, on a kernel that does not show them or
-        over links that have none, and for LBSP in a network whose paths it cannot part.
+        over links that have none, for LBSP in a network whose paths it cannot part, and where ports trim packets for
+        one that leaves them to the kernel.
         Where the kernel's multipath hash cannot be seeded (before Linux 6.11), the program hashes flows for ecmp too:
         else all switches would choose alike.
         """
@@ -200,6 +208,8 @@ class DataPlane:
             )
         if chosen.asks_queues and not empty_queues and not has_rate(self.net):
             raise ValueError(f"{spec}: {NO_QUEUES}")
+        if self.trims:
+            check_trims(spec, chosen, self.queue_reader)
         if chosen.rule == Rule.LBSP:
             shape_of(self.net.topology, chosen["groups"])
         seeds = {node: selection.mix(selection.mix(seed, 1), node) or 1 for node in self.switches}
@@ -212,6 +222,13 @@ class DataPlane:
             if not chosen["states"]:
                 wants[number,] = (0,)  # what the queues called for is not looked at any more
         return seeds
+
+    @property
+    def trims(self) -> bool:
+        """Whether its ports trim packets."""
+        node, port = switch_ports(self.net.topology)[0]
+        trim_bytes: int = self._ports[self.net.ifindex(node, port) & 0xFFFF,][PORT.fields.index(("trim_bytes", "I"))]
+        return trim_bytes > 0
 
     def _fields(self, node: int, chosen: SelectionRule, seed: int) -> Mapping[str, int | Sequence[int]]:
         """What the program is told of a switch, by the names in struct switch_."""
@@ -307,6 +324,14 @@ def bypassed(net: NetworkHandle) -> int | None:
         return None
     with DataPlane.open(net) as plane:
         return plane.bypassed()
+
+
+def check_trims(spec: str, chosen: SelectionRule, queue_reader: str) -> None:
+    """ValueError unless packets can be trimmed where ports are chosen by `spec`."""
+    if queue_reader == "none":
+        raise ValueError("this kernel does not show its queues, since it has no BTF: nothing can be trimmed")
+    if chosen.rule == Rule.KERNEL:
+        raise ValueError(f"{spec} leaves packets to the kernel, which trims none; vlb hashes flows as it does")
 
 
 def switches(topology: Topology) -> range:

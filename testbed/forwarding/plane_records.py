@@ -38,12 +38,17 @@ class Record(NamedTuple):
 
 
 PORT = Record(
-    "port", (("switch_number", "I"), ("addresses", "12s"), ("device", "Q"), ("number", "I"), ("turn", "I"))
+    "port", (
+        ("switch_number", "I"), ("addresses", "12s"), ("device", "Q"), ("number", "I"), ("turn", "I"),
+        ("data_queue", "Q"), ("trim_bytes", "I"), ("trimmed_as", "I"),
+    )
 )  # fmt: skip
 PREFIX = Record("prefix", (("length", "I"), ("switch_number", "I"), ("address", "4s")))
 GROUP = Record("group", (("n", "I"), ("ports", f"{CANDIDATES}I")))
 FLOWLET = Record("flowlet_entry", (("last_ns", "Q"), ("candidate", "I"), ("unused", "I")))
 COUNTERS = Record(
-    "counters", (("packets", "Q"), ("bytes", "Q"), ("moved", "Q"), ("marked", "Q"), ("bypassed", "Q"))
+    "counters", (
+        ("packets", "Q"), ("bytes", "Q"), ("moved", "Q"), ("marked", "Q"), ("bypassed", "Q"), ("trimmed", "Q"),
+    )
 )  # fmt: skip
 RECORDS = (PORT, PREFIX, GROUP, FLOWLET, COUNTERS)

@@ -4,6 +4,9 @@ A shaped port is  root htb 1: -> class 1:10 (rate) -> pfifo (exactly queue_packe
 packet dearer, because what is addressed to 1:0 goes ahead of the queue, unshaped: the routing daemons' few packets,
 which would otherwise wait behind 250 data packets and count as lost.  Real routers give their control plane a queue
 too.
+
+Where switches trim, a class of the rate is parted in two (HTB's classes 1:10 for data and 1:20 for headers), and
+headers go first within their share: ten for each packet of data where both wait.  Either borrows what the other leaves.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ RATESPEC = struct.Struct("=BBHhHI")
 ROOT = 0xFFFFFFFF
 CLSACT, INGRESS_HOOK, EGRESS_HOOK = 0xFFFFFFF1, 0xFFFFFFF2, 0xFFFFFFF3
 HTB, DATA, FIFO, NETEM = 0x10000, 0x10010, 0x100000, 0x20000
+LINK, HEADERS, HEADER_FIFO = 0x10001, 0x10020, 0x200000
+HEADER_PRIORITY = HEADERS  # SO_PRIORITY that sends a local packet to the class of headers
+HEADER_BYTES, HEADER_SHARE = 64, 10  # of a header; how many go for each packet of data
 CONTROL_PRIORITY = HTB  # SO_PRIORITY that sends a local packet to 1:0
 FRAME_BYTES = 1514
 BURST_US = 1000
@@ -52,35 +58,55 @@ def shape(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -
 
     burst: bytes that may leave at once, if not burst_bytes().
     """
-    rate, burst = link.rate_bps // 8, burst_bytes(link.rate_bps) if burst is None else burst
-    spec = RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate, 0xFFFFFFFF))
-    ticks = burst * 1_000_000_000 // rate // TICK_NS
-    parameters = netlink.attribute(TCA_HTB_PARMS, spec + spec + struct.pack("=5I", ticks, ticks, 1600, 0, 0))
-    if rate > 0xFFFFFFFF:
-        parameters += netlink.attribute(TCA_HTB_RATE64, struct.pack("=Q", rate))
-        parameters += netlink.attribute(TCA_HTB_CEIL64, struct.pack("=Q", rate))
     init = netlink.attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, DATA & 0xFFFF, 0, 0))
     init += netlink.u32(TCA_HTB_DIRECT_QLEN, 1000)
-    rate_text = f"rate {link.rate_bps}bit burst {burst} cburst {burst} quantum 1600"
+    root = f"tc qdisc add dev {dev} root handle 1: htb default 10 direct_qlen 1000"
+    found = [qdisc(ifindex, ROOT, HTB, "htb", init, root), *classes(ifindex, dev, link, burst=burst)]
+    found.append(_fifo(ifindex, dev, DATA, FIFO, link.queue_packets))
+    if link.trim_packets:
+        found.append(_fifo(ifindex, dev, HEADERS, HEADER_FIFO, link.header_packets))
+    return found
+
+
+def classes(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -> list[Message]:
+    """The classes among the changes of shape()."""
+    burst = burst_bytes(link.rate_bps) if burst is None else burst
+    if not link.trim_packets:
+        return [_class(ifindex, dev, HTB, DATA, link.rate_bps, link.rate_bps, burst)]
+    headers_bps = link.rate_bps * HEADER_SHARE * HEADER_BYTES // (HEADER_SHARE * HEADER_BYTES + FRAME_BYTES)
     return [
-        qdisc(
-            ifindex, ROOT, HTB, "htb", init, f"tc qdisc add dev {dev} root handle 1: htb default 10 direct_qlen 1000"
-        ),
-        Message(
-            netlink.RTM_NEWTCLASS,
-            netlink.CREATE,
-            _body(ifindex, HTB, DATA, "htb", parameters),
-            f"tc class add dev {dev} parent 1: classid 1:10 htb {rate_text}",
-        ),
-        qdisc(
-            ifindex,
-            DATA,
-            FIFO,
-            "pfifo",
-            struct.pack("=I", link.queue_packets),
-            f"tc qdisc add dev {dev} parent 1:10 handle 10: pfifo limit {link.queue_packets}",
-        ),
+        _class(ifindex, dev, HTB, LINK, link.rate_bps, link.rate_bps, burst),
+        _class(ifindex, dev, LINK, DATA, link.rate_bps - headers_bps, link.rate_bps, burst, priority=1),
+        _class(ifindex, dev, LINK, HEADERS, headers_bps, link.rate_bps, burst),
     ]
+
+
+def _class(
+    ifindex: int, dev: str, parent: int, handle: int, rate_bps: int, ceil_bps: int, burst: int, *, priority: int = 0
+) -> Message:
+    """A class of HTB: so much is its own, so much may it have."""
+    specs, ticks, rates = b"", [], b""
+    for bps, attribute in ((rate_bps, TCA_HTB_RATE64), (ceil_bps, TCA_HTB_CEIL64)):
+        rate = bps // 8
+        specs += RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate, 0xFFFFFFFF))
+        ticks.append(burst * 1_000_000_000 // rate // TICK_NS)
+        if rate > 0xFFFFFFFF:
+            rates += netlink.attribute(attribute, struct.pack("=Q", rate))
+    parameters = netlink.attribute(TCA_HTB_PARMS, specs + struct.pack("=5I", *ticks, 1600, 0, priority)) + rates
+    words = f"tc class add dev {dev} parent {_name(parent)} classid {_name(handle)} htb rate {rate_bps}bit "
+    words += f"ceil {ceil_bps}bit " if rate_bps != ceil_bps else ""
+    words += f"burst {burst} cburst {burst} quantum 1600" + (f" prio {priority}" if priority else "")
+    return Message(netlink.RTM_NEWTCLASS, netlink.CREATE, _body(ifindex, parent, handle, "htb", parameters), words)
+
+
+def _fifo(ifindex: int, dev: str, parent: int, handle: int, packets: int) -> Message:
+    command = f"tc qdisc add dev {dev} parent {_name(parent)} handle {_name(handle)} pfifo limit {packets}"
+    return qdisc(ifindex, parent, handle, "pfifo", struct.pack("=I", packets), command)
+
+
+def _name(handle: int) -> str:
+    """A handle as tc writes it."""
+    return f"{handle >> 16:x}:" + (f"{handle & 0xFFFF:x}" if handle & 0xFFFF else "")
 
 
 def control_first(ifindex: int, dev: str) -> Message:
@@ -221,40 +247,49 @@ def _body(ifindex: int, parent: int, handle: int, kind: str, options: bytes) -> 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the kernel holds for one device: None where it has no such discipline."""
+    """What the kernel holds for one device: None where it has no such discipline.
+
+    header_packets: that the queue of headers holds, where there is one.
+    """
 
     rate_bps: int | None
     queue_packets: int | None
     delay_us: int | None
+    header_packets: int | None = None
 
     def __str__(self) -> str:
-        return f"rate {self.rate_bps} bit/s, queue {self.queue_packets} packets, delay {self.delay_us} us"
+        headers = "" if self.header_packets is None else f", queue of headers {self.header_packets}"
+        return f"rate {self.rate_bps} bit/s, queue {self.queue_packets} packets{headers}, delay {self.delay_us} us"
 
 
 def shapes(socket: netlink.Socket) -> dict[int, Shape]:
     """What every device of the socket's namespace is shaped to, by ifindex, as the kernel tells it."""
     rate: dict[int, int] = {}
     queue: dict[int, int] = {}
+    headers: dict[int, int] = {}
     held: dict[int, int] = {}
     for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
         _, ifindex, handle, _, _ = TCMSG.unpack_from(body)
         found = netlink.attributes(body, TCMSG.size)
         kind = found[TCA_KIND].rstrip(b"\0")
-        if kind == b"pfifo" and handle == FIFO:
-            queue[ifindex] = struct.unpack_from("=I", found[TCA_OPTIONS])[0]
+        if kind == b"pfifo" and handle in (FIFO, HEADER_FIFO):
+            (queue if handle == FIFO else headers)[ifindex] = struct.unpack_from("=I", found[TCA_OPTIONS])[0]
         elif kind == b"netem":
             held[ifindex] = struct.unpack("=q", netlink.attributes(found[TCA_OPTIONS], 24)[10])[0] // 1000
         elif kind == b"htb":
-            rate[ifindex] = _class_rate(socket, ifindex)
-    return {i: Shape(rate.get(i), queue.get(i), held.get(i)) for i in rate.keys() | queue.keys() | held.keys()}
+            rate[ifindex] = _rate(socket, ifindex)
+    known = rate.keys() | queue.keys() | held.keys()
+    return {i: Shape(rate.get(i), queue.get(i), held.get(i), headers.get(i)) for i in known}
 
 
-def _class_rate(socket: netlink.Socket, ifindex: int) -> int:
-    """Bits per second of class 1:10 of `ifindex`; 0 if there is none."""
+def _rate(socket: netlink.Socket, ifindex: int) -> int:
+    """Bits per second of device `ifindex`: of its class 1:1, or of 1:10, if there is no such; 0 if there is none."""
+    found = {}
     for body in socket.dump(netlink.RTM_GETTCLASS, TCMSG.pack(0, ifindex, 0, 0, 0)):
-        if TCMSG.unpack_from(body)[2] == DATA:
-            options = netlink.attributes(netlink.attributes(body, TCMSG.size)[TCA_OPTIONS])
-            if TCA_HTB_RATE64 in options:
-                return 8 * int(struct.unpack("=Q", options[TCA_HTB_RATE64])[0])
-            return 8 * int(RATESPEC.unpack_from(options[TCA_HTB_PARMS])[5])
-    return 0
+        options = netlink.attributes(netlink.attributes(body, TCMSG.size)[TCA_OPTIONS])
+        if TCA_HTB_RATE64 in options:
+            bytes_per_s = int(struct.unpack("=Q", options[TCA_HTB_RATE64])[0])
+        else:
+            bytes_per_s = int(RATESPEC.unpack_from(options[TCA_HTB_PARMS])[5])
+        found[TCMSG.unpack_from(body)[2]] = 8 * bytes_per_s
+    return found.get(LINK, found.get(DATA, 0))

@@ -25,7 +25,8 @@ class PortCounters(NamedTuple):
     """One port.  All counts, since it was made or between two snapshots, but for what waits, which is as it is.
 
     sent: by its queue.  control: ahead of the queue, among those sent.  queue_drops: what found the queue full: the
-    network that was asked for.  blackholed: what a silent failure dropped on arrival.
+    network that was asked for.  header_drops: headers that found theirs full, where switches trim.  blackholed: what a
+    silent failure dropped on arrival.
     control_drops, link_drops, link_errors: all other losses, none of which was configured.
     """
 
@@ -41,6 +42,7 @@ class PortCounters(NamedTuple):
     received_bytes: int = 0
     waiting_packets: int = 0
     waiting_bytes: int = 0
+    header_drops: int = 0
 
     @property
     def unexplained_drops(self) -> int:
@@ -121,14 +123,14 @@ class _Queue(NamedTuple):
 
 
 def _queues(socket: netlink.Socket) -> dict[int, dict[str, _Queue]]:
-    """The queueing disciplines of a namespace by interface index and kind."""
+    """The queueing disciplines of a namespace by interface index and kind; the queue of headers as "headers"."""
     found: dict[int, dict[str, _Queue]] = {}
     for body in socket.dump(netlink.RTM_GETQDISC, tc.TCMSG.pack(0, 0, 0, 0, 0)):
-        _, index, _, _, _ = tc.TCMSG.unpack_from(body)
+        _, index, handle, _, _ = tc.TCMSG.unpack_from(body)
         has = netlink.attributes(body, tc.TCMSG.size)
         if TCA_STATS not in has:
             continue
-        kind = has[tc.TCA_KIND].rstrip(b"\0").decode()
+        kind = "headers" if handle == tc.HEADER_FIFO else has[tc.TCA_KIND].rstrip(b"\0").decode()
         size, packets, drops, _, _, _, waiting_packets, waiting_bytes = TC_STATS.unpack_from(has[TCA_STATS])
         direct = 0
         if kind == "htb":
@@ -150,12 +152,14 @@ def _port(queues: Mapping[str, _Queue], link: tuple[int, ...]) -> PortCounters:
     if "htb" not in queues or "pfifo" not in queues:
         return PortCounters(sent_packets=sent, sent_bytes=sent_bytes, **common)
     root, queue = queues["htb"], queues["pfifo"]
+    header_drops = queues["headers"].drops if "headers" in queues else 0
     return PortCounters(
         sent_packets=root.packets,
         sent_bytes=root.bytes,
         control_packets=root.direct_packets,
         queue_drops=queue.drops,
-        control_drops=root.drops - queue.drops,  # the root counts its child's drops as its own
+        control_drops=root.drops - queue.drops - header_drops,  # the root counts its children's drops as its own
+        header_drops=header_drops,
         waiting_packets=root.waiting_packets,
         waiting_bytes=root.waiting_bytes,
         **common,

@@ -109,7 +109,8 @@ def _launch(network: Handle, configs: Mapping[int, NodeConfig], packed: int | No
 
 def _attach_data_plane(network: Handle, scheme: str) -> None:
     """Let the eBPF program choose ports; the filters hold it after its descriptors are closed."""
-    with DataPlane.load(network, scheme, routes=False) as plane:
+    link = network.plan.link
+    with DataPlane.load(network, scheme, routes=False, trim_packets=link.trim_packets if link else 0) as plane:
         plane.attach()
 
 

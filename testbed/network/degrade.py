@@ -3,6 +3,8 @@ or without bursts."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from testbed.agent import control_socket
 from testbed.agent.daemon import DEGRADED
 from testbed.linux import netlink, tc
@@ -21,10 +23,10 @@ def set_rate(network: Network, name: str, rate_bps: int) -> None:
     Raises ValueError if there is no such link, the rate is none, or links have no rate in this network.
     """
     link = network.topology.link(name)
-    wanted = LinkSpec(rate_bps=rate_bps, queue_packets=planned(network, link).queue_packets)
+    wanted = replace(planned(network, link), rate_bps=rate_bps)
     for node, _, end in network.both_ends(link):
         with network.at(node) as socket:
-            socket.request([_change(end, wanted, tc.burst_bytes(rate_bps))])
+            socket.request(_changes(end, wanted, tc.burst_bytes(rate_bps)))
             held = tc.shapes(socket)[end.ifindex]
         if abs((held.rate_bps or 0) - rate_bps) >= 8:
             raise OSError(f"{end.dev}: asked for {rate_bps} bit/s, the kernel has {held}")
@@ -56,7 +58,8 @@ def one_at_a_time(network: Network) -> None:
     """
     for node in range(network.topology.nodes):
         with network.at(node) as socket:
-            socket.request(_change(end, planned(network, end.link), 1) for end in network.plan.ends[node].values())
+            for end in network.plan.ends[node].values():
+                socket.request(_changes(end, planned(network, end.link), 1))
 
 
 def planned(network: Network, link: int) -> LinkSpec:
@@ -67,10 +70,10 @@ def planned(network: Network, link: int) -> LinkSpec:
     return spec
 
 
-def _change(end: End, link: LinkSpec, burst_bytes: int) -> netlink.Message:
-    """The change that gives the class of an existing link its rate and burst.
+def _changes(end: End, link: LinkSpec, burst_bytes: int) -> list[netlink.Message]:
+    """The changes that give the classes of an existing link their rate and burst.
 
     HTB sends as long as the bucket is not overdrawn, so a burst of 1 byte lets a single packet go.
     """
-    _, rate, _ = tc.shape(end.ifindex, end.dev, link, burst=burst_bytes)
-    return rate._replace(flags=0, command=rate.command.replace("class add", "class change"))
+    made = tc.classes(end.ifindex, end.dev, link, burst=burst_bytes)
+    return [each._replace(flags=0, command=each.command.replace("class add", "class change")) for each in made]

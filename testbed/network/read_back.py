@@ -70,6 +70,7 @@ def _check_shape(end: End, link: LinkSpec, held: tc.Shape | None, arrivals: tc.S
         held is None
         or abs((held.rate_bps or 0) - link.rate_bps) >= RATE_TOLERANCE_BPS
         or held.queue_packets != link.queue_packets
+        or held.header_packets != (link.header_packets if link.trim_packets else None)
     ):
         raise Mismatch(f"{end.dev}: planned {link}, the kernel has {held}")
     if link.delay_us and arrivals and arrivals.delay_us != link.delay_us:

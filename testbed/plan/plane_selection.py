@@ -45,6 +45,8 @@ def planes(topology: Topology, spec: str, link: LinkSpec | None, *, host_link: L
     scheme, options = registry.checked(topology, spec)
     if link is None:
         check_without_rate(scheme, spec, options)
+    elif link.trim_packets:
+        check_trims(scheme, spec)
     link_kbps = link.rate_bps // 1000 if link else UNSHAPED_KBPS
     delayed = any(each and each.delay_us for each in (link, host_link)) and not clock.is_virtual()
     configs = registry.configure(topology, spec, link_kbps=link_kbps)
@@ -61,6 +63,13 @@ def check_without_rate(scheme: Scheme, spec: str, options: Options) -> None:
         raise ValueError(f"{spec}: {NO_QUEUES}")
     if options.get("rate_kbps"):
         raise ValueError(f"{spec}: links have no rate of which rate_kbps could find them short; give them one")
+
+
+def check_trims(scheme: Scheme, spec: str) -> None:
+    """ValueError unless switches that carry out `spec` can trim packets: those that choose ports themselves."""
+    chosen = balancing(scheme, spec, delayed=False)
+    if not chosen or registry.rule(chosen).rule == KERNEL:
+        raise ValueError(f"{spec} leaves packets to the kernel, which trims none; take a scheme such as vlb or rps")
 
 
 def balancing(scheme: Scheme, spec: str, delayed: bool) -> str:

@@ -10,6 +10,7 @@ Gbps = 1_000_000_000
 MOST_BPS = 1_000 * Gbps  # a full frame takes 12 ns then, and the kernel counts whole nanoseconds
 MOST_PACKETS = (1 << 32) - 1  # the kernel counts them in 32 bits
 MOST_DELAY_US = 3_600_000_000  # an hour
+MOST_TRIM_PACKETS = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,18 +23,26 @@ class LinkSpec:
     rate_bps: int  # what tc counts: Ethernet header included, preamble, check sequence and gap not
     queue_packets: int  # waiting to be sent, full size or not
     delay_us: int = 0  # propagation, one way
+    trim_packets: int = 0  # full packets of data that wait before switches trim what follows to headers; 0: never
+    header_packets: int = 1125  # headers that wait then, by a queue of their own: as many as 8 packets of 9000 bytes
 
     def __post_init__(self) -> None:
         for name, least, most in (
             ("rate_bps", 8_000, MOST_BPS),
             ("queue_packets", 1, MOST_PACKETS),
             ("delay_us", 0, MOST_DELAY_US),
+            ("trim_packets", 0, MOST_TRIM_PACKETS),
+            ("header_packets", 1, MOST_PACKETS),
         ):
             value = getattr(self, name)
             if value < least:
                 raise ValueError(f"link: {name} must be at least {least}, got {value}")
             if value > most:
                 raise ValueError(f"link: {name} must be at most {most}, got {value}")
+        if self.trim_packets > self.queue_packets:
+            raise ValueError(
+                f"link: a queue of {self.queue_packets} packets drops before {self.trim_packets} wait to be trimmed"
+            )
 
 
 def rate_bps(text: str) -> int:
