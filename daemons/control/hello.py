@@ -22,6 +22,13 @@ that: the carrier hands over everything that is queued before it calls tick(); a
 interval late, the time by which it is late does not count as silence.  So a node that is never late notices a death
 within dead x interval + 2 ms, and one that is late at most that long after it runs again.
 
+Sequence numbers.  Of what a neighbour says only what is newer than its last hello counts, and not much newer: at most
+MOST_AHEAD hellos, more than can be missed before it is dead.  Numbers are compared modulo 2^32, as RFC 1982 does, so
+that a daemon may run for as long as it likes.  A number that was forged, or that a flipped bit made, may lead beyond
+the neighbour's own all the same, and its hellos are then old; so once it is dead, it is heard anew as soon as it says
+RESYNC hellos that follow one another over two of its intervals.  Whatever was said in its name, it is back after it has
+been silent for once.
+
 Damping, where it is asked for.  A link that dies again less than STEADY times `damp_s` after it came back is flapping:
 it is not up again before `damp_s` have passed, each further time twice as long, up to `most_damp_s`.  Any other link
 that comes back is up at once.
@@ -43,6 +50,9 @@ from daemons.core.contract import Adjacencies
 SEQUENCE_BYTES = wire.SEQUENCE.size
 MOST_GRACE_S = 0.002  # on its way, and until a timer of a machine that is not overloaded fires
 STEADY = 10  # times the least rest: a link that lives longer than that is not flapping
+MOST_AHEAD = 4096  # hellos: more than 100 intervals have of them, in each of which a port speaks 11 times at most
+RESYNC = 4
+MODULUS = 1 << 8 * SEQUENCE_BYTES
 STRANGERS_NOTED = 64  # a flood of false names must not fill the memory
 
 
@@ -63,6 +73,7 @@ class Neighbour:
     __slots__ = (
         "back_s",
         "body",
+        "ceiling",
         "damped_s",
         "dead_s",
         "digest",
@@ -70,6 +81,9 @@ class Neighbour:
         "heard_s",
         "hop",
         "incarnation",
+        "old",
+        "old_s",
+        "olds",
         "rests_s",
         "sequence",
         "up",
@@ -85,6 +99,9 @@ class Neighbour:
         self.dead_s = inf  # how long it may be silent
         self.incarnation = -1
         self.sequence = b""  # as in the message: big-endian, so that bytes compare as numbers do
+        self.ceiling = b""  # up to which a larger one is newer, without looking closer
+        self.old = 0  # the sequence of the last hello that was too old; how many have followed one another, since when
+        self.olds, self.old_s = 0, -inf
         self.body = b""  # its last hello without the sequence number
         self.digest = 0
 
@@ -108,7 +125,7 @@ class Port:
 class Neighbourhood:
     """The neighbours of `node`: by port, the nodes that the topology promises there.
 
-    incarnation: larger than that of any daemon that ran on this node before, below 2^64.
+    incarnation: larger than that of any daemon that ran on this node before, below 2^63.
     phase_fraction: of an interval, from start() to the second hello, so that nodes started together do not tick
     together. names: what to call nodes in notes and status, else their numbers.
     damp_s, most_damp_s: how long a flapping link stays down; 0: as long as it is dead.
@@ -143,7 +160,7 @@ class Neighbourhood:
         self._sequence = 0
         self._regular_s = inf  # when the next hello leaves every port
         self._strangers: set[Hop] = set()
-        self._counters = {"hellos_sent": 0, "downs": 0, "late_ticks": 0, "strangers": 0}
+        self._counters = {"hellos_sent": 0, "downs": 0, "late_ticks": 0, "strangers": 0, "old_hellos": 0}
 
     def start(self, now: float) -> list[Outcome]:
         """Say hello everywhere."""
@@ -151,16 +168,17 @@ class Neighbourhood:
         return self._speak(now, everywhere=True)
 
     def refresh(self, payload: bytes, port: int, now: float) -> bool:
-        """Whether `payload` says what its sender's last hello said; if so it has been dealt with."""
+        """Whether `payload` says, newly, what its sender's last hello said; if so it has been dealt with."""
         try:
             neighbour = self._ports[port].known[payload[:-SEQUENCE_BYTES]]
         except KeyError:
             return False
         sequence = payload[-SEQUENCE_BYTES:]
-        if sequence > neighbour.sequence:
+        if neighbour.sequence < sequence <= neighbour.ceiling:
             neighbour.sequence = sequence
             neighbour.heard_s = now
-        return True
+            return True
+        return False
 
     def receive(self, hello: wire.Hello, payload: bytes, port: int, now: float) -> list[Outcome]:
         """A hello, `payload` as it was on the wire, that refresh() left."""
@@ -172,7 +190,8 @@ class Neighbourhood:
             return self._stranger(Hop(port, hello.sender))
         sequence = payload[-SEQUENCE_BYTES:]
         if hello.incarnation == neighbour.incarnation:
-            if sequence <= neighbour.sequence:
+            if not self._is_new(neighbour, hello, now):
+                self._counters["old_hellos"] += 1
                 return []
         elif neighbour.heard:
             if hello.incarnation < neighbour.incarnation:
@@ -185,11 +204,28 @@ class Neighbourhood:
         neighbour.body = payload[:-SEQUENCE_BYTES]
         at.known[neighbour.body] = neighbour
         neighbour.incarnation, neighbour.sequence, neighbour.heard_s = hello.incarnation, sequence, now
+        neighbour.ceiling = wire.SEQUENCE.pack(min(hello.sequence + MOST_AHEAD, MODULUS - 1))
+        neighbour.olds = 0
         interval_s = hello.interval_ms / 1000
         neighbour.dead_s = self._dead * interval_s + min(interval_s / 10, MOST_GRACE_S)
         neighbour.digest = hello.digest
         listed = (self.node, self._incarnation) in hello.heard
         return self._set_up(neighbour, listed, "hears us" if listed else "does not hear us", now) + self._speak(now)
+
+    def _is_new(self, neighbour: Neighbour, hello: wire.Hello, now: float) -> bool:
+        """Whether this hello, of the incarnation that is known, is newer than the last one, or the first of which we
+        know again how new they are."""
+        ahead = (hello.sequence - int.from_bytes(neighbour.sequence, "big")) % MODULUS
+        if neighbour.heard:
+            return 0 < ahead <= MOST_AHEAD
+        if 0 < ahead < MODULUS // 2:
+            return True
+        follows = 0 < (hello.sequence - neighbour.old) % MODULUS <= MOST_AHEAD
+        if neighbour.olds == 0 or not follows:
+            neighbour.olds, neighbour.old_s = 0, now
+        neighbour.olds += 1
+        neighbour.old = hello.sequence
+        return neighbour.olds >= RESYNC and now >= neighbour.old_s + 2 * hello.interval_ms / 1000
 
     def link_changed(self, port: int, up: bool, now: float) -> list[Outcome]:
         """The carrier of `port` came or went."""
@@ -316,7 +352,7 @@ class Neighbourhood:
                 if port.digest != self._digest:
                     port.body = self._body(port)
                 if not sequence:
-                    self._sequence += 1
+                    self._sequence = (self._sequence + 1) % MODULUS
                     sequence = wire.SEQUENCE.pack(self._sequence)
                 events.append(Send(port.number, port.body + sequence, routine=port.due_s == inf))
                 port.sent_s, port.due_s = now, inf

@@ -6,7 +6,8 @@ hundreds of nodes start together, their neighbours come one by one.  Whoever hea
 passes it on at every port but the one it came in by: a port speaks to all its neighbours at once.  What is to be passed
 on within `gap_s` leaves in one message.  Whoever hears itself advertised with a sequence number that it has not reached
 (its clock went back before it started again) jumps past it.  An advertisement that is not renewed within its lifetime
-is dropped; the time that is left travels with it.
+is dropped; the time that is left travels with it, and nobody believes it for longer than our own are to be believed
+(RFC 2328's MaxAge).  Sequence numbers do not wrap; how large one may be, sequence_limit.py says.
 
 Nothing is acknowledged.  Instead each hello carries a digest of the sender's database.  When a neighbour comes up with
 another digest than ours, and when its digest has differed and neither has changed for `settle_s` (longer than a hello
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from daemons.control.sequence_limit import SequenceLimit
 from daemons.core import wire
 from daemons.core.actions import Hop, Send
 from daemons.core.mixing import mixed
@@ -48,6 +50,7 @@ class Database:
     ports: by port, the neighbours there that are of the scope.
     incarnation: as in hello.py, below 2^63.
     scope: the origins that are kept; None for all.
+    lifetime_ms: of our own advertisements, and the most of others'.
     changes: goes up whenever our links or those of any origin change; what renews them does not count.
     phase_fraction: spreads the refreshes of nodes that were started together.
     """
@@ -71,6 +74,7 @@ class Database:
         self.entries: dict[int, Entry] = {}
         self._ports = {port: frozenset(nodes) for port, nodes in ports.items() if nodes}
         self._sequence = incarnation
+        self._limit = SequenceLimit(incarnation)
         self._scope = scope
         self._lifetime_ms = lifetime_ms
         self._settle_s, self._gap_s = settle_s, gap_s
@@ -85,10 +89,13 @@ class Database:
         self._differs_s: dict[Hop, float] = {}  # since when, or since our last summary, it has not been ours
         self._changed_s: dict[Hop, float] = {}  # when it changed
         self._own_changed_s = -inf
-        self._counters = {"advertisements_heard": 0, "advertisements_new": 0, "summaries_sent": 0}
+        self._counters = {
+            "advertisements_heard": 0, "advertisements_new": 0, "advertisements_refused": 0, "summaries_sent": 0
+        }  # fmt: skip
 
     def start(self, now: float) -> list[Send]:
         """Advertise that there is no live link yet."""
+        self._limit.holds(self._sequence, now)
         return self._turn(now)
 
     def neighbour_changed(self, hop: Hop, up: bool, digest: int, now: float) -> list[Send]:
@@ -150,7 +157,10 @@ class Database:
     def _learn(self, heard: wire.Advertisement, port: int, now: float) -> None:
         self._counters["advertisements_heard"] += 1
         origin, sequence = heard.origin, heard.sequence
-        if not heard.lifetime_ms or sequence >> 63 or (self._scope is not None and origin not in self._scope):
+        if not heard.lifetime_ms:
+            return
+        if not self._limit.holds(sequence, now) or (self._scope is not None and origin not in self._scope):
+            self._counters["advertisements_refused"] += 1
             return
         held = self.entries.get(origin)
         if origin == self.node:
@@ -161,7 +171,8 @@ class Database:
             return
         if held is None or sequence > held.sequence:
             self._counters["advertisements_new"] += 1
-            self._keep(origin, Entry(sequence, heard.links, now + heard.lifetime_ms / 1000))
+            lifetime_ms = min(heard.lifetime_ms, self._lifetime_ms)
+            self._keep(origin, Entry(sequence, heard.links, now + lifetime_ms / 1000))
             self._pass_on(origin)
             self.deadline = self._own_changed_s = now
         if self.entries[origin].sequence == sequence:  # everybody at that port has it

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 from daemons.control.hello import Neighbourhood
 from daemons.control.link_state import Database
 from daemons.core.node_config import NodeConfig
@@ -46,13 +44,14 @@ def neighbourhood(config: NodeConfig, incarnation: int) -> Neighbourhood:
 
 
 def database(config: NodeConfig, incarnation: int, *, scope: range | None = None) -> Database:
-    """The link-state database of the node, by the parameters LINK_STATE, of the origins in `scope`; None: of all."""
-    near: Container[int] = range(1 << 32) if scope is None else scope
+    """The link-state database of the node, by the parameters LINK_STATE, of the origins in `scope`; None: of all
+    routers."""
+    near = config.routers if scope is None else scope
     return Database(
         config.node,
         {port: [node for node in nodes if node in near] for port, nodes in config.ports},
         incarnation=incarnation,
-        scope=scope,
+        scope=near,
         lifetime_ms=config.options["lifetime_s"] * 1000,
         settle_s=2 * config.interval_ms / 1000,
         phase_fraction=config.phase_fraction,

@@ -1,12 +1,14 @@
 """Notices flooded within a few hops: each origin's last word reaches everybody that near, and is believed for a time.
 
-An origin says its notice under a sequence number that begins at its incarnation.  Whoever hears a newer one keeps it
+An origin says its notice under a sequence number that begins at its incarnation (how large it may be, and why,
+sequence_limit.py says).  Whoever hears a newer one keeps it
 and passes it on where its protocol says, but never where it came from, with one hop less to go.  The same notice that
 comes again with more hops left, by a shorter way that was slower, is passed on again: else its scope would end early.
 
 Nothing is acknowledged.  What has changed is said `repeats` times, a gap apart and each time under a new number, so
 that a lost packet anywhere is made good by the next one; what is not empty is said again every third of its lifetime,
-and dropped by those who have not heard it for a lifetime.  A neighbour that comes up is told all that is held.
+and dropped by those who have not heard it for a lifetime, their own at the most.  A neighbour that comes up is told all
+that is held.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
+from daemons.control.sequence_limit import SequenceLimit
 from daemons.core.actions import Send
 
 Body = TypeVar("Body")
@@ -77,6 +80,7 @@ class Notices(Generic[Body]):
         self.held: dict[int, Held[Body]] = {}
         self._node, self._neighbours = node, dict(neighbours)
         self._sequence = incarnation
+        self._limit = SequenceLimit(incarnation)
         self._says_at, self._onward, self._scope = tuple(says_at), onward, scope
         self._empty, self._encode = empty, encode
         self._lifetime_ms = lifetime_ms
@@ -96,17 +100,29 @@ class Notices(Generic[Body]):
         """A notice that came in at `port`: whether it says something new, and what to pass on."""
         if self._neighbours.get(port) != notice.sender or notice.target != self._node or notice.lifetime_ms == 0:
             return False, []
-        if notice.origin == self._node:  # said by a predecessor whose clock was ahead of ours
-            self._sequence = max(self._sequence, notice.sequence)
+        if not self._limit.holds(notice.sequence, now) or notice.hops >= self._scope:
             return False, []
+        if notice.origin == self._node:  # said by a predecessor whose clock was ahead of ours, or in our name
+            return False, self._contradict(notice, now)
         held = self.held.get(notice.origin)
         if held and (notice.sequence, notice.hops) <= (held.notice.sequence, held.notice.hops):
             return False, []
-        self.held[notice.origin] = Held(notice, now + notice.lifetime_ms / 1000, port)
+        lifetime_ms = min(notice.lifetime_ms, self._lifetime_ms)
+        self.held[notice.origin] = Held(notice, now + lifetime_ms / 1000, port)
         self._find_deadline()
         ports = [other for other in self._onward(notice, port) if other != port] if notice.hops else []
         is_news = held is None or held.notice.body != notice.body
         return is_news, [self._send(notice, other, notice.hops - 1) for other in ports]
+
+    def _contradict(self, notice: Notice[Body], now: float) -> list[Send]:
+        """Somebody says `notice` of this node: jump past its number, and say what is true if that is something else."""
+        if notice.sequence <= self._sequence:
+            return []
+        self._sequence = notice.sequence
+        if self._body is None or self._body == notice.body:
+            return []
+        self._left = self._repeats
+        return self._say_again(now)
 
     def tell(self, port: int, now: float) -> list[Send]:
         """All that is held, for the neighbour at `port` that has come up."""

@@ -37,6 +37,7 @@ class NodeConfig:
     phase_fraction: where in an interval this node's hellos lie.
     radices: of a switch fabric, those of its hosts' labels.
     tables: what was worked out for all nodes alike, as the scheme packs it.
+    routers: the numbers of all nodes that run daemons; what claims to be of others is nobody's.
     """
 
     scheme: str
@@ -54,6 +55,7 @@ class NodeConfig:
     phase_fraction: float
     radices: tuple[int, ...] = ()
     tables: bytes = b""
+    routers: range = range(1 << 32)
 
 
 def routers(topology: Topology) -> range:
@@ -120,6 +122,7 @@ def node_configs(
             phase_fraction=1 - node * GOLDEN_FRACTION % 1,
             radices=() if topology.server_centric else naming.layout.radices,
             tables=tables,
+            routers=nodes,
         )
     return found
 

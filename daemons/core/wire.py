@@ -2,7 +2,8 @@
 
 Every message begins with MAGIC, VERSION and its type; those of type 4 and above are for one neighbour alone, its
 target.  A message of a type that a scheme has no decoder for is another scheme's and decodes to None; anything else
-that is not exactly a message is Garbage.
+that is not exactly a message is Garbage.  So is one whose numbers no node can mean: a field has room for more than
+there is of what it counts, and what lies beyond must not reach those who look things up by it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ HELLO, LINK_STATES, SUMMARY, PROBE, HOP_DIED = 1, 2, 3, 4, 5
 LBSP_FAILURES, LBSP_CROWDING = 16, 17
 FLOW_PROBE, FLOW_BREAKS = 24, 25
 DAR_EAR = 32
+MOST_INTERVAL_MS = 10_000  # between two hellos
+MOST_VISITED = 64  # servers on a path: what has come further runs in circles
 PAYLOAD_BYTES = 1400  # what is split is split into messages of this size: below Ethernet's 1500 less IP and UDP
 
 HEADER = struct.Struct(">BBB")
@@ -48,8 +51,8 @@ class Hello:
     """`sender` lives, and at this port has of late heard the nodes in `heard`, each with its incarnation.
 
     incarnation: larger after each start of the sender's daemon.
-    sequence: larger in each hello of one incarnation.
-    interval_ms: how often the sender says so; at least 1.
+    sequence: one more in each hello of one incarnation, modulo 2^32.
+    interval_ms: how often the sender says so; 1 to MOST_INTERVAL_MS.
     digest: of the sender's link-state database, 0 if it has none.
     """
 
@@ -173,9 +176,22 @@ def encode(message: Message) -> bytes:
             return fixed + b"".join([VISITED.pack(node) for node in visited])
 
 
-def decode(payload: bytes) -> Message | None:
-    """The message of this file that `payload` is, None if its type is another; Garbage if it is none."""
-    return decoded(payload, _DECODERS)
+def decode(payload: bytes, nodes: int = 1 << 32) -> Message | None:
+    """The message of this file that `payload` is, None if its type is another; Garbage if it is none, or a question
+    or an answer that names a node which is none of the first `nodes`."""
+    message = decoded(payload, _DECODERS)
+    if isinstance(message, Probe):
+        within((message.sender, message.source, message.destination, *message.visited), nodes)
+    elif isinstance(message, HopDied):
+        within((message.sender, message.near, message.far, *message.visited), nodes)
+    return message
+
+
+def within(numbers: Iterable[int], nodes: int) -> None:
+    """Garbage unless all of `numbers` are numbers of the first `nodes` nodes."""
+    for number in numbers:
+        if not 0 <= number < nodes:
+            raise Garbage(f"there is no node {number}, only 0 to {nodes - 1}")
 
 
 def decoded(payload: bytes, decoders: Mapping[int, Callable[[bytes], Decoded]]) -> Decoded | None:
@@ -203,7 +219,9 @@ def unpack_links(links: bytes) -> Iterator[tuple[int, int]]:
 def _hello(payload: bytes) -> Hello:
     *_, sender, incarnation, interval_ms, digest, count = HELLO_FIXED.unpack_from(payload)
     end = HELLO_FIXED.size + count * HEARD.size
-    _require(len(payload) == end + SEQUENCE.size and interval_ms > 0)
+    _require(len(payload) == end + SEQUENCE.size)
+    if not 0 < interval_ms <= MOST_INTERVAL_MS or incarnation >> 63:
+        raise Garbage(f"no hello has interval {interval_ms} ms and incarnation {incarnation}")
     heard = tuple(HEARD.iter_unpack(payload[HELLO_FIXED.size : end]))
     return Hello(sender, incarnation, SEQUENCE.unpack_from(payload, end)[0], interval_ms, digest, heard)
 
@@ -241,7 +259,7 @@ def _hop_died(payload: bytes) -> HopDied:
 
 
 def _visited(payload: bytes, at: int, count: int) -> tuple[int, ...]:
-    _require(len(payload) == at + count * VISITED.size and count > 0)
+    _require(len(payload) == at + count * VISITED.size and 0 < count <= MOST_VISITED)
     return tuple(node for (node,) in VISITED.iter_unpack(payload[at:]))
 
 

@@ -85,6 +85,8 @@ class Pr:
         self.node = neighbourhood.node
         self._target = self.node.to_bytes(4, "big")
         self._network, self._settings = network, settings
+        self._ways = proxy_addresses.ways(network)
+        self._most_servers = 2 * (2 ** (network.k + 1) - 1) + 1  # of DR's path to a proxy, and of one from there
         steered = [(prefix, (hop,)) for prefix, hop in proxy_addresses.prefix_routes(network, self.node)]
         self._routes = LiveRoutes(neighbourhood, steered)
         self._own_addresses = {prefix: hops[0] for prefix, hops in routes}
@@ -131,10 +133,16 @@ class Pr:
             return NOTHING
         if payload[wire.TARGET] != self._target:
             return NOTHING
-        message = wire.decode(payload)
-        if isinstance(message, wire.HopDied) or (isinstance(message, wire.Probe) and self._valid(message)):
-            return self._follow_outcomes(self._probes.receive(message, now), now) + self._ask(now)
-        return NOTHING
+        message = wire.decode(payload, self._network.t[-1])
+        if not isinstance(message, wire.HopDied | wire.Probe):
+            return NOTHING
+        if Hop(port, message.sender) not in self._hops:
+            raise wire.Garbage(f"server {message.sender} is no neighbour at port {port}")
+        if isinstance(message, wire.Probe) and message.way >= self._ways:
+            raise wire.Garbage(f"there is no way {message.way}, only {self._ways}")
+        if len(message.visited) > self._most_servers:
+            raise wire.Garbage(f"no path has {len(message.visited)} servers, at most {self._most_servers}")
+        return self._follow_outcomes(self._probes.receive(message, now), now) + self._ask(now)
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         return self._follow(self._routes.link_changed(port, up, now), now)
@@ -225,9 +233,6 @@ class Pr:
         except ValueError:
             return None
         return None if node == self.node or address >> 24 != SERVER_BLOCK >> 24 else node
-
-    def _valid(self, probe: wire.Probe) -> bool:
-        return probe.destination < self._network.t[-1] and probe.way < proxy_addresses.ways(self._network)
 
     def _next_hop(self, destination: int, way: int) -> Hop:
         return dr.hop_to(self._network, self.node, proxy_addresses.next_hop(self._network, self.node, destination, way))

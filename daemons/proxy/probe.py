@@ -10,7 +10,8 @@ knows itself which of its paths lead over that hop.  And, where `table_s` says s
 a proxy's copy remembers for so long that the way through that copy is broken, as an answer said that passed it; who
 asks meanwhile is told by it at once.
 
-There is a limit to that, too: a source beyond it finds out by a packet that is refused, or by asking.
+There is a limit to that, too, and one to what is remembered: a source beyond it finds out by a packet that is refused,
+or by asking.
 
 A source that is told so tells the destination, by another path: a link that one end has lost is lost to both, but the
 other end may notice a hello interval later, and only then tell those whose answers came that way.
@@ -30,7 +31,7 @@ from daemons.core import wire
 from daemons.core.actions import Hop, Send
 from daemons.core.token_bucket import TokenBucket
 
-MOST_SERVERS = 64  # on a path: what has come further runs in circles
+MOST_REMEMBERED = 1024  # sources for each hop, and broken paths: the first that came are forgotten first
 AWAKE_S = 0.001  # who was woken so long ago at most is not woken again
 
 
@@ -105,7 +106,7 @@ class Probes:
 
     def receive(self, message: wire.Probe | wire.HopDied, now: float) -> list[Outcome]:
         """A neighbour passes `message` on."""
-        if message.target != self.node or len(message.visited) > MOST_SERVERS:
+        if message.target != self.node:
             return []
         if isinstance(message, wire.HopDied) or message.verdict != wire.ASKING:
             return self._back(message, now)
@@ -132,7 +133,11 @@ class Probes:
         visited = (*probe.visited, self.node)
         if not self._lives(hop) or now < self._broken_s.get(self._entered(probe, visited), -inf):
             return self._back(replace(probe, visited=visited, verdict=wire.BROKEN), now)
-        self._passed.setdefault(hop, {})[visited[0]] = (now + self._remember_s, visited)
+        passed = self._passed.setdefault(hop, {})
+        passed.pop(visited[0], None)
+        passed[visited[0]] = (now + self._remember_s, visited)
+        if len(passed) > MOST_REMEMBERED:
+            del passed[next(iter(passed))]
         load = min(max(probe.load, self._load(hop.port)), 0xFFFFFFFF)
         return [self._pass(replace(probe, visited=visited, load=load), hop, now)]
 
@@ -161,7 +166,8 @@ class Probes:
         path, last = self._entered(answer, answer.visited[: at + 1]), answer.visited[-1]
         if path and last != self.node and self._stretch(answer.destination, answer.way, last) == path:
             self._broken_s = {each: until_s for each, until_s in self._broken_s.items() if until_s > now}
-            self._broken_s[path] = now + self._table_s
+            if len(self._broken_s) < MOST_REMEMBERED:
+                self._broken_s[path] = now + self._table_s
 
     def _back(self, message: wire.Probe | wire.HopDied, now: float) -> list[Outcome]:
         """One server back towards the source, or the news for us if that is who we are."""

@@ -36,7 +36,8 @@ from daemons.tar.settings import Settings
 from topologies.core.address import SERVER_BLOCK, Prefix
 from topologies.recursive.ccrdn import Ccrdn
 
-MOST_STATES = 65_536
+MOST_STATES, MOST_STATES_OF_ALL = 4096, 1 << 20  # at one server, and at all: the carriers' table is one for all
+MOST_ADDRESSES = 65_536  # whose servers are remembered
 OWN_PACKETS = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear another address
 FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
 
@@ -71,7 +72,11 @@ class TarRouting:
         self._dead: Sequence[int] = ()  # 1 for each dead server of the switch; empty if all live
         self._numbers: dict[int, int] = {}  # servers by address, as far as asked for
         self._default_hop: tuple[Hop, ...] | None = None
-        self._states = States(capacity_kbps=settings.capacity_kbps, gain_kbps=settings.gain_kbps)
+        self._states = States(
+            capacity_kbps=settings.capacity_kbps,
+            gain_kbps=settings.gain_kbps,
+            most=min(MOST_STATES, MOST_STATES_OF_ALL // network.t[-1]),
+        )
         self._own = OwnFlows(settings, token=incarnation >> 24 & 0x7FFFFFFF)
         self._counters = {"probes_sent": 0, "answers": 0, "timeouts": 0, "breaks": 0, "bypasses": 0}
 
@@ -87,11 +92,14 @@ class TarRouting:
             return self._follow(self._routes.receive(payload, port, now), now)
         if payload[wire.TARGET] != self._target:
             return NOTHING
-        told = messages.decode(payload)
+        told = messages.decode(payload, self._network.t[-1])
         if told is None:
             return NOTHING
+        if self._hops.get(told.sender) != (port, told.sender):
+            raise wire.Garbage(f"server {told.sender} is no neighbour at port {port}")
         if isinstance(told, FlowBreaks):
-            return self._broke(told.flows, now)
+            return self._broke([each for each in told.flows if self._leads(*each, told.sender)], now)
+        told = told._replace(lifetime_ms=min(told.lifetime_ms, int(1000 * self._own.most_lifetime_s)))
         try:
             return self._asked(told, now) if told.verdict == wire.ASKING else self._answered(told, now, payload)
         except ValueError as error:  # it cannot be in this network
@@ -157,7 +165,9 @@ class TarRouting:
         """The server that has `address`; ValueError if nobody has."""
         if (number := self._numbers.get(address)) is None:
             layout = self._network.layout
-            number = self._numbers[address] = layout.number_of(layout.digits(address))
+            number = layout.number_of(layout.digits(address))
+            if len(self._numbers) < MOST_ADDRESSES:
+                self._numbers[address] = number
         return number
 
     def _hop(self, node: int) -> Hop:
@@ -223,11 +233,9 @@ class TarRouting:
 
     def _check(self, probe: FlowProbe) -> None:
         """ValueError unless a neighbour may have sent this probe."""
-        servers = self._network.t[-1]
-        self._hop(probe.sender)
-        if len(probe.marks) != self._network.k + 1 or max(probe.marks) >= servers or min(probe.marks) < tar.BYPASSED:
+        if len(probe.marks) != self._network.k + 1 or min(probe.marks) < tar.BYPASSED:
             raise ValueError("no such marks")
-        if len(probe.visited) > self._most_servers or max(probe.visited) >= servers:
+        if len(probe.visited) > self._most_servers:
             raise ValueError("no such path")
 
     def _onward(self, probe: FlowProbe, destination: int, now: float) -> list[Action]:
@@ -264,7 +272,7 @@ class TarRouting:
     def _answered(self, probe: FlowProbe, now: float, payload: bytes = b"") -> list[Action]:
         """An answer came by as `payload`, or began here."""
         path = probe.visited
-        if self.node not in path or len(set(path)) < len(path):
+        if self.node not in path or len(set(path)) < len(path) or len(path) > self._most_servers:
             raise ValueError("no such answer")
         flow, verdict, state = probe.flow, probe.verdict, self._states.get(probe.flow)
         actions: list[Action] = []
@@ -273,7 +281,7 @@ class TarRouting:
             hop = self._hop(path[at + 1]) if at + 1 < len(path) else None
             if hop is None or (state and state.token > probe.token):
                 return []
-            if hop in self._alive and (state or len(self._states) < MOST_STATES):
+            if hop in self._alive and (state or self._states.have_room()):
                 new = State(path, at, probe.token, hop, now + probe.lifetime_ms / 1000)
                 if self._states.put(flow, new):
                     actions.append(SetFlowRewrite(flow, self._octets[hop.node]))
@@ -330,6 +338,11 @@ class TarRouting:
             hop = self._hop(node)
             actions += [Send(hop.port, each) for each in messages.breaks(self.node, node, ended)]
         return actions
+
+    def _leads(self, flow: Flow, token: int, to: int) -> bool:
+        """Whether the path of `flow` that the question of this token found goes on to the neighbour `to`."""
+        state = self._states.get(flow)
+        return state is not None and state.token == token and state.hop.node == to
 
     def _forget(self, flow: Flow) -> list[Action]:
         self._states.forget(flow)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple
 
 from daemons.core.actions import Flow, Hop
+
+SUPERSEDED = 4  # entries for each that counts, and the queue is cleared of those that count no more
 
 
 class State(NamedTuple):
@@ -27,13 +29,14 @@ class States:
 
     capacity_kbps: of each link.
     gain_kbps: bandwidth that a bypass must gain, so that hellos and one packet more or less do not decide.
+    most: flows that have a state here, and virtual ones, each.  Further virtual ones are not counted.
 
     Ours: a flow is taken to have an equal share of what its link carries, a virtual one the mean of those that pass; a
     flow's own share is left out when it is set up again.
     """
 
-    def __init__(self, *, capacity_kbps: int, gain_kbps: int) -> None:
-        self._capacity_kbps, self._gain_kbps = capacity_kbps, gain_kbps
+    def __init__(self, *, capacity_kbps: int, gain_kbps: int, most: int = 4096) -> None:
+        self._capacity_kbps, self._gain_kbps, self._most = capacity_kbps, gain_kbps, most
         self._states: dict[Flow, State] = {}
         self._virtual: dict[Flow, float] = {}  # when each expires
         self._expiring: list[tuple[float, Flow]] = []  # states; may hold superseded entries
@@ -43,6 +46,10 @@ class States:
 
     def __len__(self) -> int:
         return len(self._states)
+
+    def have_room(self) -> bool:
+        """Whether there may be one more."""
+        return len(self._states) < self._most
 
     @property
     def deadline(self) -> float:
@@ -68,6 +75,9 @@ class States:
         self._states[flow] = state
         self._leaving[state.hop.port] += 1
         heappush(self._expiring, (state.expires_s, flow))
+        if len(self._expiring) > SUPERSEDED * (len(self._states) + SUPERSEDED):
+            self._expiring = [(each.expires_s, known) for known, each in self._states.items()]
+            heapify(self._expiring)
         return before is None or before.hop != state.hop
 
     def forget(self, flow: Flow) -> None:
@@ -75,8 +85,13 @@ class States:
 
     def bypassed(self, flow: Flow, expires_s: float) -> None:
         """A probe of `flow` came by level 0, and this server bypassed its link and left the path."""
+        if flow not in self._virtual and len(self._virtual) >= self._most:
+            return
         self._virtual[flow] = expires_s
         heappush(self._fading, (expires_s, flow))
+        if len(self._fading) > SUPERSEDED * (len(self._virtual) + SUPERSEDED):
+            self._fading = [(until_s, known) for known, until_s in self._virtual.items()]
+            heapify(self._fading)
 
     def passed(self, flow: Flow) -> None:
         """A probe of `flow` was passed on, and this server stays on the path."""

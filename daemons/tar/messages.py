@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from daemons.core.actions import Flow
-from daemons.core.wire import BROKEN, FLOW_BREAKS, FLOW_PROBE, HEADER, MAGIC, VERSION, Garbage, decoded
+from daemons.core.wire import BROKEN, FLOW_BREAKS, FLOW_PROBE, HEADER, MAGIC, VERSION, Garbage, decoded, within
 
 FIXED = struct.Struct(">BBBIIIIBIIIIBBB")  # header, sender, target, flow, and so on as in FlowProbe; two numbers
 ENDS = struct.Struct(">II")  # sender, target: after the header, in both messages
@@ -78,9 +78,13 @@ def encode(probe: FlowProbe) -> bytes:
     return FIXED.pack(MAGIC, VERSION, FLOW_PROBE, *fixed) + struct.pack(f">{len(numbers)}i", *numbers)
 
 
-def decode(payload: bytes) -> FlowProbe | FlowBreaks | None:
-    """The message that `payload` is, None if it is another scheme's; Garbage if it is none."""
-    return decoded(payload, _DECODERS)
+def decode(payload: bytes, nodes: int = 1 << 31) -> FlowProbe | FlowBreaks | None:
+    """The message that `payload` is, None if it is another scheme's; Garbage if it is none, or names a node which is
+    none of the first `nodes`."""
+    message = decoded(payload, _DECODERS)
+    if isinstance(message, FlowProbe):
+        within((message.sender, *message.visited, *(mark for mark in message.marks if mark >= 0)), nodes)
+    return message
 
 
 def _probe(payload: bytes) -> FlowProbe:

@@ -63,6 +63,7 @@ class OwnFlows:
     """All of them, and the order in which they are due.
 
     token: of the first probe, less one; probes of all flows are numbered from there on.
+    most_lifetime_s: for how long a probe asks servers to keep what it finds, at the most.
     """
 
     def __init__(self, settings: Settings, *, token: int) -> None:
@@ -72,6 +73,8 @@ class OwnFlows:
         self._rto = RtoEstimator(min(LEAST_RTO_S, settings.probe_s), settings.probe_s)
         self._gap_s, self._ask_s = 1 / settings.probes_per_s, -inf
         self._idle_s = settings.idle_s
+        most_interval_s = max(self._refresh_s, MOST_FLOWS * self._refresh_gap_s)
+        self.most_lifetime_s = max(settings.idle_s, settings.refreshes * most_interval_s)
         self._own: dict[Flow, Own] = {}
         self._due: list[tuple[float, Flow]] = []  # may hold superseded entries
         self._urgent: list[tuple[float, float, Flow]] = []  # by last use, and since when; likewise

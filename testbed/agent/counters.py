@@ -34,6 +34,7 @@ class Row:
     late_ticks: how often later than there is time between two ticks.
     worst_late_us: the latest tick since the daemon began.
     netlink_errors: changes that the kernel refused.
+    packets_failed: packets dropped because handling them raised an exception.
     real_time: 1 if the process has real-time priority.
     lateness: ticks by lateness, in the classes that LATENESS_US divides; subtract two readings for a window of time.
     """
@@ -54,6 +55,7 @@ class Row:
     late_ticks: int
     worst_late_us: int
     netlink_errors: int
+    packets_failed: int
     real_time: int
     lateness: tuple[int, ...]
 

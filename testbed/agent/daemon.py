@@ -10,7 +10,8 @@ the kernel; it leaves before anything else is done, before anything is sent, and
 A change that the kernel refuses is logged and counted, and the daemon goes on: most likely a device went down and the
 news of it is on its way.  A second later it reads the kernel's routes back and sets right what differs.
 
-A state machine that raises is at fault; its daemon logs the traceback and ends.
+A state machine that raises is at fault; its daemon logs the traceback and ends.  Where it raises over a packet, that
+packet is dropped, the traceback is logged and the daemon goes on, lest whoever finds such a packet ends daemons by it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from testbed.linux.node_interfaces import NodeInterfaces
 
 SWEEP_S = 5.0
 REPAIR_S = 1.0
+MOST_TRACEBACKS = 8  # that packets give rise to
 ROUTES_LOGGED = 4  # of those that changed at once, by name
 DEGRADED = "degraded"  # begins a request: a port and 1, or 0 for sound again
 Source = tuple[socket.socket, Callable[[float], None], Wakes]
@@ -57,6 +59,7 @@ class Daemon:
 
     deadline: call tick() no later than this, on the monotonic clock.
     received, garbage: packets so far, and those of them that were no messages.
+    failures: packets that the state machine raised over.
     """
 
     def __init__(
@@ -82,7 +85,8 @@ class Daemon:
         self.protocol = protocol
         self.deadline = inf
         self.closed = False
-        self.received = self.garbage = self._sent = 0
+        self.received = self.garbage = self.failures = self._sent = 0
+        self._failed_at: set[str] = set()
         self._counters = NodeCounters(cells, config.interval_ms / 1000)
         self._converged = self._news = False
         self._dropped: Counter[str] = Counter()
@@ -329,8 +333,19 @@ class Daemon:
                 str(prefix): [self.interfaces.ports[hop.port].dev for hop in hops]
                 for prefix, hops in self.fib.wanted.items()
             },
+            "packets_failed": self.failures,
             "protocol": {**self.protocol.status(), "garbage": self.garbage},
         }
+
+    def packet_failed(self) -> None:
+        """The state machine, or what it asked for, has raised over a packet: count that, and log where it was unless
+        that is known."""
+        self.failures += 1
+        self._counters.add("packets_failed")
+        told = traceback.format_exc().rstrip()
+        if told not in self._failed_at and len(self._failed_at) < MOST_TRACEBACKS:
+            self._failed_at.add(told)
+            self._log.write(f"a packet was dropped over which this was raised:\n{told}")
 
     def log_exception(self) -> None:
         """Log what is being handled."""

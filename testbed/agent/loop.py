@@ -15,6 +15,7 @@ import select
 from collections.abc import Callable, Collection, Sequence
 from fcntl import ioctl
 from math import inf
+from operator import itemgetter
 
 from daemons.core.actions import Action
 from daemons.core.wire import Garbage
@@ -25,6 +26,7 @@ from testbed.linux import clock
 
 Receive = Callable[[bytes, int, float], Sequence[Action]]
 timespec = TIMESPEC.unpack
+arrival = itemgetter(0)
 EVENTS = 64
 AT_ONCE_S = 0.003  # between two turns: what came then may as well have come now
 ROUNDS = 64  # of reading in a turn, lest a flood keep a daemon from ticking
@@ -107,6 +109,7 @@ class Loop:
             self._fail(daemon)
 
     def _fail(self, daemon: Daemon) -> None:
+        """What it decided by itself has raised: who knows what it would do next."""
         self.failed += 1
         daemon.log_exception()
         self._drop(daemon, "it failed")
@@ -190,7 +193,7 @@ class Loop:
                     # Two clocks were compared, and one of them may have been set meanwhile.
                     at = earliest if at < earliest else now if at > now else at
                 heard.append((at, fd, payload))
-        heard.sort()
+        heard.sort(key=arrival)  # of those that came together, in the order in which they were read
         for at, fd, payload in heard:
             _, receive, port, daemon = ears[fd]
             if daemon.closed:
@@ -205,5 +208,6 @@ class Loop:
                     daemon.deadline = daemon.protocol.deadline
             except Garbage:
                 daemon.garbage += 1
-            except Exception:
-                self._fail(daemon)
+            except Exception:  # it may be what somebody hostile has made of it, who shall not end a daemon
+                daemon.packet_failed()
+                busy.append(daemon)

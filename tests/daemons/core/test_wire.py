@@ -33,9 +33,9 @@ ADVERTISEMENTS = st.builds(
 HELLOS = st.builds(
     Hello,
     sender=U32,
-    incarnation=U64,
+    incarnation=st.integers(0, (1 << 63) - 1),
     sequence=U32,
-    interval_ms=st.integers(1, 0xFFFF),
+    interval_ms=st.integers(1, wire.MOST_INTERVAL_MS),
     digest=U64,
     heard=tuples(U32, U64),
 )

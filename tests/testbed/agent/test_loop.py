@@ -1,0 +1,79 @@
+"""The loop without a kernel's network: what packets cannot do to it."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator, Sequence
+from math import inf
+from types import SimpleNamespace
+
+import pytest
+
+from daemons.core.actions import Action
+from daemons.core.wire import Garbage
+from testbed.agent.counters import COLUMNS, WORDS
+from testbed.agent.daemon import MOST_TRACEBACKS, Daemon
+from testbed.agent.loop import Loop
+from testbed.agent.node_counters import NodeCounters
+
+
+class Machine:
+    """Raises over a packet what the packet says."""
+
+    deadline = inf
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+
+    def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
+        self.heard.append(payload)
+        if payload == b"garbage":
+            raise Garbage("no message")
+        if payload == b"index":
+            raise IndexError("no such server")
+        if payload.isdigit():
+            exec(f"{chr(10) * int(payload)}raise KeyError({int(payload)})")
+        return ()
+
+
+@pytest.fixture
+def carried() -> Iterator[tuple[Loop, Daemon, socket.socket, list[str]]]:
+    """A loop that serves one daemon with one port, the far end of that, and the daemon's log."""
+    log: list[str] = []
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    daemon = Daemon.__new__(Daemon)
+    daemon.protocol, daemon.deadline, daemon.closed = Machine(), inf, False  # type: ignore[assignment]
+    daemon.received = daemon.garbage = daemon.failures = 0
+    daemon._failed_at = set()
+    daemon._counters = NodeCounters(memoryview(bytearray(8 * WORDS)).cast("Q"), 0.03)
+    daemon._log = SimpleNamespace(write=log.append)  # type: ignore[assignment]
+    loop = Loop([])
+    loop._ears[near.fileno()] = (near.recv, daemon.protocol.receive, 0, daemon)
+    loop._queued.register(near, select.EPOLLIN)
+    with near, far:
+        yield loop, daemon, far, log
+
+
+def test_a_packet_over_which_the_state_machine_raises_is_dropped_counted_and_logged_once(
+    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+) -> None:
+    loop, daemon, far, log = carried
+    sent = [b"index", b"sound", b"index", b"garbage", b"sound"]
+    for payload in sent:
+        far.send(payload)
+    loop._hear(loop._before, [])
+    assert daemon.protocol.heard == sent  # type: ignore[attr-defined]
+    assert (daemon.closed, loop.failed, daemon.failures, daemon.garbage) == (False, 0, 2, 1)
+    assert daemon._counters._cells[COLUMNS["packets_failed"]] == 2
+    assert len(log) == 1
+    assert "IndexError: no such server" in log[0]
+
+
+def test_packets_cannot_fill_the_log(carried: tuple[Loop, Daemon, socket.socket, list[str]]) -> None:
+    loop, daemon, far, log = carried
+    for number in range(5 * MOST_TRACEBACKS):
+        far.send(b"%d" % number)
+        loop._hear(loop._before, [])
+    assert daemon.failures == 5 * MOST_TRACEBACKS
+    assert len(log) == MOST_TRACEBACKS
