@@ -11,7 +11,7 @@ links that are dead from the beginning, until link state has not changed for a w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -21,15 +21,18 @@ from daemons.core.actions import Action, Hop, SetRoute
 from daemons.fatpaths.forwarding import tagged
 from daemons.fatpaths.live_layers import LayerTables, Live
 from daemons.routing import shortest
-from daemons.shortest_paths.daemon import Bfs
+from daemons.shortest_paths.daemon import Bfs, Towards
 from topologies.core.address import Prefix
+
+PATIENCE = 8
 
 
 class Layered(Bfs):
     """A state machine for the node of `neighbourhood` and `database`; `destinations` and `local` as for Bfs, without
     layers.
 
-    wait_s: how long link state must not have changed for links that it lacks to be taken for dead.
+    wait_s: how long link state must not have changed for links that it lacks to be taken for dead; PATIENCE times as
+        long while it lacks routers.
     """
 
     def __init__(
@@ -49,6 +52,11 @@ class Layered(Bfs):
         self._tables, self._first, self._router = tables, tables.first, database.node - tables.first
         others = [(prefix, node - tables.first) for prefix, node in self._destinations]
         self._places = {tagged(prefix, layer): (layer, router) for layer in layers for prefix, router in others}
+        self._uses: dict[tuple[int, int], list[Prefix]] = {}  # by link of our paths, whose they are
+        for prefix, (layer, t) in self._places.items():
+            for link in tables.links(layer, t, self._router):
+                self._uses.setdefault(link, []).append(prefix)
+        self._dead: set[tuple[int, int]] = set()  # of these links
         self._complete = False  # link state knew all links of our paths, or nothing more came
         self._wait_s, self._complete_s = wait_s, inf
         self._changes = -1  # the database.changes since which the wait lasts
@@ -83,12 +91,16 @@ class Layered(Bfs):
     def _follow(self, events: Iterable[Outcome], now: float) -> list[Action]:
         actions = super()._follow(events, now)
         if not self._complete and self._changes != self._database.changes:
-            self._changes, self._complete_s = self._database.changes, now + self._wait_s
+            # Where many daemons start one after the other, routers are missing for long.
+            patience = 1 if len(self._database.entries) == self._tables.routers else PATIENCE
+            self._changes, self._complete_s = self._database.changes, now + patience * self._wait_s
         return actions
 
     def _leave(self, hop: Hop) -> list[Action]:
         actions, up = super()._leave(hop), self._up()
         live = self._live(self._database.graph(), up)
+        if hop.node not in up and (link := (self._router, hop.node - self._first)) in self._uses:
+            self._dead.add(link)
         for prefix, (layer, t) in self._places.items():
             if hop not in self._routes.get(prefix, ()):
                 continue
@@ -102,26 +114,32 @@ class Layered(Bfs):
             actions.append(SetRoute(prefix, self._routes[prefix]))
         return actions
 
-    def _wanted(self, graph: shortest.Adjacency) -> Iterator[tuple[Prefix, tuple[Hop, ...]]]:
-        yield from super()._wanted(graph)
+    def _wanted(self, graph: shortest.Adjacency, towards: Towards) -> Iterator[tuple[Prefix, tuple[Hop, ...]]]:
+        yield from super()._wanted(graph, towards)
         up = self._up()
         live = self._live(graph, up)
+        dead = {(a, b) for a, b in self._uses if b not in live[a]}
         if not self._complete:
-            self._complete = all(
-                self._tables.intact(layer, t, self._router, live) >= 0 for layer, t in self._places.values()
-            )
-            if not self._complete:
+            if dead:
                 return
-            self._complete_s = inf
+            self._complete, self._complete_s = True, inf
         nearer = {
-            node - self._first: [near - self._first for near in nears if near in up]
-            for node, nears in shortest.next_hops(graph, self._node).items()
+            node - self._first: [near - self._first for near in nears if near in up] for node, nears in towards.items()
         }
-        for prefix, (layer, t) in self._places.items():
+        for prefix in self._affected(dead, up):
+            layer, t = self._places[prefix]
             found = self._tables.live_hop(layer, t, self._router, live, nearer.get(t, ()))
             yield prefix, () if found is None else (up[self._first + found][0],)
 
-    def _live(self, graph: shortest.Adjacency, up: dict[int, list[Hop]]) -> Live:
+    def _affected(self, dead: set[tuple[int, int]], up: Mapping[int, Sequence[Hop]]) -> Collection[Prefix]:
+        """The prefixes in layers whose hop may have changed, `dead` being the links of our paths that are dead now."""
+        changed, self._dead = dead | self._dead, dead
+        hops = {hop for each in up.values() for hop in each}
+        lost = {prefix for prefix in self._places if (held := self._routes.get(prefix)) and held[0] not in hops}
+        unset = self._places.keys() - self._routes.keys()
+        return lost.union(unset, *(self._uses[link] for link in changed))
+
+    def _live(self, graph: shortest.Adjacency, up: Mapping[int, Sequence[Hop]]) -> Live:
         """The live links of every router, our own as we see them now."""
         first = self._first
         live = [{peer - first for peer in graph.get(first + router, ())} for router in range(self._tables.routers)]

@@ -7,7 +7,7 @@ knows of the loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from daemons.control.hello import Neighbourhood
@@ -16,6 +16,8 @@ from daemons.control.link_state_routing import Flooding
 from daemons.core.actions import Action, Hop, SetRoute
 from daemons.routing import shortest
 from topologies.core.address import Prefix
+
+Towards = Mapping[int, Sequence[int]]
 
 
 class Bfs(Flooding):
@@ -66,15 +68,17 @@ class Bfs(Flooding):
 
     def _routes_now(self) -> list[Action]:
         actions: list[Action] = []
-        for prefix, wanted in self._wanted(self._database.graph()):
+        graph = self._database.graph()
+        for prefix, wanted in self._wanted(graph, shortest.next_hops(graph, self._node)):
             if self._routes.get(prefix, ()) != wanted:
                 self._routes[prefix] = wanted
                 actions.append(SetRoute(prefix, wanted))
         return actions
 
-    def _wanted(self, graph: shortest.Adjacency) -> Iterator[tuple[Prefix, tuple[Hop, ...]]]:
-        """The hops for each destination over the links of `graph`."""
-        up, towards = self._up(), shortest.next_hops(graph, self._node)
+    def _wanted(self, graph: shortest.Adjacency, towards: Towards) -> Iterator[tuple[Prefix, tuple[Hop, ...]]]:
+        """The hops for each destination over the links of `graph`, by which `towards` are the neighbours on shortest
+        paths to each node."""
+        up = self._up()
         hops = {node: tuple(hop for near in nears for hop in up.get(near, ())) for node, nears in towards.items()}
         for prefix, node in self._destinations:
             yield prefix, hops.get(node, ())
