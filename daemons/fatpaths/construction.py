@@ -8,7 +8,8 @@ such functions, can make machine code of them; without one they run as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from daemons.fatpaths import in_trees, near_minimal, overlap, trees
@@ -143,20 +144,36 @@ def near_minimal_layers(
     return np.stack(found)
 
 
-def in_tree_layers(graph: Graph, n: int, generator: Generator, *, accelerate: Compiler = as_it_is) -> NDArray[np.int32]:
+def in_tree_layers(
+    graph: Graph,
+    n: int,
+    generator: Generator,
+    *,
+    first: NDArray[np.int32] | None = None,
+    planned: Iterable[Sequence[int]] = (),
+    accelerate: Compiler = as_it_is,
+) -> NDArray[np.int32]:
     """Ours: for each layer and destination an in-tree in which routers with the fewest distinct paths choose first.
 
     A layer need not be a set of links: forwarding to one destination is free of loops if it is a tree to it.  See
     in_trees.py.
+    first: layer 0, drawn at random if it is None.
+    planned: paths, as routers from source to destination, which enter no router twice.  Each goes into the first layer
+        that has no other path of its source and goes along with those that are there; it is left out if there is none.
     """
     import numpy as np
 
     check(n)
-    first = next_hops(graph, everything(graph), generator)
-    if (first < 0).any():
-        raise ValueError("layered routing: the routers are not connected")
+    first = trees.connected(next_hops(graph, everything(graph), generator) if first is None else first)
     found = np.full((n, graph.routers, graph.routers), -1, dtype=np.int32)
     found[0] = first
+    for path in planned:
+        hops = list(pairwise(path))
+        for table in found[1:, path[-1]]:
+            if table[path[0]] < 0 and all(table[u] in (-1, v) for u, v in hops):
+                for u, v in hops:
+                    table[u] = v
+                break
     most_hops = int(distances(graph, everything(graph)).max()) + 1
     ties = np.argsort(generator.random((graph.routers, graph.routers)), axis=1)
     accelerate(in_trees.grow)(

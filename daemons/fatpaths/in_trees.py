@@ -38,7 +38,8 @@ def grow(
     used: Array,
     distinct: Array,
 ) -> None:
-    """Fill layers 1 .. of `tables`, of which layer 0 holds shortest paths and the others UNSET.
+    """Fill layers 1 .. of `tables`, of which layer 0 holds shortest paths and the others UNSET, but for hops that are
+    to be kept, which lead all the way to their destination.
 
     arc_of: the arc from any router to any neighbour, shape (routers, routers).
     load: of each arc, the paths over it; changed.  most_hops: of a path that is not shortest; one more for a router
@@ -53,6 +54,10 @@ def grow(
         carry(arc_of, tables, load, 0, t)
         for layer in range(1, layers):
             tables[layer, t, t] = t
+            for s in range(routers):
+                if s != t and tables[layer, t, s] != UNSET:
+                    mark(arc_of, tables, used, layer, t, s)
+                    distinct[s] += routers * is_new(arc_of, tables, used, layer, t, s)
             mean_load = load.sum() / len(load)
             for turn in range(1, layer + 2):  # the fewest first; at last, those that only a longer path can serve
                 paths, most = (turn, most_hops) if turn <= layer else (1, most_hops + 1)
@@ -91,6 +96,17 @@ def mark(arc_of: Table, tables: Table, used: Array, layer: int, t: int, s: int) 
             after = tables[earlier, t, at]
             used[arc_of[at, after]] = (layer * routers + t) * routers + s
             at = after
+
+
+def is_new(arc_of: Table, tables: Table, used: Array, layer: int, t: int, s: int) -> bool:
+    """Whether the path of this layer from `s` to `t` has an arc that mark() has not marked for them."""
+    routers = tables.shape[1]
+    at, new = s, False
+    while at != t:
+        after = tables[layer, t, at]
+        new |= used[arc_of[at, after]] != (layer * routers + t) * routers + s
+        at = after
+    return new
 
 
 def best(

@@ -8,7 +8,7 @@ there are (bound=flow).
 minimal: all shortest paths, as ECMP has them.  valiant: by way of random routers, split evenly.  k-shortest: as many
 paths of a pair as there are layers, the shortest (Yen).  random, overlap: listings 1 and 2.  lnmp: the authors' later
 layers.  spain: listing 4.  past, past-valiant: spanning trees from each destination, or from random routers (listing
-5).  intree: ours.
+5).  intree: ours.  intree-planned: ours for traffic that is known, each seed's own.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daemons.fatpaths import construction
-from daemons.fatpaths.layers import Graph, distinct_paths
+from daemons.fatpaths.layers import Graph, distinct_paths, everything, next_hops
 from experiments.fatpaths.networks import NETWORK, label
 from experiments.figures import style
 from experiments.graph_engine import baseline_paths, throughput
 from experiments.graph_engine.compiled import compiled
+from experiments.graph_engine.planned_paths import planned_paths
 from experiments.graph_engine.router_graph import RouterGraph
 from experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from experiments.runner.parameters import Integer, Number, Word
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
     from topologies.core.topology import Topology
 
-SCHEMES = ("minimal", "valiant", "k-shortest", *construction.CONSTRUCTIONS)
+PLANNED = "intree-planned"
+SCHEMES = ("minimal", "valiant", "k-shortest", *construction.CONSTRUCTIONS, PLANNED)
 COLOURS = {
     "minimal": style.INK,
     "valiant": style.SILVER,
@@ -46,6 +49,7 @@ COLOURS = {
     "past": style.BROWN,
     "past-valiant": style.SKY,
     "intree": style.BLUE,
+    PLANNED: style.INDIGO,
 }
 BOUNDS = ("none", "short", "flow")
 
@@ -83,19 +87,31 @@ def paths_of(
         return throughput.minimal_paths(graph, demands)
     if scheme == "k-shortest":
         return baseline_paths.k_shortest_paths(graph, demands, run.integer("layers"), rng)
-    tables = construction.layers_of(
-        scheme,
-        Graph.of(topology),
-        run.integer("layers"),
-        rng,
-        rho=float(run.parameters["rho"]),
-        accelerate=compiled,
-    )
+    routers, n = Graph.of(topology), run.integer("layers")
+    if scheme == PLANNED:
+        tables = planned_layers(routers, graph, demands, n, rng)
+    else:
+        rho = float(run.parameters["rho"])
+        tables = construction.layers_of(scheme, routers, n, rng, rho=rho, accelerate=compiled)
     all_pairs = distinct_paths(tables)[np.ix_(graph.endpoints, graph.endpoints)]
     all_pairs = all_pairs[all_pairs > 0]
     figures["fewest_paths_of_any_pair"] = int(all_pairs.min())
     figures["mean_paths_of_all_pairs"] = float(all_pairs.mean())
     return throughput.table_paths(graph, tables, demands)
+
+
+def planned_layers(
+    routers: Graph, graph: RouterGraph, demands: throughput.Demands, n: int, rng: np.random.Generator
+) -> NDArray[np.int32]:
+    """In-trees that hold the paths which serve these demands best, and for all other pairs what in-trees hold."""
+    first = next_hops(routers, everything(routers), rng)
+    own = [path for (path,) in throughput.table_paths(graph, first[None], demands)]
+    planned = [
+        [src, *graph.peer[list(path)].tolist()]
+        for src, paths in zip(demands.src.tolist(), planned_paths(graph, demands, own, n), strict=True)
+        for path in paths
+    ]
+    return construction.in_tree_layers(routers, n, rng, first=first, planned=planned, accelerate=compiled)
 
 
 def check(run: Run) -> None:

@@ -157,6 +157,7 @@ def first_path(
     """
     seen, arc_to, before, hops, queue = scratch
     t1, t2 = targets
+    to1, to2 = distance[t1], distance[t2]  # links run both ways, so rows will do, which lie together in memory
     head, tail = 0, 0
     for s in sources:
         if s != NONE:
@@ -165,14 +166,12 @@ def first_path(
     while head < tail:
         u = queue[head]
         head += 1
-        left = most_hops - hops[u] - 1
+        left, links = most_hops - hops[u] - 1, hops[u] + 1
         for arc in range(start[u], start[u + 1]):
             v = peer[arc]
-            if seen[v] == search or deleted[edge[arc]] == row:
+            if (to1[v] > left and (t2 == NONE or to2[v] > left)) or seen[v] == search or deleted[edge[arc]] == row:
                 continue
-            if distance[v, t1] > left and (t2 == NONE or distance[v, t2] > left):
-                continue
-            seen[v], arc_to[v], before[v], hops[v] = search, arc, u, hops[u] + 1
+            seen[v], arc_to[v], before[v], hops[v] = search, arc, u, links
             if v in (t1, t2):
                 return int(v)
             queue[tail] = v

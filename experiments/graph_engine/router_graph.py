@@ -42,10 +42,11 @@ class RouterGraph:
     @classmethod
     def from_edges(cls, ends: Array, hosts: Array) -> RouterGraph:
         """The graph of the links `ends`, shape (links, 2), numbered in the order of their ends."""
-        ends = np.sort(ends, axis=1)
-        ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
+        low, high = np.minimum(*ends.T), np.maximum(*ends.T)
+        order = np.argsort(low * len(hosts) + high)
+        ends = np.stack([low[order], high[order]], axis=1)
         near, far = np.concatenate([ends, ends[:, ::-1]]).T
-        order = np.lexsort((far, near))
+        order = np.argsort(near * len(hosts) + far)
         number = np.tile(np.arange(len(ends)), 2)
         return cls(
             start=np.searchsorted(near[order], np.arange(len(hosts) + 1)),
@@ -125,11 +126,12 @@ def shortest_paths(start: Array, peer: Array, distance: NDArray[np.int8], count:
             if tail == routers and far[u] == far[queue[tail - 1]]:
                 break  # all are found, and from the farthest of them no shortest path leads on
             head += 1
+            hops, many = far[u] + 1, ways[u]  # a store to the arrays would have the compiler read these again
             for arc in range(start[u], start[u + 1]):
                 v = peer[arc]
                 if far[v] == UNREACHED:
-                    far[v] = far[u] + 1
+                    far[v] = hops
                     queue[tail] = v
                     tail += 1
-                if far[v] == far[u] + 1:
-                    ways[v] += ways[u]
+                if far[v] == hops:
+                    ways[v] += many

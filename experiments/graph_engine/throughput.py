@@ -214,23 +214,28 @@ def maximum(paths: Sequence[Sequence[Path]], demands: Demands, arc_count: int) -
 def flow_bound(graph: RouterGraph, demands: Demands) -> tuple[float, float]:
     """The largest T over all paths there are: what was reached, and a bound on it, GAP apart or less."""
     columns = [dict.fromkeys(paths) for paths in short_paths(graph, demands, 1)]  # few others are worth their links
-    sources, row_of = np.unique(demands.src, return_inverse=True)
     least_bound, found = np.inf, 0.0
     for _ in range(MOST_ROUNDS):
         optimum = maximum([list(each) for each in columns], demands, len(graph.peer))
         found = optimum.throughput
-        cost, by = compiled(cheapest_paths)(graph.start, graph.peer, optimum.arc_price, sources)
-        cheapest = cost[row_of, demands.dst]
-        least_bound = min(least_bound, float(optimum.arc_price.sum() / (demands.amount * cheapest).sum()))
+        least_bound = min(least_bound, add_cheapest(graph, demands, columns, optimum))
         if found >= (1 - GAP) * least_bound:
             break
-        for number, (row, src, dst) in enumerate(zip(row_of, demands.src, demands.dst, strict=True)):
-            at, path = dst, []
-            while at != src:
-                path.append(int(by[row, at]))
-                at = graph.tail[path[-1]]
-            columns[number][tuple(reversed(path))] = None
     return found, float(least_bound)
+
+
+def add_cheapest(graph: RouterGraph, demands: Demands, columns: Sequence[dict[Path, None]], optimum: Optimum) -> float:
+    """Add to each demand's columns the path that costs least at the prices of `optimum`; the bound on T that these
+    prices give."""
+    sources, row_of = np.unique(demands.src, return_inverse=True)
+    cost, by = compiled(cheapest_paths)(graph.start, graph.peer, optimum.arc_price, sources)
+    for number, (row, src, dst) in enumerate(zip(row_of, demands.src, demands.dst, strict=True)):
+        at, path = dst, []
+        while at != src:
+            path.append(int(by[row, at]))
+            at = graph.tail[path[-1]]
+        columns[number][tuple(reversed(path))] = None
+    return float(optimum.arc_price.sum() / (demands.amount * cost[row_of, demands.dst]).sum())
 
 
 def cheapest_paths(start: Array, peer: Array, price: Numbers, sources: Array) -> tuple[Numbers, Array]:
