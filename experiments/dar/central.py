@@ -42,7 +42,12 @@ def assign(edges: Sequence[tuple[int, int]], m: int) -> list[int]:
     """A spine, of m, for each flow (input leaf, output leaf), such that the fullest link has as few flows as possible.
 
     That is the most flows of a leaf over m, rounded up: p colours a spine where p flows a link are needed.
+    ValueError unless there is a spine, and every leaf has a number from 0 on.
     """
+    if m < 1:
+        raise ValueError(f"dar: there must be a spine or more, got {m}")
+    if edges and min(map(min, edges)) < 0:
+        raise ValueError(f"dar: leaves are numbered from 0 on, got {min(map(min, edges))}")
     colour = colours(edges)
     each = -(-(max(colour, default=0) + 1) // m)
     return [one // each for one in colour]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daemons.dar import iteration
-from daemons.dar.iteration import STARTS, Rules
+from daemons.dar.iteration import DEST, FLOW, KEYS, STARTS, Rules
 from experiments.dar.models import full_rate, half_rate, single_output
-from experiments.dar.simulation import TRAFFIC, network, simulate
+from experiments.dar.simulation import PAIRS, TRAFFIC, network, permute, simulate
 from experiments.figures import style
 from experiments.runner.definition import Experiment, Result, Run, Table, canonical
 from experiments.runner.parameters import Integer, Spec, Word
@@ -53,16 +53,31 @@ def size(topology: str) -> tuple[int, int, int]:
 def rules(run: Run) -> Rules:
     """What `run` asks for, where the paper leaves it open."""
     informed = RULES[run.text("rule")]
-    every_link = int(run.text("requests") == "every-link")
-    return Rules(p=run.integer("p"), start=STARTS[run.text("start")], every_link=every_link, informed=informed)
+    return Rules(
+        p=run.integer("p"),
+        start=STARTS[run.text("start")],
+        every_link=int(run.text("requests") == "every-link"),
+        swap=int(run.text("swap") == "yes"),
+        stay=int(run.text("new_spine") == "any"),
+        informed=informed,
+        key=KEYS[run.text("key")],
+        rest=run.integer("rest_iterations"),
+    )
 
 
 def check(run: Run) -> None:
     """ValueError for a network on which the iteration does not converge, or not in bearable time."""
     n, r, m = size(run.text("topology"))
-    chosen = rules(run)
+    chosen, each = rules(run), 1
     iteration.check(n, r, m, chosen)
-    if m * chosen.p == n and not chosen.informed and n * r > MOST_TIGHT:
+    if run.text("traffic") == "pairs":
+        if n % 2:
+            raise ValueError(f"dar_convergence: pairs need an even number of hosts at a leaf, got n={n}")
+        net = network(n, r, m)
+        permute(net, PAIRS, [1, 2, 3, 4])
+        iteration.check_traffic(net, chosen)
+        each = 2 if chosen.key == DEST else 1
+    if m * (chosen.p // each * each) == n and not chosen.informed and n * r > MOST_TIGHT:
         instead = "take more spines, a larger p or rule=informed"
         raise ValueError(f"dar_convergence: {n * r} flows and m p = n settle after exponentially long: {instead}")
 
@@ -79,11 +94,11 @@ def models(n: int, r: int, m: int, chosen: Rules) -> dict[str, float | None]:
     """Expected iterations by the paper's models, as far as they are for such a network, and for its rule."""
     single = last = None
     if not chosen.informed and max(n, r) <= MOST_MODELLED:
-        if chosen.p == 1:
+        if chosen.p == 1 and chosen.key == FLOW:
             links = min(n, m) if chosen.start == iteration.MODULO else m
             single = solved(lambda: single_output(n, m, links=links))
             last = solved(lambda: full_rate(n, m).iterations(r))
-        if chosen.p == 2:
+        if chosen.p == 2 and chosen.key == FLOW:
             last = solved(lambda: half_rate(n, m).iterations(r))
     return {"single_output_model_iterations": single, "last_step_model_iterations": last}
 
@@ -187,6 +202,10 @@ EXPERIMENT = Experiment(
         "traffic": ["worst"],
         "start": ["modulo"],
         "requests": ["fullest-link"],
+        "key": ["flow"],
+        "swap": ["yes"],
+        "new_spine": ["any"],
+        "rest_iterations": [0],
         "permutations": [400],
         "most_iterations": [1_000_000],
     },
@@ -194,9 +213,22 @@ EXPERIMENT = Experiment(
         "topology": Spec(meaning="network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical),
         "p": Integer(meaning="flows that a link carries", unit="flows", least=1, most=64),
         "rule": Word(meaning="what a request says of spines: nothing, or which have room", words=tuple(RULES)),
-        "traffic": Word(meaning="permutations: those of section 5 that are hard, or all", words=tuple(TRAFFIC)),
-        "start": Word(meaning="spines at first: host mod n, any, any whose uplink has room", words=tuple(STARTS)),
+        "traffic": Word(
+            meaning="permutations: those of section 5 that are hard, or all; or two flows of a leaf to the same host",
+            words=tuple(TRAFFIC),
+        ),
+        "start": Word(
+            meaning="spines at first: host mod n, any, any whose uplink has room, host mod m", words=tuple(STARTS)
+        ),
         "requests": Word(meaning="bad links of a leaf that it asks about", words=("fullest-link", "every-link")),
+        "key": Word(meaning="what moves: a flow, or all flows of a leaf to the same host", words=tuple(KEYS)),
+        "swap": Word(meaning="whether a flow is swapped back from an uplink that is full", words=("yes", "no")),
+        "new_spine": Word(
+            meaning="spines to which a flow may be moved: with its own or without", words=("any", "other")
+        ),
+        "rest_iterations": Integer(
+            meaning="iterations for which a flow that has moved is not asked for", unit="iterations", least=0, most=1000
+        ),
         "permutations": Integer(meaning="permutations of a run", unit="permutations", least=1, most=1_000_000),
         "most_iterations": Integer(
             meaning="iterations after which a run gives a permutation up", unit="iterations", least=1, most=10**9

@@ -13,8 +13,8 @@ from daemons.routing.selection import below
 from experiments.graph_engine.compiled import allocates_nothing, compiled
 
 Ints = NDArray[np.int64]
-WORST, ANY, GIVEN = range(3)
-TRAFFIC = {"worst": WORST, "random": ANY}
+WORST, ANY, GIVEN, PAIRS = range(4)
+TRAFFIC = {"worst": WORST, "random": ANY, "pairs": PAIRS}
 
 
 class Outcome(NamedTuple):
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 def network(n: int, r: int, m: int) -> Network:
     """CLOS(n,r,m) before any flow is placed: host i sends to itself."""
     flows = np.arange(n * r)
-    sizes = (n * r, r * m, r * m, (m + 1) * r, r * m)
+    sizes = (n * r, r * m, r * m, (m + 1) * r, r * m, n * r)
     return Network(n, r, m, flows, flows.copy(), *(np.zeros(size, np.int64) for size in sizes))
 
 
@@ -48,15 +48,18 @@ def permute(net: Network, traffic: int, state: Words) -> None:
     """Draw `destination`, and `source` with it.
 
     ANY: a uniform permutation.  WORST (section 5): the n flows of an input leaf go to n different output leaves, or as
-    many as there are; leaf i's to i, i+1, ... (mod r), in random order.  GIVEN: as it is.
+    many as there are; leaf i's to i, i+1, ... (mod r), in random order.  PAIRS: the same for pairs of flows of a leaf,
+    which go to the same host, n being even.  GIVEN: as it is.
     """
     n, r = net.n, net.r
     if traffic == ANY:
         shuffle(net.destination, 0, n * r, state)
-    if traffic == WORST:
+    if traffic in (WORST, PAIRS):
+        size = 2 if traffic == PAIRS else 1
         for flow in range(n * r):
-            # Flow i n + k goes to leaf i + k, the k-th host of which nobody else takes.
-            net.destination[flow] = (flow // n + flow % n) % r * n + flow % n
+            # Flow i n + k goes to leaf i + k, the k-th host of which nobody else takes; of pairs, only every second k.
+            k = flow % n // size
+            net.destination[flow] = (flow // n + k) % r * n + k * size
         for leaf in range(r):
             shuffle(net.destination, leaf * n, n, state)
     invert(net)

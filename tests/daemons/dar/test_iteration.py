@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from daemons.dar import iteration
-from daemons.dar.iteration import LIMITED, MODULO, NOWHERE, RANDOM, Network, Rules
+from daemons.dar.iteration import DEST, LIMITED, MODULO, NOWHERE, RANDOM, SPREAD, Network, Rules
 
 Spines = tuple[int, ...]
+Rested = tuple[Spines, tuple[int, ...]]  # the spine of each flow, and the iterations for which it rests
 
 
 def network(n: int, r: int, m: int, destination: Spines) -> Network:
     """CLOS(n,r,m) on plain lists, as a daemon would have it."""
     net = Network(
-        n, r, m, list(destination), [0] * (n * r), *([0] * k for k in (n * r, r * m, r * m, (m + 1) * r, r * m))
+        n, r, m, list(destination), [0] * (n * r), *([0] * k for k in (n * r, r * m, r * m, (m + 1) * r, r * m, n * r))
     )
     iteration.invert(net)
     return net
@@ -34,7 +35,7 @@ def loads(net: Network, spine: Spines) -> tuple[list[int], list[int]]:
 
 
 def chosen(leaves: dict[int, list[int]], load: list[int], m: int, p: int, spine: Spines, every: int) -> list[list[int]]:
-    """For each request the flows that it may be about; `leaves` has the flows of each leaf."""
+    """For each request the flows that it may be about; `leaves` has the flows of each leaf that do not rest."""
     found = []
     for leaf, flows in leaves.items():
         bad = [s for s in range(m) if load[leaf * m + s] > p]
@@ -43,23 +44,33 @@ def chosen(leaves: dict[int, list[int]], load: list[int], m: int, p: int, spine:
             found += [[f for f in flows if spine[f] == s] for s in bad]
         elif bad:
             found.append([f for f in flows if load[leaf * m + spine[f]] == fullest])
-    return found
+    return [flows for flows in found if flows]
 
 
 def transitions(net: Network, rules: Rules, spine: Spines) -> dict[Spines, float]:
-    """Where one iteration leads from `spine`, by enumeration of every choice that section 2 leaves to chance."""
-    n, m, p = net.n, net.m, rules.p
+    """Where one iteration leads from `spine` if no flow rests."""
+    found: dict[Spines, float] = defaultdict(float)
+    for (after, _), probability in rested_transitions(net, rules, (spine, (0,) * len(spine))).items():
+        found[after] += probability
+    return found
+
+
+def rested_transitions(net: Network, rules: Rules, begin: Rested) -> dict[Rested, float]:
+    """Where one iteration leads from spines and rests, by enumeration of every choice that is left to chance."""
+    n, m, p, (spine, rest) = net.n, net.m, rules.p, begin
     up, down = loads(net, spine)
-    inputs = {leaf: [f for f in range(n * net.r) if f // n == leaf] for leaf in range(net.r)}
-    outputs = {leaf: [f for f in range(n * net.r) if net.destination[f] // n == leaf] for leaf in range(net.r)}
+    ready = [f for f in range(n * net.r) if rest[f] == 0]
+    inputs = {leaf: [f for f in ready if f // n == leaf] for leaf in range(net.r)}
+    outputs = {leaf: [f for f in ready if net.destination[f] // n == leaf] for leaf in range(net.r)}
     asked = chosen(outputs, down, m, p, spine, rules.every_link)
     own = chosen(inputs, up, m, p, spine, 0)
-    found: dict[Spines, float] = defaultdict(float)
+    later = tuple(max(0, left - 1) for left in rest)
+    found: dict[Rested, float] = defaultdict(float)
     for picked in product(*asked, *own):
         weight = 1 / np.prod([len(flows) for flows in [*asked, *own]])
         orders = list(permutations(range(len(picked))))
         for order in orders:
-            states = {spine: weight / len(orders)}
+            states = {(spine, later): weight / len(orders)}
             for at in order:
                 informed = bool(rules.informed) and at < len(asked)
                 states = moved(net, rules, states, picked[at], down if informed else None)
@@ -69,28 +80,26 @@ def transitions(net: Network, rules: Rules, spine: Spines) -> dict[Spines, float
 
 
 def moved(
-    net: Network, rules: Rules, states: dict[Spines, float], flow: int, down: list[int] | None
-) -> dict[Spines, float]:
+    net: Network, rules: Rules, states: dict[Rested, float], flow: int, down: list[int] | None
+) -> dict[Rested, float]:
     """`states` after `flow` has moved; `down` is the map of an informed request."""
     n, m, found = net.n, net.m, defaultdict(float)
     leaf, output = flow // n, net.destination[flow] // n
-    for state, probability in states.items():
+    for (state, rest), probability in states.items():
         up, _ = loads(net, state)
         new = [s for s in range(m) if rules.stay or s != state[flow]]
         if down is not None:
             room = [s for s in range(m) if down[output * m + s] < rules.p]
             new = [s for s in room if up[leaf * m + s] < rules.p] or room
         for spine in new:
-            after = list(state)
-            after[flow] = spine
             there = [f for f in range(leaf * n, leaf * n + n) if f != flow and state[f] == spine]
-            if spine == state[flow] or not rules.swap or len(there) < rules.p:
-                found[tuple(after)] += probability / len(new)
-                continue
-            for other in there:
-                swapped = after.copy()
-                swapped[other] = state[flow]
-                found[tuple(swapped)] += probability / len(new) / len(there)
+            swaps = [-1] if spine == state[flow] or not rules.swap or len(there) < rules.p else there
+            for other in swaps:
+                after, resting = list(state), list(rest)
+                for f, to in ((flow, spine), (other, state[flow])):
+                    if f >= 0 and after[f] != to:
+                        after[f], resting[f] = to, rules.rest
+                found[tuple(after), tuple(resting)] += probability / len(new) / len(swaps)
     return found
 
 
@@ -181,16 +190,138 @@ def test_every_permutation_converges_as_the_chain_says(sizes: tuple[int, int, in
     assert np.abs(off).max() < 5
 
 
-def test_flows_that_never_stay_swap_for_ever_on_two_spines() -> None:
-    never = Rules(stay=0)
-    net = network(2, 2, 2, (0, 2, 1, 3))
-    assert expected(net, never, (0, 1, 1, 0)) == float("inf") or expected(net, never, (0, 1, 0, 1)) == float("inf")
-    with pytest.raises(ValueError, match="take stay=1"):
-        iteration.check(2, 2, 2, never)
+def test_one_iteration_lets_flows_rest() -> None:
+    """From a bad state in which some flows rest, to every next state and rest, by a chi-squared bound."""
+    rules, net = Rules(rest=2, p=1), network(3, 3, 3, (0, 3, 6, 1, 4, 7, 2, 5, 8))
+    start: Rested = ((0, 1, 2, 0, 1, 2, 0, 2, 1), (1, 0, 0, 2, 0, 0, 0, 0, 1))
+    exact, times, state = rested_transitions(net, rules, start), 6_000, [1, 2, 3, 4]
+    seen: dict[Rested, int] = defaultdict(int)
+    for _ in range(times):
+        net.spine[:], net.rest[:] = start
+        net.up[:], net.down[:] = loads(net, start[0])
+        iteration.iterate(net, rules, [0, 0, 0], state)
+        seen[tuple(net.spine), tuple(net.rest)] += 1
+    assert set(seen) <= set(exact)
+    squares = sum((seen[one] - times * q) ** 2 / (times * q) for one, q in exact.items())
+    assert squares < len(exact) + 5 * (2 * len(exact)) ** 0.5
+
+
+def endless(net: Network, rules: Rules) -> bool:
+    """Whether there is a state from which no good one can be reached, by search of all states."""
+    before: dict[Spines, list[Spines]] = defaultdict(list)
+    reached = set()
+    states = list(product(range(net.m), repeat=net.n * net.r))
+    for one in states:
+        if is_good(net, rules.p, one):
+            reached.add(one)
+        else:
+            for after in transitions(net, rules, one):
+                before[after].append(one)
+    left = list(reached)
+    while left:
+        new = set(before[left.pop()]) - reached
+        reached |= new
+        left += new
+    return len(reached) < len(states)
+
+
+def refused(n: int, r: int, m: int, rules: Rules) -> bool:
+    """Whether check() refuses the network."""
+    try:
+        iteration.check(n, r, m, rules)
+    except ValueError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("flags", list(product((0, 1), repeat=4)))
+def test_what_never_ends_is_refused_and_nothing_else(flags: tuple[int, ...]) -> None:
+    """All states of CLOS(2,2,2) for all that its leaves may send, under every choice of flags."""
+    every_link, swap, stay, informed = flags
+    cases = {tuple(d // 2 for d in one): one for one in permutations(range(4))}
+    for p in (1, 2):
+        rules = Rules(p=p, every_link=every_link, swap=swap, stay=stay, informed=informed)
+        found = [endless(network(2, 2, 2, destination), rules) for destination in cases.values()]
+        assert any(found) == refused(2, 2, 2, rules)
+
+
+@pytest.mark.parametrize(("swap", "informed"), [(0, 0), (1, 0), (0, 1)])
+def test_what_never_ends_is_refused_on_larger_leaves(swap: int, informed: int) -> None:
+    """CLOS(4,2,2) at p=2 where a leaf sends to one leaf only: without swaps, the moves of both ends of its paths turn
+    three flows on one spine into three on the other, for ever."""
+    rules = Rules(p=2, swap=swap, stay=0, informed=informed)
+    found = expected(network(4, 2, 2, tuple(range(8))), rules, (0, 0, 0, 1, 0, 0, 1, 1))
+    assert (found == float("inf")) == refused(4, 2, 2, rules)
+
+
+@pytest.mark.parametrize("rules", [Rules(), Rules(every_link=1), Rules(informed=1), Rules(swap=0)])
+def test_flows_to_one_host_move_together(rules: Rules) -> None:
+    """Pairs of flows at p=2 are what single flows of half as many hosts are at p=1, whose chain is solved."""
+    single = network(2, 2, 2, (0, 2, 1, 3))
+    pairs = network(4, 2, 2, tuple(2 * single.destination[flow // 2] for flow in range(8)))
+    by_dest = rules._replace(p=2, key=DEST, start=MODULO)
+    iteration.check_traffic(pairs, by_dest)
+    found, state = [], [3, 1, 4, 1]
+    for _ in range(1500):
+        iteration.place(pairs, by_dest, state)
+        assert pairs.spine == [0] * 8
+        found.append(iteration.converge(pairs, by_dest, 1000, [0, 0, 0], state))
+        assert pairs.spine[::2] == pairs.spine[1::2]
+        assert (pairs.up, pairs.down) == loads(pairs, tuple(pairs.spine))
+    exact = expected(single, rules, (0, 0, 0, 0))
+    assert exact > 1
+    assert abs(np.mean(found) - exact) < 4 * np.std(found, ddof=1) / len(found) ** 0.5
+
+
+def test_flows_of_different_hosts_and_of_one_are_swapped_whole() -> None:
+    """Destinations with one, two and three flows of a leaf: loads and groups stay right, whatever moves."""
+    net = network(6, 2, 3, (0, 0, 0, 6, 6, 1, 7, 7, 7, 2, 8, 3))
+    for start, swap, informed in product(range(4), (0, 1), (0, 1)):
+        rules, state = Rules(p=3, start=start, swap=swap, informed=informed, key=DEST, rest=1), [7, 7, 1, 2]
+        iteration.check_traffic(net, rules)
+        for _ in range(20):
+            iteration.place(net, rules, state)
+            assert iteration.converge(net, rules, 10_000, [0, 0, 0], state) >= 0
+            assert (net.up, net.down) == loads(net, tuple(net.spine))
+            for flow, other in product(range(12), repeat=2):
+                if flow // 6 == other // 6 and net.destination[flow] == net.destination[other]:
+                    assert net.spine[flow] == net.spine[other]
 
 
 @pytest.mark.parametrize(
-    "rules", [Rules(start=s, informed=i, swap=w) for s in range(3) for i in (0, 1) for w in (0, 1)]
+    ("destination", "rules", "message"),
+    [
+        ((0, 1, 0, 1, 0, 1), Rules(), "a leaf takes 3 flows, got 6"),
+        ((0, 0, 3, 3, 4, 1), Rules(key=DEST), "2 flows of a leaf go to one host, and a link carries 1: take key=flow"),
+        ((0, 0, 0, 3, 3, 3), Rules(p=2, key=DEST), "3 flows of a leaf"),
+    ],
+)
+def test_traffic_for_which_there_is_no_room_is_refused(destination: Spines, rules: Rules, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        iteration.check_traffic(network(3, 2, 3, destination), rules)
+
+
+def test_groups_that_do_not_fit_are_refused() -> None:
+    """Six flows by two at p=3: two spines have room for six flows, and for two groups of two."""
+    net, rules = network(6, 2, 2, (0, 0, 6, 6, 7, 7, 1, 1, 2, 2, 8, 8)), Rules(p=3, key=DEST)
+    iteration.check(6, 2, 2, rules)
+    with pytest.raises(ValueError, match="take key=flow"):
+        iteration.check_traffic(net, rules)
+    assert not any(is_good(net, 3, tuple(np.repeat(groups, 2).tolist())) for groups in product(range(2), repeat=6))
+
+
+def test_flows_are_listed_by_output_leaf() -> None:
+    net = network(3, 2, 3, (4, 4, 4, 1, 0, 1))
+    assert sorted(net.source[:3]) == [3, 4, 5]
+    assert sorted(net.source[3:]) == [0, 1, 2]
+    net.destination[3] = 5  # a fourth flow to a leaf with three hosts has no place
+    iteration.invert(net)
+    assert sorted(net.source[:3]) == [NOWHERE, 4, 5]
+    assert sorted(net.source[3:]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "rules", [Rules(start=s, informed=i, swap=w) for s in range(4) for i in (0, 1) for w in (0, 1)]
 )
 def test_every_choice_ends_with_no_bad_link(rules: Rules) -> None:
     for p, m in ((1, 5), (2, 3), (3, 2)):
@@ -202,6 +333,8 @@ def test_starts_are_those_of_the_paper() -> None:
     net, state = network(4, 3, 5, tuple(range(12))), [1, 2, 3, 4]
     iteration.place(net, Rules(start=MODULO), state)
     assert net.spine == [0, 1, 2, 3] * 3
+    iteration.place(net, Rules(start=SPREAD), state)
+    assert net.spine == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
     overfull = 0
     for _ in range(50):
         iteration.place(net, Rules(start=LIMITED), state)
