@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Entries = list[tuple[Row, dict[str, Any]]]
 
 RESULTS = "WEFT_RESULTS"  # the environment variable that says where results are kept
+WHERE = f"where results are kept (${RESULTS}, or ./results)"
 WIDEST = 28  # characters of a column
 MOST_NAMED = 6  # commits, or cells, that a line names
 
@@ -56,8 +57,7 @@ def shared(add: argparse.ArgumentParser, values: str, *, optional: bool = False)
     form = "KEY=VALUE[,VALUE...]"
     add.add_argument("--set", metavar=form, nargs="+", action="extend", default=[], help=values)
     results = os.environ.get(RESULTS) or "results"
-    where = f"where results are kept (${RESULTS}, or ./results)"
-    add.add_argument("--results", metavar="DIR", default=results, help=where)
+    add.add_argument("--results", metavar="DIR", default=results, help=WHERE)
 
 
 def run(given: argparse.Namespace) -> int:

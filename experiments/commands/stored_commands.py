@@ -1,12 +1,13 @@
-"""The commands about what is stored of experiments: plot and export."""
+"""The commands about what is stored of experiments: plot, export and report."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from experiments.commands.run_commands import shared
+from experiments.commands.run_commands import RESULTS, WHERE, shared
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Any) -> None:
-    """Add plot and export."""
+    """Add plot, export and report."""
     add = commands.add_parser("plot", help="draw what is stored of an experiment, or of each", add_help=False)
     shared(add, "draw only these", optional=True)
     add.add_argument(
@@ -32,6 +33,11 @@ def add_commands(commands: Any) -> None:
     with_it = "with each row what it was measured with: the code, the machine, what was read back; JSON only"
     add.add_argument("--provenance", action="store_true", help=with_it)
     add.set_defaults(action=export)
+
+    add = commands.add_parser("report", help="one page about everything that is stored: figures, numbers, commands")
+    add.add_argument("--results", metavar="DIR", default=os.environ.get(RESULTS) or "results", help=WHERE)
+    add.add_argument("-o", "--output", metavar="FILE", help="an HTML file (report.html beside the results)")
+    add.set_defaults(action=report)
 
 
 def stored(given: argparse.Namespace) -> tuple[Experiment, Entries]:
@@ -118,4 +124,32 @@ def export(given: argparse.Namespace) -> int:
         return 0
     with given_back(Path(given.output)):
         Path(given.output).write_bytes(content)
+    return 0
+
+
+def report(given: argparse.Namespace) -> int:
+    """Write a page about every experiment that has something stored."""
+    from pathlib import Path
+
+    from experiments.figures.report import machines, page
+    from experiments.runner import definition
+    from experiments.runner.console import say
+    from experiments.runner.ownership import given_back
+    from experiments.runner.results import Store
+
+    store = Store(Path(given.results))
+    found = []
+    for name in store.experiments():
+        try:
+            experiment = definition.find(name)
+        except ValueError as error:  # an experiment that there was once
+            say(f"weft: {name} is left out: {error}")
+        else:
+            found += [(experiment, entries)] if (entries := store.table(experiment)) else []
+    if not found:
+        raise ValueError(f"nothing is stored in {given.results}; weft run measures")
+    output = Path(given.output or f"{given.results}/report.html")
+    with given_back(output):
+        output.write_text(page(found, machines(found)), encoding="utf-8")
+    print(output)
     return 0

@@ -420,6 +420,57 @@ def test_plot_without_a_name_draws_whatever_is_stored(weft, with_quick, results)
     assert weft("plot", "--results", "none")[2] == ["weft: nothing is stored in none; weft run measures"]
 
 
+def test_compare_gives_ratios_of_runs_that_agree_in_the_rest(weft, with_quick, tmp_path):
+    assert weft("run", "quick", "--json")[0] == 0
+    found = of(weft("compare", "quick", "size=1", "size=3", "--json"))
+    assert found == [
+        {"figure": "area_bytes", "A": 1, "B": 9, "B/A": pytest.approx(9), "low": pytest.approx(9),
+         "high": pytest.approx(9), "pairs": 4, "left_out": 0}
+    ]  # fmt: skip
+    status, out, err = weft("compare", "quick", "size=1", "size=2", "--by", "scheme", "-o", "c.svg")
+    assert (status, err) == (0, ["quick: 4 pairs of runs; A is size=1, B is size=2"])
+    assert [line.split()[0] for line in out.splitlines()] == ["runs", "-" * 10, "scheme=bfs", "scheme=dr", "c.svg"]
+    assert (tmp_path / "c.svg").read_text().startswith("<?xml")
+
+
+def test_compare_takes_other_folders_of_results(weft, with_quick, tmp_path, results):
+    assert weft("run", "quick", "--set", "size=2")[0] == 0
+    assert weft("run", "quick", "--set", "size=2,3", "--results", "other")[0] == 0
+    [found] = of(weft("compare", "quick", str(results), "other", "--json"))
+    assert (found["B/A"], found["pairs"]) == (pytest.approx(1), 4)
+    assert weft("run", "quick", "--set", "size=3", "--results", "third")[0] == 0
+    says = f"weft: quick: 4 runs of {results} and 4 of third, none of which agree in the rest"
+    assert weft("compare", "quick", str(results), "third")[::2] == (2, [says])
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["size=1", "size=7"], "nothing of quick with size=7 is stored in "),
+        (["size=1", "elsewhere"], "'elsewhere': neither KEY=VALUE nor a folder of results"),
+        (["size=1", "colour=7"], "quick: no parameter 'colour'"),
+        (["size=1", "size=2", "--figure", "volume"], "quick: no figure 'volume'"),
+        (["size=1", "size=2", "--by", "volume"], "quick: no parameter 'volume'"),
+    ],
+)
+def test_compare_says_what_is_wrong(weft, with_quick, argv, says):
+    assert weft("run", "quick")[0] == 0
+    status, out, err = weft("compare", "quick", *argv)
+    assert (status, out, len(err)) == (2, "", 1)
+    assert err[0].startswith(f"weft: {says}")
+
+
+def test_report_is_one_page_that_loads_nothing(weft, with_quick, results):
+    assert weft("report")[::2] == (2, [f"weft: nothing is stored in {results}; weft run measures"])
+    assert weft("run", "quick", "--set", "size=2,5")[0] == 0
+    assert weft("report") == (0, f"{results}/report.html\n", [])
+    page = (results / "report.html").read_text()
+    assert "weft run quick --set size=2,5</pre>" in page
+    assert "How large is a square?" in page
+    assert re.findall(r'(?:src|href)="([^#"]{4})', page) == ["data"]
+    assert '<td class="number">25</td>' in page
+
+
 def test_export_writes_what_is_stored(weft, with_quick, tmp_path):
     rows = of(weft("run", "quick", "--set", "size=1,2", "scheme=dr", "--seeds", "1", "--engine", "graph", "--json"))
     status, out, err = weft("export", "quick", "--format", "json")

@@ -1,0 +1,173 @@
+"""One page about everything that is stored: for each experiment its question, figure, numbers, command and machine.
+
+The page is one HTML file with its pictures inside; nothing is loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from experiments.figures import figures
+from experiments.figures.comparison import figures_of
+from experiments.runner.console import cell, duration
+from experiments.runner.definition import Experiment, Row
+
+Entries = Sequence[tuple[Row, dict[str, Any]]]
+MOST_CELLS = 60  # of one table
+MOST_FIGURES = 8  # columns of one table
+STYLE = """
+:root { color-scheme: light dark; --line: #8884; --dim: #777; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
+h2 { margin: 2.5rem 0 .2rem; border-top: 1px solid var(--line); padding-top: 1rem; }
+p, dl { margin: .4rem 0; } .dim { color: var(--dim); }
+img { max-width: 100%; background: #fff; border-radius: 4px; margin: .6rem 0; }
+pre, code { font: 13px ui-monospace, monospace; }
+pre { overflow-x: auto; padding: .5rem; border: 1px solid var(--line); }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; }
+th, td { text-align: left; padding: .15rem .7rem .15rem 0; border-bottom: 1px solid var(--line); white-space: nowrap; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; }
+.FAIL { color: #c0392b; } .WARN { color: #b9770e; } .PASS { color: #1e8449; }
+"""
+
+
+def page(stored: Sequence[tuple[Experiment, Entries]], machine: str) -> str:
+    """The whole page; `machine`: where it is written, in words."""
+    parts = [section(experiment, entries) for experiment, entries in stored]
+    runs = sum(len(entries) for _, entries in stored)
+    total_s = sum(float(about.get("wall_s") or 0) for _, entries in stored for _, about in entries)
+    head = (
+        f"<h1>weft: what is stored</h1><p>{runs} runs of {len(stored)} experiments, which took {duration(total_s)} one "
+        f"after the other.</p>"
+    )
+    index = " · ".join(f'<a href="#{escape(one.name)}">{escape(one.name)}</a>' for one, _ in stored)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>weft report</title><style>{STYLE}</style></head><body>{head}<p>{index}</p>"
+        f"{''.join(parts)}{appendix(stored, machine)}</body></html>\n"
+    )
+
+
+def section(experiment: Experiment, entries: Entries) -> str:
+    """One experiment: question, source, fidelity, figure, table and the command that measures it again."""
+    rows = [row for row, _ in entries]
+    commits = Counter(str(about.get("commit") or "installed") + "+" * bool(about.get("dirty")) for _, about in entries)
+    said = ", ".join(f"{name} ({count})" for name, count in commits.most_common(4))
+    return (
+        f'<h2 id="{escape(experiment.name)}">{escape(experiment.name)}</h2><p><b>{escape(experiment.question)}</b></p>'
+        f'<p class="dim">{escape(experiment.source)}</p>'
+        f"<p>{len(rows)} runs on {escape(engines(rows))}{fidelity(rows)}; commit {escape(said)}</p>"
+        f"{picture(experiment, entries)}{table(experiment, rows)}"
+        f"<pre>{escape(command(experiment, rows))}</pre>"
+    )
+
+
+def engines(rows: Sequence[Row]) -> str:
+    """The engines of the rows, and the clock where it is virtual."""
+    return ", ".join(
+        sorted({str(row["engine"]) + (" (virtual clock)" if row.get("clock") == "virtual" else "") for row in rows})
+    )
+
+
+def fidelity(rows: Sequence[Row]) -> str:
+    """How many runs kept up, where that can be said."""
+    counts = Counter(str(row["fidelity"]) for row in rows if row.get("fidelity"))
+    said = [f'<span class="{name}">{name} {counts[name]}</span>' for name in ("PASS", "WARN", "FAIL") if counts[name]]
+    return f"; fidelity {', '.join(said)}" if said else ""
+
+
+def picture(experiment: Experiment, entries: Entries) -> str:
+    """The figure, inside the page."""
+    drawn = io.BytesIO()
+    with figures.new() as figure:
+        experiment.plot([row for row, _ in entries], figure)
+        figure.savefig(drawn, format="png")
+    content = base64.b64encode(drawn.getvalue()).decode()
+    return f'<p><img alt="{escape(experiment.question)}" src="data:image/png;base64,{content}"></p>'
+
+
+def table(experiment: Experiment, rows: Sequence[Row]) -> str:
+    """Mean and 95 % interval over the seeds, for each cell of the sweep and each figure that is a number."""
+    names = figures_of(experiment, rows)[:MOST_FIGURES]
+    varied = [key for key in (*experiment.sweep, "engine", "clock") if len({row.get(key) for row in rows}) > 1]
+    cells: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        cells.setdefault(tuple(row.get(key) for key in varied), []).append(row)
+    head = "".join(f"<th>{escape(name)}</th>" for name in [*varied, "runs", *names])
+    lines = []
+    for values, group in list(cells.items())[:MOST_CELLS]:
+        first = "".join(f"<td>{escape(cell(value))}</td>" for value in values)
+        numbers = "".join(f'<td class="number">{middle(group, name)}</td>' for name in names)
+        lines.append(f'<tr>{first}<td class="number">{len(group)}</td>{numbers}</tr>')
+    more = len(cells) - MOST_CELLS
+    rest = f'<p class="dim">and {more} cells more: weft export {escape(experiment.name)}</p>' if more > 0 else ""
+    return f'<div class="wide"><table><tr>{head}</tr>{"".join(lines)}</table></div>{rest}'
+
+
+def middle(rows: Sequence[Row], name: str) -> str:
+    """Mean and half of the interval, as text."""
+    values = [float(value) for row in rows if isinstance(value := row.get(name), int | float)]
+    if not values:
+        return ""
+    mean, half = figures.mean_and_half_width(values)
+    return f"{mean:.4g}" if half == 0 or math.isnan(half) else f"{mean:.4g} ± {half:.2g}"
+
+
+def command(experiment: Experiment, rows: Sequence[Row]) -> str:
+    """The command that measures these cells; what is as in the default sweep is left out."""
+    words = ["weft run", experiment.name]
+    given = []
+    for key, values in experiment.sweep.items():
+        there = list(dict.fromkeys(row[key] for row in rows))
+        if set(map(str, there)) != set(map(str, values)):
+            text = ",".join(map(str, there))
+            given.append(f"'{key}={text}'" if set(text) & set(" ;*?&|<>()") else f"{key}={text}")
+    if given:
+        words += ["--set", *given]
+    seeds = 1 + max(int(str(row["seed"])) for row in rows)
+    if seeds != experiment.seeds:
+        words.append(f"--seeds {seeds}")
+    used = sorted({str(row["engine"]) for row in rows})
+    if used != [experiment.engines[0]]:
+        words.append(f"--engine {','.join(used)}")
+    if any(row.get("clock") == "virtual" for row in rows):
+        words.append("--clock virtual")
+    return " ".join(words)
+
+
+def appendix(stored: Sequence[tuple[Experiment, Entries]], machine: str) -> str:
+    """For who repeats it: what is needed, how long each experiment took, what is expected."""
+    lines = []
+    for experiment, entries in stored:
+        took = sum(float(about.get("wall_s") or 0) for _, about in entries)
+        held = ", ".join(experiment.must_hold) or "-"
+        lines.append(
+            f'<tr><td>{escape(experiment.name)}</td><td class="number">{len(entries)}</td>'
+            f'<td class="number">{duration(took)}</td><td>{escape(held)}</td></tr>'
+        )
+    return (
+        "<h2>To repeat it</h2><p><code>make setup</code> on two cores, 4 GB of memory and Linux 6.1 or later, then the "
+        "command below each figure. Experiments on the kernel need root; those on other engines and those under the "
+        "virtual clock do not. What is given here was measured on:</p>"
+        f"<p>{escape(machine)}</p>"
+        '<div class="wide"><table><tr><th>experiment</th><th>runs</th><th>time of all runs</th>'
+        f"<th>must hold in every run</th></tr>{''.join(lines)}</table></div>"
+    )
+
+
+def machines(stored: Sequence[tuple[Experiment, Entries]]) -> str:
+    """The machines of all rows, in words."""
+    found = Counter(
+        f"{m.get('cpu_model', '?')}, {m.get('cpus', '?')} processors, {int(m.get('memory_bytes', 0)) >> 30} GiB, "
+        f"Linux {m.get('kernel', '?')}, Python {m.get('python', '?')}"
+        for _, entries in stored
+        for _, about in entries
+        if (m := about.get("machine"))
+    )
+    return "; ".join(f"{name} ({count} runs)" for name, count in found.most_common())
