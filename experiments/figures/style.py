@@ -1,6 +1,6 @@
 """How figures look: one table gives each scheme and engine its name, colour and marker, everywhere.
 
-Colours are those of Okabe and Ito, which people with any kind of colour vision tell apart, and five more; markers and
+Colours are those of Okabe and Ito, which people with any kind of colour vision tell apart, and seven more; markers and
 dashes differ as well.
 """
 
@@ -15,6 +15,7 @@ from topologies.core.grammar import parse
 INK, FAINT, PAPER = "#222222", "#d9d9d9", "#ffffff"
 BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
 WINE, INDIGO, BROWN, OLIVE, SILVER = "#882255", "#332288", "#6b3e00", "#d0bc00", "#b0b0b0"
+TEAL, ROSE = "#45e8bf", "#cf0a58"
 LEVELS = ("#9a9a9a", BLUE, VERMILION, GREEN, PURPLE, ORANGE)  # of links: 0 joins a server to a switch
 SEVERAL = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)  # for what has no colour of its own, such as networks
 
@@ -62,6 +63,8 @@ SWITCH_SCHEMES: Mapping[str, Look] = {
     "letflow": Look("LetFlow", INDIGO, "*", dash="-."),
     "lbsp": Look("LBSP", GREEN, "h", dash="--"),
     "spray": Look("packet scatter", OLIVE, "p", dash=":"),
+    "dar": Look("DAR", TEAL, "8"),
+    "fatpaths": Look("FatPaths", ROSE, "d", dash="--"),
 }
 SCHEMES: Mapping[str, Look] = {**SERVER_SCHEMES, **SWITCH_SCHEMES}
 ENGINES: Mapping[str, Look] = {
