@@ -5,17 +5,18 @@ SUDO := $(if $(filter-out 0,$(shell id --user)),sudo --preserve-env=CI env PYTHO
 MACHINE := $(shell uname --machine)
 BPF_MACHINE := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(MACHINE)))
 BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard testbed/bpf/*.bpf.c))
+LIBRARIES := testbed/host/uml_xstate.so testbed/traffic/libndp.so
 BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/report.py,$(wildcard bench/*.py)))
 
 help:
 	@sed --quiet --regexp-extended 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand --tabs=14
 
-setup: $(READY) bpf testbed/host/uml_xstate.so ## install what weft needs: packages with apt-get, the Python environment in .venv
+setup: $(READY) bpf ## install what weft needs: packages with apt-get, the Python environment in .venv
 
 demo: setup ## a DCell of routing daemons on this kernel: converge, ping all pairs, lose a link, recover
 	$(SUDO) .venv/bin/weft run first_light
 
-check: $(READY) testbed/host/uml_xstate.so ## style, types, and the quick tests that need no root; about a minute
+check: $(READY) $(LIBRARIES) ## style, types, and the quick tests that need no root; about a minute
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
@@ -37,7 +38,7 @@ $(BENCHES): setup
 figures: $(READY) ## draw every figure again from the stored results
 	.venv/bin/weft plot --output figures
 
-bpf: $(BPF_OBJECTS) ## compile the eBPF programs
+bpf: $(BPF_OBJECTS) $(LIBRARIES) ## compile the eBPF programs, and the libraries in C
 
 testbed/bpf/%.bpf.o: testbed/bpf/%.bpf.c $(wildcard testbed/bpf/*.h) | $(READY)
 	clang -O2 -g -Wall -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_MACHINE) -I/usr/include/$(MACHINE)-linux-gnu -c $< -o $@
@@ -47,12 +48,15 @@ testbed/bpf/select_probe.bpf.o testbed/bpf/select_blind.bpf.o: testbed/bpf/selec
 testbed/host/uml_xstate.so: testbed/host/uml_xstate.c | $(READY)
 	gcc -O2 -Wall -shared -fPIC -o $@ $<
 
+testbed/traffic/libndp.so: $(wildcard testbed/traffic/ndp_*.c testbed/traffic/ndp_*.h) | $(READY)
+	gcc -std=gnu11 -O2 -Wall -Wextra -shared -fPIC -o $@ $(filter %.c,$^)
+
 $(READY): tools/setup.sh constraints.txt pyproject.toml
 	tools/setup.sh
 	touch $@
 
 clean: ## remove what make has made
-	rm --recursive --force .venv *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) testbed/host/uml_xstate.so
+	rm --recursive --force .venv *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
 .PHONY: help setup demo check test uml-kernel bench $(BENCHES) figures bpf clean

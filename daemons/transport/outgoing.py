@@ -12,6 +12,11 @@ from daemons.transport.parameters import LONGEST_BACKOFF, MOST_PACKETS, Paramete
 UNSENT, IN_FLIGHT, REFUSED, ACKNOWLEDGED = range(4)
 
 
+def reason(peer: int, silent_ns: int, left: int, packets: int) -> str:
+    """Why a message to host `peer` was given up."""
+    return f"host {peer} has not answered for {silent_ns / 1e6:.0f} ms; {left} of {packets} packets not acknowledged"
+
+
 class Outgoing:
     """Message `flow` of `size_bytes` to host `peer`.
 
@@ -108,10 +113,7 @@ class Outgoing:
         """Packets whose bare headers are to be sent now, when the deadline has come; none if it is given up."""
         if self._silences == self._parameters.attempts:
             left = self.packets - self._acknowledged
-            self.failed = (
-                f"host {self.peer} has not answered for {(now - self._heard_at) / 1e6:.0f} ms; "
-                f"{left} of {self.packets} packets not acknowledged"
-            )
+            self.failed = reason(self.peer, now - self._heard_at, left, self.packets)
             return
         late = [packet for packet, at in self._in_flight.items() if at + self.timeout_ns <= now]
         self._silences += 1

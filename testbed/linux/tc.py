@@ -5,8 +5,8 @@ packet dearer, because what is addressed to 1:0 goes ahead of the queue, unshape
 which would otherwise wait behind 250 data packets and count as lost.  Real routers give their control plane a queue
 too.
 
-Where switches trim, a class of the rate is parted in two (HTB's classes 1:10 for data and 1:20 for headers), and
-headers go first within their share: ten for each packet of data where both wait.  Either borrows what the other leaves.
+Where switches trim, two classes borrow from one of the rate (1:10 for data, 1:20 for headers), in turn: ten headers for
+each packet of data where both wait, so that a header waits for one packet at the most.
 """
 
 from __future__ import annotations
@@ -69,33 +69,39 @@ def shape(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -
 
 
 def classes(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -> list[Message]:
-    """The classes among the changes of shape()."""
+    """The classes among the changes of shape().
+
+    Where switches trim, the rate is that of 1:1, and its classes borrow all but a thousandth of it, in turn by their
+    quanta.  Rates of their own would let them send when the link has not caught up yet.
+    """
     burst = burst_bytes(link.rate_bps) if burst is None else burst
     if not link.trim_packets:
         return [_class(ifindex, dev, HTB, DATA, link.rate_bps, link.rate_bps, burst)]
-    headers_bps = link.rate_bps * HEADER_SHARE * HEADER_BYTES // (HEADER_SHARE * HEADER_BYTES + FRAME_BYTES)
+    own_bps = max(8, link.rate_bps // 1000)
     return [
         _class(ifindex, dev, HTB, LINK, link.rate_bps, link.rate_bps, burst),
-        _class(ifindex, dev, LINK, DATA, link.rate_bps - headers_bps, link.rate_bps, burst, priority=1),
-        _class(ifindex, dev, LINK, HEADERS, headers_bps, link.rate_bps, burst),
+        _class(ifindex, dev, LINK, DATA, own_bps, link.rate_bps, burst, quantum=FRAME_BYTES),
+        _class(ifindex, dev, LINK, HEADERS, own_bps, link.rate_bps, burst, quantum=HEADER_SHARE * HEADER_BYTES),
     ]
 
 
 def _class(
-    ifindex: int, dev: str, parent: int, handle: int, rate_bps: int, ceil_bps: int, burst: int, *, priority: int = 0
+    ifindex: int, dev: str, parent: int, handle: int, rate_bps: int, ceil_bps: int, burst: int, *, quantum: int = 1600
 ) -> Message:
-    """A class of HTB: so much is its own, so much may it have."""
+    """A class of HTB: so much is its own, so much may it have, and `quantum` bytes are its share of what it borrows."""
+    own_burst = burst if rate_bps == ceil_bps else 1  # HTB sends a packet if the bucket is not overdrawn
     specs, ticks, rates = b"", [], b""
-    for bps, attribute in ((rate_bps, TCA_HTB_RATE64), (ceil_bps, TCA_HTB_CEIL64)):
+    each = ((rate_bps, own_burst, TCA_HTB_RATE64), (ceil_bps, burst, TCA_HTB_CEIL64))
+    for bps, may_burst, attribute in each:
         rate = bps // 8
         specs += RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate, 0xFFFFFFFF))
-        ticks.append(burst * 1_000_000_000 // rate // TICK_NS)
+        ticks.append(may_burst * 1_000_000_000 // rate // TICK_NS)
         if rate > 0xFFFFFFFF:
             rates += netlink.attribute(attribute, struct.pack("=Q", rate))
-    parameters = netlink.attribute(TCA_HTB_PARMS, specs + struct.pack("=5I", *ticks, 1600, 0, priority)) + rates
+    parameters = netlink.attribute(TCA_HTB_PARMS, specs + struct.pack("=5I", *ticks, quantum, 0, 0)) + rates
     words = f"tc class add dev {dev} parent {_name(parent)} classid {_name(handle)} htb rate {rate_bps}bit "
     words += f"ceil {ceil_bps}bit " if rate_bps != ceil_bps else ""
-    words += f"burst {burst} cburst {burst} quantum 1600" + (f" prio {priority}" if priority else "")
+    words += f"burst {own_burst} cburst {burst} quantum {quantum}"
     return Message(netlink.RTM_NEWTCLASS, netlink.CREATE, _body(ifindex, parent, handle, "htb", parameters), words)
 
 

@@ -1,0 +1,189 @@
+"""libndp.so, the purified transport in C: its structures, and an endpoint that is used as daemons.transport's is."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from functools import cache
+from pathlib import Path
+
+from daemons.transport.endpoint import Counters, Delivered, Finished, Transmission
+from daemons.transport.outgoing import reason
+from daemons.transport.packets import ACK, DATA, NACK, PULL, Ack, Data, Nack, Packet, Pull
+from daemons.transport.parameters import Parameters
+
+PATH = Path(__file__).with_name("libndp.so")
+NEVER = (1 << 64) - 1
+DELIVERED, FINISHED, FAILED = 1, 2, 3
+
+
+class CParameters(Structure):
+    """struct ndp_parameters."""
+
+    _fields_ = (
+        ("rate_bps", c_uint64), ("timeout_ns", c_uint64), ("frame_bytes", c_uint32), ("window", c_uint32),
+        ("layers", c_uint32), ("attempts", c_uint32), ("burst", c_uint32), ("unused", c_uint32),
+    )  # fmt: skip
+
+    @classmethod
+    def of(cls, parameters: Parameters) -> CParameters:
+        of = parameters
+        return cls(of.rate_bps, of.timeout_ns, of.frame_bytes, of.window, of.layers, of.attempts, of.burst)
+
+
+class CPacket(Structure):
+    """struct ndp_packet."""
+
+    _fields_ = (
+        ("number", c_uint64), ("flow", c_uint32), ("sequence", c_uint32), ("payload_bytes", c_uint16),
+        ("kind", c_uint8), ("layer", c_uint8), ("detail", c_uint8), ("unused", c_uint8 * 3),
+    )  # fmt: skip
+
+    @classmethod
+    def of(cls, packet: Packet) -> CPacket:
+        match packet:
+            case Data(flow, sequence, layer, window, size_bytes, payload_bytes):
+                return cls(size_bytes, flow, sequence, payload_bytes, DATA, layer, window)
+            case Ack(flow, sequence, layer, pulls):
+                return cls(pulls, flow, sequence, 0, ACK, layer)
+            case Nack(flow, sequence, layer, pulls, congested):
+                return cls(pulls, flow, sequence, 0, NACK, layer, congested)
+            case Pull(flow, layer, pulls):
+                return cls(pulls, flow, 0, 0, PULL, layer)
+
+    def packet(self) -> Packet:
+        """The packet as daemons.transport has it."""
+        if self.kind == DATA:
+            return Data(self.flow, self.sequence, self.layer, self.detail, self.number, self.payload_bytes)
+        if self.kind == ACK:
+            return Ack(self.flow, self.sequence, self.layer, self.number)
+        if self.kind == NACK:
+            return Nack(self.flow, self.sequence, self.layer, self.number, bool(self.detail))
+        return Pull(self.flow, self.layer, self.number)
+
+
+class CTransmission(Structure):
+    """struct ndp_transmission."""
+
+    _fields_ = (("packet", CPacket), ("peer", c_uint32), ("payload_bytes", c_uint32))
+
+
+class CEvent(Structure):
+    """struct ndp_event."""
+
+    _fields_ = (
+        ("at", c_uint64), ("size_bytes", c_uint64), ("silent_ns", c_uint64), ("peer", c_uint32), ("flow", c_uint32),
+        ("left", c_uint32), ("packets", c_uint32), ("kind", c_uint32), ("unused", c_uint32),
+    )  # fmt: skip
+
+    def event(self) -> Delivered | Finished:
+        """The event as daemons.transport has it."""
+        if self.kind == DELIVERED:
+            return Delivered(self.peer, self.flow, self.size_bytes, self.at)
+        failed = reason(self.peer, self.silent_ns, self.left, self.packets) if self.kind == FAILED else None
+        return Finished(self.peer, self.flow, self.at, failed)
+
+
+class CCounters(Structure):
+    """struct ndp_counters."""
+
+    _fields_ = tuple((name, c_uint64) for name in Counters.__dataclass_fields__)
+
+    def counters(self) -> Counters:
+        return Counters(*(getattr(self, name) for name in Counters.__dataclass_fields__))
+
+
+class CHost(Structure):
+    """struct ndp_host."""
+
+    _fields_ = (("data", c_int), ("control", c_int), ("address", c_uint32), ("unused", c_uint32))
+
+
+class CMessage(Structure):
+    """struct ndp_message."""
+
+    _fields_ = (
+        ("at", c_uint64), ("size_bytes", c_uint64), ("src", c_uint32), ("dst", c_uint32), ("began", c_uint64),
+        ("delivered", c_uint64), ("finished", c_uint64), ("silent_ns", c_uint64), ("left", c_uint32),
+        ("packets", c_uint32),
+    )  # fmt: skip
+
+
+class CRun(Structure):
+    """struct ndp_run."""
+
+    _fields_ = (
+        ("hosts", POINTER(CHost)), ("messages", POINTER(CMessage)), ("octets", c_char_p), ("parameters", CParameters),
+        ("deadline", c_uint64), ("n_hosts", c_uint32), ("n_messages", c_uint32), ("first_flow", c_uint32),
+        ("port", c_uint16), ("unused", c_uint16), ("counters", CCounters), ("late_ns", c_uint64),
+        ("garbage", c_uint64), ("corrupt", c_uint64), ("unsent", c_uint64), ("wakes", c_uint64),
+    )  # fmt: skip
+
+
+@cache
+def library(path: Path = PATH) -> ctypes.CDLL:
+    """libndp.so with the types of its functions; OSError if it has not been compiled."""
+    if not path.exists():
+        raise OSError(f"{path} is missing: `make bpf` compiles it")
+    found = ctypes.CDLL(str(path), use_errno=True)
+    for name, result, arguments in (
+        ("ndp_new", c_void_p, [POINTER(CParameters)]),
+        ("ndp_free", None, [c_void_p]),
+        ("ndp_send", c_int, [c_void_p, c_uint64, c_uint32, c_uint32, c_uint64]),
+        ("ndp_receive", None, [c_void_p, c_uint64, c_uint32, POINTER(CPacket), c_int, c_int]),
+        ("ndp_poll", c_size_t, [c_void_p, c_uint64, POINTER(POINTER(CTransmission))]),
+        ("ndp_deadline", c_uint64, [c_void_p]),
+        ("ndp_take_event", c_int, [c_void_p, POINTER(CEvent)]),
+        ("ndp_counters", POINTER(CCounters), [c_void_p]),
+        ("ndp_encode", None, [POINTER(CPacket), c_char_p]),
+        ("ndp_decode", c_int, [c_char_p, c_size_t, POINTER(CPacket), POINTER(c_int)]),
+        ("ndp_run", c_int, [POINTER(CRun)]),
+    ):
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
+    return found
+
+
+class CompiledEndpoint:
+    """As daemons.transport.endpoint.Endpoint, in C: for tests, which hold the two equal."""
+
+    def __init__(self, parameters: Parameters, path: Path = PATH) -> None:
+        self._library = library(path)
+        self._endpoint = self._library.ndp_new(byref(CParameters.of(parameters)))
+        self.events: list[Delivered | Finished] = []
+
+    def __del__(self) -> None:
+        self._library.ndp_free(self._endpoint)
+
+    @property
+    def counters(self) -> Counters:
+        """What it has counted so far."""
+        found: CCounters = self._library.ndp_counters(self._endpoint).contents
+        return found.counters()
+
+    def send(self, now: int, flow: int, peer: int, size_bytes: int) -> None:
+        """As Endpoint.send()."""
+        if not 0 <= size_bytes <= NEVER or self._library.ndp_send(self._endpoint, now, flow, peer, size_bytes):
+            raise ValueError(f"transport: flow {flow} of {size_bytes} bytes")
+
+    def receive(self, now: int, peer: int, packet: Packet, whole: bool, at_host: bool = False) -> None:
+        """As Endpoint.receive()."""
+        self._library.ndp_receive(self._endpoint, now, peer, byref(CPacket.of(packet)), whole, at_host)
+        self._take_events()
+
+    def poll(self, now: int) -> list[Transmission]:
+        """As Endpoint.poll()."""
+        found = POINTER(CTransmission)()
+        count = self._library.ndp_poll(self._endpoint, now, byref(found))
+        self._take_events()
+        return [Transmission(found[i].peer, found[i].packet.packet(), found[i].payload_bytes) for i in range(count)]
+
+    def deadline(self) -> int | None:
+        """As Endpoint.deadline()."""
+        at: int = self._library.ndp_deadline(self._endpoint)
+        return None if at == NEVER else at
+
+    def _take_events(self) -> None:
+        event = CEvent()
+        while self._library.ndp_take_event(self._endpoint, byref(event)):
+            self.events.append(event.event())

@@ -1,0 +1,369 @@
+#define _GNU_SOURCE
+#include "ndp_loop.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BATCH 64
+#define MOST_READ 4 /* batches of one host before the others have their turn */
+#define EVENTS 64
+#define TRIMMED_AT_HOST 5 /* code point, as in daemons/transport/packets.py */
+#define CONTROL_ROOM CMSG_SPACE(sizeof(int))
+#define NOBODY UINT32_MAX
+
+/* A batch of datagrams on their way out of one socket. */
+struct batch {
+	struct mmsghdr messages[BATCH];
+	struct iovec parts[BATCH][2];
+	struct sockaddr_in to[BATCH];
+	uint8_t headers[BATCH][NDP_HEADER];
+	unsigned count;
+};
+
+struct loop {
+	struct ndp_run *run;
+	struct ndp_endpoint **endpoints;
+	uint64_t *deadlines;
+	uint64_t begin;
+	uint32_t waiting;     /* the first message that has not begun */
+	uint32_t open;	      /* messages of which something is still to be heard */
+	uint8_t *patterns;    /* 256 payloads, each of one byte again and again */
+	uint32_t *hosts;      /* by address: open addressing */
+	uint32_t host_places; /* a power of two */
+	int epoll, timer;
+	size_t frame_room;
+	uint8_t *frames; /* BATCH of them */
+	struct batch data, control;
+	struct mmsghdr in[BATCH];
+	struct iovec in_parts[BATCH];
+	struct sockaddr_in from[BATCH];
+	uint8_t in_control[BATCH][CONTROL_ROOM] __attribute__((aligned(8)));
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+static uint32_t *host_place(struct loop *l, uint32_t address)
+{
+	uint32_t at = (address * 0x9e3779b1u) & (l->host_places - 1);
+
+	while (l->hosts[at] != NOBODY && l->run->hosts[l->hosts[at]].address != address)
+		at = (at + 1) & (l->host_places - 1);
+	return &l->hosts[at];
+}
+
+/* What every byte of a packet's payload is: another packet's payload in its place would be noticed. */
+static const uint8_t *pattern(const struct loop *l, const struct ndp_packet *packet)
+{
+	uint8_t value = packet->flow * 31 + packet->sequence;
+
+	return l->patterns + value * (size_t)l->frame_room;
+}
+
+static void flush(struct loop *l, struct batch *batch, int socket)
+{
+	unsigned sent = 0;
+
+	while (sent < batch->count) {
+		int got = sendmmsg(socket, batch->messages + sent, batch->count - sent, 0);
+
+		if (got > 0) {
+			sent += got;
+		} else if (errno != EINTR) { /* as if it were lost on the way, but we know of it */
+			l->run->unsent++;
+			sent++;
+		}
+	}
+	batch->count = 0;
+}
+
+static void put(struct loop *l, uint32_t host, const struct ndp_transmission *one)
+{
+	const struct ndp_run *run = l->run;
+	struct batch *batch = one->payload_bytes ? &l->data : &l->control;
+	unsigned i = batch->count++;
+	uint32_t address = run->hosts[one->peer].address;
+
+	if (run->parameters.layers > 1)
+		memcpy(&address, &run->octets[one->packet.layer], 1);
+	ndp_encode(&one->packet, batch->headers[i]);
+	batch->to[i] = (struct sockaddr_in){ .sin_family = AF_INET,
+					     .sin_port = htons(run->port),
+					     .sin_addr.s_addr = address };
+	batch->parts[i][0] = (struct iovec){ batch->headers[i], NDP_HEADER };
+	batch->parts[i][1] = (struct iovec){ (void *)pattern(l, &one->packet), one->payload_bytes };
+	batch->messages[i].msg_hdr = (struct msghdr){ .msg_name = &batch->to[i],
+						      .msg_namelen = sizeof(batch->to[i]),
+						      .msg_iov = batch->parts[i],
+						      .msg_iovlen = one->payload_bytes ? 2 : 1 };
+	if (batch->count == BATCH)
+		flush(l, batch, one->payload_bytes ? run->hosts[host].data : run->hosts[host].control);
+}
+
+static void note(struct loop *l, const struct ndp_event *event)
+{
+	struct ndp_run *run = l->run;
+	uint32_t number = event->flow - run->first_flow;
+	struct ndp_message *message = &run->messages[number];
+
+	if (number >= run->n_messages)
+		return;
+	if (event->kind == NDP_DELIVERED) {
+		message->delivered = event->at - l->begin;
+		l->open -= !message->packets; /* nobody waits for one that its sender has given up */
+		return;
+	}
+	l->open--;
+	message->finished = event->at - l->begin;
+	if (event->kind != NDP_FAILED)
+		return;
+	message->left = event->left;
+	message->packets = event->packets;
+	message->silent_ns = event->silent_ns;
+	if (message->delivered == NDP_NEVER)
+		l->open--; /* its receiver will not have it */
+}
+
+/* Let a host send what it has to, and find out when it must be asked again. */
+static void serve(struct loop *l, uint32_t host)
+{
+	struct ndp_endpoint *endpoint = l->endpoints[host];
+	const struct ndp_transmission *found;
+	struct ndp_event event;
+	size_t count = ndp_poll(endpoint, now_ns(), &found);
+
+	for (size_t i = 0; i < count; i++)
+		put(l, host, &found[i]);
+	flush(l, &l->control, l->run->hosts[host].control);
+	flush(l, &l->data, l->run->hosts[host].data);
+	while (ndp_take_event(endpoint, &event))
+		note(l, &event);
+	l->deadlines[host] = ndp_deadline(endpoint);
+}
+
+static uint32_t code_point(struct msghdr *header)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c; c = CMSG_NXTHDR(header, c))
+		if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS)
+			return *CMSG_DATA(c) >> 2;
+	return 0;
+}
+
+static void take(struct loop *l, uint32_t host, unsigned i)
+{
+	const uint8_t *bytes = l->in_parts[i].iov_base;
+	size_t length = l->in[i].msg_len;
+	uint32_t peer = *host_place(l, l->from[i].sin_addr.s_addr);
+	struct ndp_packet packet;
+	int whole;
+
+	if (peer == NOBODY || l->in[i].msg_hdr.msg_flags & MSG_TRUNC || ndp_decode(bytes, length, &packet, &whole)) {
+		l->run->garbage++;
+		return;
+	}
+	if (length > NDP_HEADER && memcmp(bytes + NDP_HEADER, pattern(l, &packet), length - NDP_HEADER)) {
+		l->run->corrupt++;
+		return;
+	}
+	ndp_receive(l->endpoints[host], now_ns(), peer, &packet, whole,
+		    code_point(&l->in[i].msg_hdr) == TRIMMED_AT_HOST);
+}
+
+/* Take in what has come to a host. */
+static void read_all(struct loop *l, uint32_t host)
+{
+	int got = BATCH;
+
+	for (int round = 0; round < MOST_READ && got == BATCH; round++) {
+		for (unsigned i = 0; i < BATCH; i++) {
+			l->in[i].msg_hdr.msg_namelen = sizeof(l->from[i]);
+			l->in[i].msg_hdr.msg_controllen = CONTROL_ROOM;
+		}
+		got = recvmmsg(l->run->hosts[host].data, l->in, BATCH, MSG_DONTWAIT, 0);
+		for (int i = 0; i < got; i++)
+			take(l, host, i);
+	}
+}
+
+static int begin_due(struct loop *l, uint64_t now)
+{
+	struct ndp_run *run = l->run;
+
+	while (l->waiting < run->n_messages && run->messages[l->waiting].at <= now - l->begin) {
+		struct ndp_message *message = &run->messages[l->waiting];
+
+		if (ndp_send(l->endpoints[message->src], now, run->first_flow + l->waiting, message->dst,
+			     message->size_bytes))
+			return -EINVAL;
+		message->began = now - l->begin;
+		l->open += 2; /* the receiver has it, and the sender knows */
+		l->waiting++;
+		l->deadlines[message->src] = 0;
+	}
+	return 0;
+}
+
+/* Sleep until something comes or is due; how many hosts have something to read. */
+static int sleep_until(struct loop *l, uint64_t at, struct epoll_event *events)
+{
+	struct itimerspec when = { .it_value = { at / 1000000000, at % 1000000000 } };
+	uint64_t expirations, now;
+	int count;
+
+	if (timerfd_settime(l->timer, TFD_TIMER_ABSTIME, &when, 0))
+		return -errno;
+	count = epoll_wait(l->epoll, events, EVENTS, -1);
+	if (count < 0)
+		return -errno;
+	l->run->wakes++;
+	now = now_ns();
+	for (int i = 0; i < count; i++)
+		if (events[i].data.u32 == NOBODY && read(l->timer, &expirations, sizeof(expirations)) > 0 &&
+		    now > at && now - at > l->run->late_ns)
+			l->run->late_ns = now - at;
+	return count;
+}
+
+static int go_round(struct loop *l)
+{
+	struct ndp_run *run = l->run;
+	struct epoll_event events[EVENTS];
+	int count = 0, error;
+
+	for (;;) {
+		uint64_t now = now_ns(), next = l->begin + run->deadline;
+
+		for (int i = 0; i < count; i++)
+			if (events[i].data.u32 != NOBODY) {
+				read_all(l, events[i].data.u32);
+				l->deadlines[events[i].data.u32] = 0;
+			}
+		if (now - l->begin >= run->deadline)
+			return 0;
+		if ((error = begin_due(l, now)))
+			return error;
+		for (uint32_t host = 0; host < run->n_hosts; host++) {
+			if (l->deadlines[host] <= now)
+				serve(l, host);
+			if (l->deadlines[host] < next)
+				next = l->deadlines[host];
+		}
+		if (l->waiting == run->n_messages && !l->open)
+			return 0;
+		if (l->waiting < run->n_messages && l->begin + run->messages[l->waiting].at < next)
+			next = l->begin + run->messages[l->waiting].at;
+		count = sleep_until(l, next ? next : 1, events);
+		if (count < 0)
+			return count;
+	}
+}
+
+static int watch(struct loop *l, int fd, uint32_t who)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.u32 = who };
+
+	return epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+static int prepare(struct loop *l)
+{
+	struct ndp_run *run = l->run;
+	int error;
+
+	for (l->host_places = 64; l->host_places < 2 * run->n_hosts; l->host_places *= 2)
+		;
+	l->frame_room = run->parameters.frame_bytes;
+	l->hosts = malloc(l->host_places * sizeof(*l->hosts));
+	l->endpoints = calloc(run->n_hosts, sizeof(*l->endpoints));
+	l->deadlines = malloc(run->n_hosts * sizeof(*l->deadlines));
+	l->patterns = malloc(256 * l->frame_room);
+	l->frames = malloc(BATCH * l->frame_room);
+	l->epoll = epoll_create1(EPOLL_CLOEXEC);
+	l->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (l->epoll < 0 || l->timer < 0)
+		return -errno;
+	if (!l->hosts || !l->endpoints || !l->deadlines || !l->patterns || !l->frames)
+		return -ENOMEM;
+	memset(l->hosts, 0xff, l->host_places * sizeof(*l->hosts));
+	for (int value = 0; value < 256; value++)
+		memset(l->patterns + value * l->frame_room, value, l->frame_room);
+	for (unsigned i = 0; i < BATCH; i++) {
+		l->in_parts[i] = (struct iovec){ l->frames + i * l->frame_room, l->frame_room };
+		l->in[i].msg_hdr = (struct msghdr){ .msg_name = &l->from[i],
+						    .msg_iov = &l->in_parts[i],
+						    .msg_iovlen = 1,
+						    .msg_control = l->in_control[i] };
+	}
+	if ((error = watch(l, l->timer, NOBODY)))
+		return error;
+	for (uint32_t host = 0; host < run->n_hosts; host++) {
+		*host_place(l, run->hosts[host].address) = host;
+		l->deadlines[host] = NDP_NEVER;
+		l->endpoints[host] = ndp_new(&run->parameters);
+		if (!l->endpoints[host])
+			return -ENOMEM;
+		if ((error = watch(l, run->hosts[host].data, host)))
+			return error;
+	}
+	return 0;
+}
+
+static void add_up(struct loop *l)
+{
+	uint64_t *sum = (uint64_t *)&l->run->counters;
+
+	for (uint32_t host = 0; host < l->run->n_hosts && l->endpoints[host]; host++) {
+		const uint64_t *more = (const uint64_t *)ndp_counters(l->endpoints[host]);
+
+		for (size_t i = 0; i < sizeof(struct ndp_counters) / sizeof(*sum); i++)
+			sum[i] += more[i];
+	}
+}
+
+int ndp_run(struct ndp_run *run)
+{
+	struct loop *l = calloc(1, sizeof(*l));
+	int error;
+
+	if (!l)
+		return -ENOMEM;
+	l->run = run;
+	l->epoll = l->timer = -1;
+	for (uint32_t i = 0; i < run->n_messages; i++) {
+		struct ndp_message *message = &run->messages[i];
+
+		message->began = message->delivered = message->finished = NDP_NEVER;
+	}
+	error = prepare(l);
+	if (!error) {
+		l->begin = now_ns();
+		error = go_round(l);
+		add_up(l);
+	}
+	for (uint32_t host = 0; l->endpoints && host < run->n_hosts; host++)
+		ndp_free(l->endpoints[host]);
+	if (l->epoll >= 0)
+		close(l->epoll);
+	if (l->timer >= 0)
+		close(l->timer);
+	free(l->hosts);
+	free(l->endpoints);
+	free(l->deadlines);
+	free(l->patterns);
+	free(l->frames);
+	free(l);
+	return error;
+}

@@ -1,0 +1,96 @@
+/* The purified transport of one host: daemons/transport in C, packet by packet the same (a test holds the two equal).
+ *
+ * No socket, no clock: whoever owns an endpoint hands it what arrives and calls ndp_poll() at its deadline.  The reasons are
+ * in the Python files; here are those of the C alone.  Times are nanoseconds.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#define NDP_HEADER 22	    /* bytes that every packet begins with */
+#define NDP_FRAME_HEADER 64 /* of a frame, these among them */
+#define NDP_MOST_PACKETS (1u << 24)
+#define NDP_NEVER UINT64_MAX
+
+enum { NDP_DATA = 1, NDP_ACK, NDP_NACK, NDP_PULL };
+enum { NDP_DELIVERED = 1, NDP_FINISHED, NDP_FAILED };
+
+struct ndp_parameters {
+	uint64_t rate_bps;
+	uint64_t timeout_ns;
+	uint32_t frame_bytes;
+	uint32_t window;
+	uint32_t layers;
+	uint32_t attempts;
+	uint32_t burst;
+	uint32_t unused;
+};
+
+/* detail: of data the window, of a refusal whether another layer may help.  number: of data the size of the message, else
+ * what was pulled so far.  payload_bytes: of data, in each packet but the last. */
+struct ndp_packet {
+	uint64_t number;
+	uint32_t flow;
+	uint32_t sequence;
+	uint16_t payload_bytes;
+	uint8_t kind;
+	uint8_t layer;
+	uint8_t detail;
+	uint8_t unused[3];
+};
+
+/* payload_bytes: that go along; none with data: a question. */
+struct ndp_transmission {
+	struct ndp_packet packet;
+	uint32_t peer;
+	uint32_t payload_bytes;
+};
+
+/* size_bytes: of what was delivered.  left, packets, silent_ns: of a message that was given up, how many packets of how many
+ * were not acknowledged, and since when nothing was heard. */
+struct ndp_event {
+	uint64_t at;
+	uint64_t size_bytes;
+	uint64_t silent_ns;
+	uint32_t peer;
+	uint32_t flow;
+	uint32_t left;
+	uint32_t packets;
+	uint32_t kind;
+	uint32_t unused;
+};
+
+struct ndp_counters {
+	uint64_t data, headers, duplicates, strange, sent, retransmissions, timeouts, pulls;
+};
+
+struct ndp_endpoint;
+
+/* 0 if there is no memory; parameters are taken to be checked (daemons/transport/parameters.py). */
+struct ndp_endpoint *ndp_new(const struct ndp_parameters *parameters);
+void ndp_free(struct ndp_endpoint *endpoint);
+
+/* 0, or -1 if the flow has been used, the size is none that a message can have, or there is no memory. */
+int ndp_send(struct ndp_endpoint *endpoint, uint64_t now, uint32_t flow, uint32_t peer, uint64_t size_bytes);
+
+void ndp_receive(struct ndp_endpoint *endpoint, uint64_t now, uint32_t peer, const struct ndp_packet *packet, int whole,
+		 int at_host);
+
+/* How many packets to send now, which are at *found until the next call. */
+size_t ndp_poll(struct ndp_endpoint *endpoint, uint64_t now, const struct ndp_transmission **found);
+
+/* When to call ndp_poll() next; NDP_NEVER: not before something has come. */
+uint64_t ndp_deadline(const struct ndp_endpoint *endpoint);
+
+/* Take the earliest event away; 0 if there is none. */
+int ndp_take_event(struct ndp_endpoint *endpoint, struct ndp_event *event);
+
+const struct ndp_counters *ndp_counters(const struct ndp_endpoint *endpoint);
+
+/* Payload of a packet of data. */
+uint32_t ndp_own_bytes(const struct ndp_packet *packet);
+
+void ndp_encode(const struct ndp_packet *packet, uint8_t *bytes);
+
+/* 0, and in *whole whether data has come with its payload; -1 if the datagram is no packet of this transport. */
+int ndp_decode(const uint8_t *bytes, size_t length, struct ndp_packet *packet, int *whole);
