@@ -1,0 +1,149 @@
+"""Messages over the purified transport on real hosts and switches."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from daemons.transport.parameters import Parameters
+from testbed.forwarding.data_plane import DataPlane
+from testbed.linux import netns
+from testbed.measure.port_counters import Counters
+from testbed.network.network import Network
+from testbed.traffic import ndp
+from testbed.traffic.ndp import Message
+from topologies import build
+from topologies.core.address import dotted
+from topologies.core.link import LinkSpec, Mbps
+
+LINK = LinkSpec(rate_bps=50 * Mbps, queue_packets=250, trim_packets=8)
+PARAMETERS = Parameters(rate_bps=50 * Mbps, timeout_ns=100_000_000)
+
+
+class Handle:
+    """As much of a network as is asked before anything is sent."""
+
+    topology = build("star:n=3")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Message(0, 1, 1, 5), Message(0, 3, 1, 5), Message(0, 0, 3, 5), Message(0, 0, 1, 0), Message(-1, 0, 1, 5)],
+)
+def test_messages_that_cannot_be_are_refused(message: Message) -> None:
+    with pytest.raises(ValueError, match="messages: Message"):
+        ndp.check(Handle(), [message], PARAMETERS)  # type: ignore[arg-type]
+
+
+def test_layers_are_first_octets() -> None:
+    assert list(ndp.octets(1)) == [10]
+    assert list(ndp.octets(3)) == [64, 65, 66]
+
+
+@pytest.mark.kernel
+def test_links_without_a_rate_cannot_pace(network: Callable[..., Network]) -> None:
+    with pytest.raises(ValueError, match="paces packets by the rate of links"):
+        ndp.parameters_of(network("star:n=2", None))
+
+
+@pytest.mark.kernel
+def test_incast_fills_the_link_and_loses_nothing(network: Callable[..., Network]) -> None:
+    one = network("star:n=13", LINK, "rps")
+    parameters = ndp.parameters_of(one)
+    assert parameters.rate_bps == 50 * Mbps
+    with Counters(one) as counters, DataPlane.open(one) as plane:
+        before = counters.snapshot()
+        found = ndp.run(one, [Message(0.0, src, 0, 40_000) for src in range(1, 13)], parameters, deadline_s=10)
+        ports = counters.snapshot().since(before).ports.values()
+        trimmed = sum(port.trimmed for port in plane.counters().values())
+    assert found.undelivered == []
+    assert {one.failed for one in found.results} == {None}
+    assert (found.counters.duplicates, found.garbage, found.corrupt, found.unsent, found.unread) == (0, 0, 0, 0, 0)
+    assert sum(port.queue_drops + port.header_drops + port.unexplained_drops for port in ports) == 0
+    assert found.counters.headers >= trimmed > 12
+    assert found.counters.data == 12 * 28
+    if not found.counters.timeouts:  # on a machine that stood still for a timeout, the rest holds nevertheless
+        assert found.counters.retransmissions == found.counters.headers == trimmed
+
+
+@pytest.mark.kernel
+def test_lost_headers_are_asked_after(network: Callable[..., Network]) -> None:
+    one = network("star:n=13", LinkSpec(rate_bps=50 * Mbps, queue_packets=250, trim_packets=8, header_packets=4), "rps")
+    with Counters(one) as counters:
+        found = ndp.run(
+            one, [Message(0.0, src, 0, 20_000) for src in range(1, 13)], ndp.parameters_of(one), deadline_s=10
+        )
+        lost = sum(port.header_drops for port in counters.snapshot().ports.values())
+    assert found.undelivered == []
+    assert found.counters.timeouts >= lost > 10
+    assert found.counters.data == 12 * 14
+
+
+@pytest.mark.kernel
+def test_a_host_that_cannot_be_reached_is_given_up_with_the_reason(network: Callable[..., Network]) -> None:
+    one = network("star:n=3", LINK, "rps")
+    one.fail("h0-r0", silent=True)
+    parameters = Parameters(rate_bps=50 * Mbps, timeout_ns=10_000_000, attempts=3)
+    found = ndp.run(one, [Message(0.0, 1, 0, 50_000), Message(0.0, 1, 2, 50_000)], parameters, deadline_s=10)
+    lost, arrived = found.results
+    assert arrived.delivered_s is not None
+    assert arrived.failed is None
+    assert lost.delivered_s is None
+    assert lost.failed is not None
+    assert found.undelivered == [lost.failed]
+    assert lost.failed.startswith("host 0 has not answered for")
+    assert lost.failed.endswith("35 of 35 packets not acknowledged")
+
+
+@pytest.mark.kernel
+def test_garbage_is_counted_and_left(network: Callable[..., Network]) -> None:
+    one = network("star:n=3", LINK, "rps")
+    with netns.inside(one.netns(2)):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    stop = threading.Event()
+
+    def send() -> None:
+        while not stop.wait(0.001):
+            for payload in (b"", b"n", bytes(22), b"\x6e\x01" + bytes(60)):
+                sender.sendto(payload, (dotted(one.topology.naming.address(0)), ndp.PORT))
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        found = ndp.run(one, [Message(0.0, 1, 0, 100_000)], ndp.parameters_of(one), deadline_s=10)
+    finally:
+        stop.set()
+        thread.join()
+        sender.close()
+    assert found.undelivered == []
+    assert found.garbage > 3
+
+
+@pytest.mark.kernel
+def test_messages_move_between_fatpaths_layers(network: Callable[..., Network]) -> None:
+    """Four hosts of one router send to four of another, which one link joins; other layers have other paths."""
+    one = network("complete:n=6,p=4", LINK, "fatpaths:layers=7,rho=0.4,trigger=none")
+    messages = [Message(0.0, host, 4 + host, 150_000) for host in range(4)]
+    took = {}
+    for layers in (1, 7):
+        parameters = ndp.parameters_of(one, layers=layers)
+        found = ndp.run(one, messages, parameters, deadline_s=10, first_flow=100 * layers)
+        assert found.undelivered == []
+        assert found.counters.duplicates == 0
+        took[layers] = found.last_s / ndp.ideal_s(150_000, parameters)
+    assert took[1] > 3.7
+    assert took[7] < 0.75 * took[1]
+
+
+@pytest.mark.kernel
+def test_the_loop_ends_at_its_deadline(network: Callable[..., Network]) -> None:
+    one = network("star:n=2", LINK, "rps")
+    found = ndp.run(
+        one, [Message(0.0, 1, 0, 50_000_000), Message(9.0, 0, 1, 1)], ndp.parameters_of(one), deadline_s=0.2
+    )
+    assert found.undelivered == ["the time was up", "the time was up"]
+    assert found.results[0].began_s is not None
+    assert found.results[1].began_s is None
