@@ -1,0 +1,289 @@
+"""What do 1,152 hosts get, and in which order?  DAR, section 5.2, its table, by the slotted model.
+
+Every host sends a message of 256 kB to one other, a random permutation of the hosts, then to the next, and does not
+wait for others.  Hosts send at the links' rate, where a link carries p = 1 flow, or at 0.48 of it: p = 2.  The paper's
+simulator is one of InfiniBand, by flits; here a slot is the time of a packet of 2 kB, switches and cables take no time,
+and a packet that is stopped for lack of room waits in the switch before.  Beside DAR: schemes with which the paper does
+not compare it.
+
+A packet is held if an earlier one of its message has not arrived; the ratio of held packets to others is the paper's
+"out-of-order / in-order", as far as its text tells, and how far ahead of the first missing packet they are its window.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daemons.dar import iteration
+from daemons.dar.iteration import KEYS, STARTS, Rules
+from experiments.dar.slotted_control import (
+    COUNT,
+    D_MOD_K,
+    DRILL,
+    GIVEN,
+    HASH,
+    QUEUE,
+    RANDOM,
+    SENT,
+    SHORTEST,
+    STALE,
+    Way,
+)
+from experiments.dar.slotted_model import Outcome, simulate
+from experiments.figures import style
+from experiments.runner.definition import Experiment, Result, Run, Table, canonical
+from experiments.runner.parameters import Integer, Number, Parameter, Spec, Word
+from topologies.core.grammar import parse
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_HOSTS, MOST_LINK_SLOTS = 4096, 3 * 10**9
+MOST_RECEIVED, MOST_WAITING = 2 * 10**8, 10**7  # packets that memory has room for
+SCHEMES = {
+    "dar": (QUEUE, "DAR"),
+    "dar-count": (COUNT, "DAR, counting flows"),
+    "dar-informed": (COUNT, "DAR, counting flows, informed"),
+    "central": (GIVEN, "central optimum"),
+    "ecmp": (HASH, "ECMP"),
+    "dmodk": (D_MOD_K, "D-mod-k"),
+    "rps": (RANDOM, "random, by packet"),
+    "drill": (DRILL, "DRILL"),
+    "jsq": (SHORTEST, "shortest queue"),
+}
+
+
+def size(topology: str) -> tuple[int, int, int]:
+    """n, r and m of `topology`; ValueError unless it is a Clos network of few enough hosts."""
+    name, given = parse(topology)
+    if name != "clos":
+        raise ValueError(f"the network must be clos:n=..,r=..,m=.., got {topology}")
+    n, r, m = (int(given[key]) for key in "nrm")
+    if n * r > MOST_HOSTS or r * m > 4 * MOST_HOSTS:
+        raise ValueError(f"take at most {MOST_HOSTS} hosts and {4 * MOST_HOSTS} links of spines, got {topology}")
+    return n, r, m
+
+
+def slot_us(run: Run) -> float:
+    """The time of a packet on a link."""
+    return run.integer("packet_bytes") * 8 / run.number("link_gbps") / 1000
+
+
+def slots(run: Run, key: str) -> int:
+    """The time `key` of `run` in slots, 1 at least."""
+    return max(1, round(run.number(key) / slot_us(run)))
+
+
+def flows_of_link(run: Run) -> int:
+    """p: how many hosts' rates a link carries, rounded, so that 0.52 of its rate is taken for a half, too."""
+    return max(1, round(run.number("link_gbps") / run.number("host_gbps")))
+
+
+def message_packets(run: Run) -> int:
+    """Packets of a message."""
+    return -(-run.integer("message_kb") * 1024 // run.integer("packet_bytes"))
+
+
+def way(run: Run) -> Way:
+    """The scheme of `run`."""
+    name = run.text("scheme")
+    rules = Rules(
+        p=flows_of_link(run),
+        start=STARTS[run.text("start")],
+        every_link=int(run.text("requests") == "every-link"),
+        swap=int(run.text("swap") == "yes"),
+        informed=int(name == "dar-informed"),
+        folded=1,
+        key=KEYS[run.text("key")],
+        rest=run.integer("rest_slots"),
+    )
+    first = int(run.text("ears") == "first")
+    return Way(SCHEMES[name][0], rules, run.integer("queue_packets"), run.integer("period_slots"), first)
+
+
+def check(run: Run) -> None:
+    """ValueError for what does not converge, does not fit into memory, or takes too long."""
+    n, r, m = size(run.text("topology"))
+    if run.number("host_gbps") > run.number("link_gbps"):
+        raise ValueError(
+            f"{run.experiment}: a host's link has the rate of any other, {run.number('link_gbps'):g} Gbit/s, "
+            f"got host_gbps={run.number('host_gbps'):g}"
+        )
+    if run.number("skipped_us") >= run.number("time_us"):
+        raise ValueError(f"{run.experiment}: skipped_us must be less than time_us, {run.number('time_us'):g}")
+    iteration.check(n, r, m, way(run).rules)
+    if (2 * r * m + n * r) * slots(run, "time_us") > MOST_LINK_SLOTS:
+        raise ValueError(f"{run.experiment}: {run.number('time_us'):g} us of {run.text('topology')} take too long")
+    waiting, received = (2 * r * m + n * r) * run.integer("room_packets"), n * r * slots(run, "time_us")
+    if waiting > MOST_WAITING or received > MOST_RECEIVED:
+        raise ValueError(f"{run.experiment}: more packets than memory has room for: take a shorter time or less room")
+
+
+def outcome(run: Run) -> Outcome:
+    """What the slotted model makes of `run`."""
+    return simulate(
+        size(run.text("topology")),
+        way(run),
+        run.number("host_gbps") / run.number("link_gbps"),
+        traffic=run.text("traffic"),
+        size=message_packets(run),
+        room=run.integer("room_packets"),
+        slots=slots(run, "time_us"),
+        warm=slots(run, "skipped_us") if run.number("skipped_us") else 0,
+        per=max(1, round(10 / slot_us(run))),
+        rng=np.random.default_rng(run.seed),
+    )
+
+
+def ratio(above: NDArray[np.int64], below: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of each receiver, 0 where there is nothing below."""
+    return np.where(below > 0, above / np.maximum(below, 1), 0.0)
+
+
+def measure(run: Run) -> Result:
+    """The lines of the paper's table, over receivers; reroutes, EARs and stale ones of a message."""
+    found = outcome(run)
+    seen, known, us = found.net.received, found.known, slot_us(run)
+    if not seen.packets.all():
+        raise ValueError(
+            f"{run.experiment}: a host received nothing after {run.number('skipped_us'):g} us: take longer"
+        )
+    gbps = seen.packets / (slots(run, "time_us") - int(seen.begin[0])) * run.number("link_gbps")
+    held, messages = ratio(seen.held, seen.packets - seen.held), max(1, int((known.message + 1).sum()))
+    gaps, some = ratio(seen.gap, seen.held), seen.held > 0
+    return Result(
+        figures={
+            "mean_throughput_gbps": float(gbps.mean()),
+            "min_throughput_gbps": float(gbps.min()),
+            "mean_latency_us": float((seen.latency / seen.packets).mean() * us),
+            "max_latency_us": float(seen.worst_latency.max() * us),
+            "mean_held_ratio": float(held.mean()),
+            "max_held_ratio": float(held.max()),
+            "mean_window_packets": float(gaps[some].mean()) if some.any() else 0.0,
+            "max_window_packets": float(gaps.max()),
+            "late_fraction": float(seen.late.sum() / seen.packets.sum()),
+            "mean_extent_packets": float(seen.extent.sum() / max(1, seen.late.sum())),
+            "reroutes_per_message": float(known.reroutes.sum() / messages),
+            "ears_per_message": float(known.ears[SENT] / messages),
+            "stale_ears_fraction": float(known.ears[STALE] / max(1, known.ears[SENT])),
+        }
+    )
+
+
+PANELS = {
+    "mean_throughput_gbps": ("throughput of a receiver (Gbit/s)", "min_throughput_gbps"),
+    "mean_latency_us": ("latency (µs)", "max_latency_us"),
+    "mean_held_ratio": ("out-of-order / in-order packets", "max_held_ratio"),
+    "mean_window_packets": ("out-of-order window (packets)", "max_window_packets"),
+}
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """A line for each network, rate and scheme: means as bars, and minima or maxima over receivers as ticks."""
+    keys = ("topology", "host_gbps", *(key for key in VARIED if len({row[key] for row in table}) > 1))
+    groups = list(dict.fromkeys(tuple(row[key] for key in keys) for row in table))
+    figure.set_size_inches(11.5, 0.9 + sum(0.95 + 0.26 * len(named(table, keys, group)) for group in groups))
+    heights = [2.5 + len(named(table, keys, group)) for group in groups]
+    grid = figure.subplots(len(groups), len(PANELS), squeeze=False, gridspec_kw={"height_ratios": heights})
+    for line, group in zip(grid, groups, strict=True):
+        for axes, (key, (label, other)) in zip(line, PANELS.items(), strict=True):
+            bars(axes, named(table, keys, group), key, other)
+            axes.set_xlabel(label)
+            if axes is not line[0]:
+                axes.set_yticklabels([])
+        more = [f"{key}={value}" for key, value in zip(keys[2:], group[2:], strict=True)]
+        line[0].set_title(", ".join([f"{group[0]}, hosts at {group[1]:g} Gbit/s", *more]))
+    figure.suptitle("bars: means; ticks: the least throughput of a receiver, otherwise the most", fontsize=9)
+
+
+def named(table: Table, keys: tuple[str, ...], group: tuple[object, ...]) -> dict[str, Table]:
+    """The rows of `group` by scheme, in the order of SCHEMES."""
+    rows = [row for row in table if tuple(row[key] for key in keys) == group]
+    of = {name: [row for row in rows if row["scheme"] == name] for name in SCHEMES}
+    return {name: some for name, some in of.items() if some}
+
+
+def bars(axes: Axes, of: dict[str, Table], key: str, other: str) -> None:
+    """One panel."""
+    for place, (name, rows) in enumerate(of.items()):
+        colour = style.BLUE if name.startswith("dar") else style.SILVER
+        mean, most = (np.mean([float(str(row[one])) for row in rows]) for one in (key, other))
+        axes.barh(place, mean, color=colour, height=0.7)
+        axes.plot(most, place, "|", color=style.INK, markersize=8)
+        axes.annotate(f"{mean:.3g}", (max(mean, most), place), (4, 0), textcoords="offset points", va="center", size=7)
+    axes.set_yticks(range(len(of)), [SCHEMES[name][1] for name in of])
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.margins(x=0.2)
+    axes.set_xlim(left=0)
+
+
+PARAMETERS: dict[str, Parameter] = {
+    "topology": Spec(meaning="network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical),
+    "host_gbps": Number(meaning="rate at which hosts send", unit="Gbit/s", least=0.1, most=1000),
+    "link_gbps": Number(meaning="rate of every link", unit="Gbit/s", least=0.1, most=1000),
+    "scheme": Word(
+        meaning="DAR by queues (section 4), by counts (section 2), by counts with the map of spines; or another",
+        words=tuple(SCHEMES),
+    ),
+    "key": Word(meaning="what DAR moves: a host's flow, or all flows of a leaf to the same host", words=tuple(KEYS)),
+    "start": Word(meaning="with key=flow, the spine of a new message: see dar_convergence", words=tuple(STARTS)),
+    "requests": Word(
+        meaning="where flows are counted: bad links of a leaf that it asks about", words=("fullest-link", "every-link")
+    ),
+    "swap": Word(meaning="whether DAR swaps a flow back from an uplink that is full", words=("yes", "no")),
+    "queue_packets": Integer(
+        meaning="packets that may wait at a port before DAR moves a flow", unit="packets", least=1, most=10_000
+    ),
+    "rest_slots": Integer(
+        meaning="time for which a flow that has moved is left alone", unit="packet times", least=0, most=10_000
+    ),
+    "period_slots": Integer(meaning="time between counts", unit="packet times", least=1, most=10_000),
+    "ears": Word(meaning="EARs at a spine's port: behind packets, or before them", words=("behind", "first")),
+    "traffic": Word(
+        meaning="permutations: random ones, or those of section 5 that are hard", words=("random", "worst")
+    ),
+    "message_kb": Integer(meaning="size of a message", unit="KiB", least=1, most=65_536),
+    "packet_bytes": Integer(meaning="size of a packet", unit="bytes", least=64, most=65_536),
+    "room_packets": Integer(meaning="room of a switch behind each link", unit="packets", least=2, most=10_000),
+    "time_us": Number(meaning="time that is simulated", unit="us", least=1, most=10**6),
+    "skipped_us": Number(meaning="time at the beginning that is not counted", unit="us", least=0, most=10**6),
+}
+SWEEP: dict[str, list[int | float | str]] = {
+    "topology": ["clos:n=24,r=48,m=48", "clos:n=24,r=48,m=24"],
+    "host_gbps": [40.0, 19.2],
+    "link_gbps": [40.0],
+    "scheme": list(SCHEMES),
+    "key": ["dest"],
+    "start": ["modulo"],
+    "requests": ["fullest-link"],
+    "swap": ["yes"],
+    "queue_packets": [3],
+    "rest_slots": [16],
+    "period_slots": [16],
+    "ears": ["behind"],
+    "traffic": ["random"],
+    "message_kb": [256],
+    "packet_bytes": [2048],
+    "room_packets": [16],
+    "time_us": [1300.0],
+    "skipped_us": [200.0],
+}
+VARIED = tuple(key for key in SWEEP if key not in ("topology", "host_gbps", "scheme"))
+EXPERIMENT = Experiment(
+    name="dar_table",
+    question="What do 1,152 hosts get under DAR, and in which order?",
+    source="DAR, section 5.2, table 1",
+    engines=("graph",),
+    sweep=SWEEP,
+    parameters=PARAMETERS,
+    seeds=1,
+    measure=measure,
+    plot=plot,
+    check=check,
+    takes_s=100,
+)

@@ -1,0 +1,190 @@
+"""The slotted model of DAR's section 5.2 against a slow, obvious version and what must hold, and its experiments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from daemons.dar.iteration import DEST, FLOW, LIMITED, RANDOM, Rules
+from experiments.dar import dar_settling, dar_table
+from experiments.dar.dar_settling import settling
+from experiments.dar.slotted_control import COUNT, D_MOD_K, DRILL, GIVEN, HASH, QUEUE, SHORTEST, Way
+from experiments.dar.slotted_control import RANDOM as BY_PACKET
+from experiments.dar.slotted_model import Outcome, destinations, optimum, simulate
+from tests.experiments.dar.slow_clos import SlowClos
+
+BASE = Rules(p=2, folded=1, rest=6)
+SMALL = (3, 4, 3)
+WAYS = {
+    "dar": Way(QUEUE, BASE._replace(key=DEST), 1, 5, 0),
+    "dar by flow": Way(QUEUE, BASE._replace(start=LIMITED, p=1), 2, 5, 1),
+    "dar without swaps": Way(QUEUE, BASE._replace(swap=0, start=RANDOM), 1, 5, 0),
+    "counts": Way(COUNT, BASE._replace(start=RANDOM), 1, 5, 0),
+    "informed": Way(COUNT, BASE._replace(informed=1, key=DEST, p=1, every_link=1), 1, 7, 0),
+    "central": Way(GIVEN, BASE, 1, 5, 0),
+    "ecmp": Way(HASH, BASE, 1, 5, 0),
+    "dmodk": Way(D_MOD_K, BASE, 1, 5, 0),
+    "rps": Way(BY_PACKET, BASE, 1, 5, 0),
+    "drill": Way(DRILL, BASE, 1, 5, 0),
+    "jsq": Way(SHORTEST, BASE, 1, 5, 0),
+}
+
+
+def run(
+    way: Way,
+    rate: float,
+    slots: int,
+    *,
+    shape: tuple[int, int, int] = SMALL,
+    size: int = 8,
+    room: int = 3,
+    seed: int = 1,
+) -> Outcome:
+    rng = np.random.default_rng(seed)
+    return simulate(shape, way, rate, traffic="random", size=size, room=room, slots=slots, warm=0, per=10, rng=rng)
+
+
+def slow(way: Way, rate: float, slots: int, *, size: int = 8, room: int = 3, seed: int = 1) -> SlowClos:
+    """The same from the same random numbers, drawn in the order of simulate()."""
+    n, r, m = SMALL
+    rng = np.random.default_rng(seed)
+    destination = destinations(n, r, "random", int(slots * rate / size) + 2, rng)
+    given = optimum(n, m, destination).tolist() if way.kind == GIVEN else []
+    found = SlowClos(n, r, m, room, way, rng.integers(1, 1 << 32, 4).tolist(), given)
+    due = rng.random(n * r).tolist()
+    found.run(due, rate, size, destination.tolist(), rng.integers(1 << 32, size=slots).tolist())
+    return found
+
+
+def orders(found: SlowClos, host: int) -> tuple[int, int, int, int]:
+    """Packets of `host` that came before an earlier one of their message and by how many in sum, and those that came
+    after a later one, likewise; by looking at all that came before."""
+    held = gap = late = extent = 0
+    before: dict[tuple[int, int], list[int]] = {}
+    for _, packet in found.arrived:
+        numbers = before.setdefault((packet.source, packet.message), [])
+        missing = min(set(range(packet.number + 1)) - set(numbers))
+        if packet.destination == host:
+            held, gap = held + (missing < packet.number), gap + packet.number - missing
+            latest = max([packet.number, *numbers])
+            late, extent = late + (latest > packet.number), extent + latest - packet.number
+        numbers.append(packet.number)
+    return held, gap, late, extent
+
+
+@pytest.mark.parametrize("rate", [0.55, 1.0])
+@pytest.mark.parametrize("name", WAYS)
+def test_the_model_is_the_slow_one(name: str, rate: float) -> None:
+    way, slots = WAYS[name], 150
+    fast, found = run(way, rate, slots), slow(way, rate, slots)
+    seen, flows = fast.net.received, fast.known.flows
+    for host in range(12):
+        mine = [(slot, packet) for slot, packet in found.arrived if packet.destination == host]
+        latencies = [slot - packet.born + 1 for slot, packet in mine]
+        assert (seen.packets[host], seen.latency[host]) == (len(mine), sum(latencies))
+        assert seen.worst_latency[host] == max(latencies, default=0)
+        assert (seen.held[host], seen.gap[host], seen.late[host], seen.extent[host]) == orders(found, host)
+    assert list(flows.spine) == found.flows.spine
+    assert (list(flows.up), list(flows.down)) == (found.flows.up, found.flows.down)
+    assert fast.known.ears.tolist() == [found.sent, found.stale, found.resting]
+    moved = [sum(count for slot, count in found.reroutes if slot // 10 == at) for at in range(15)]
+    assert fast.known.reroutes.sum(axis=0).tolist() == moved
+    if way.kind in (QUEUE, COUNT):
+        assert sum(moved)
+        assert found.sent
+
+
+@pytest.mark.parametrize("name", ["dar", "ecmp", "jsq"])
+def test_no_packet_is_lost_or_doubled_and_room_is_kept(name: str) -> None:
+    found = run(WAYS[name], 1.0, 400, room=2)
+    queues, seen, packets = found.net.queues, found.net.received, found.net.packets
+    waiting = int(queues.length.sum())
+    assert int(found.hosts.sent.sum() + found.known.message.sum() * 8) == int(seen.packets.sum()) + waiting
+    assert int(seen.got.sum()) == int(seen.packets.sum())
+    assert len(packets.source) - packets.free_count[0] == waiting == int(queues.taken.sum())
+    assert queues.taken.max() <= 2
+    assert (seen.missing <= 8).all()
+
+
+def test_the_central_optimum_lets_nobody_wait() -> None:
+    """Four links, a slot each, and now and then a slot for a packet of the message before."""
+    found = run(WAYS["central"], 0.9, 2000, size=50, room=8)
+    seen = found.net.received
+    assert seen.held.sum() == 0
+    assert seen.latency.sum() / seen.packets.sum() < 4.2
+    assert (seen.packets / 2000).min() > 0.88
+
+
+def test_half_rate_settles_and_what_two_flows_do_not_fit_does_not() -> None:
+    """In CLOS(8,8,8) at 0.48 and 0.52: the last move of a permutation, and the links once it is settled."""
+    way = Way(QUEUE, Rules(p=2, folded=1, rest=16, key=FLOW), 3, 16, 0)
+    half = run(way, 0.48, 400, shape=(8, 8, 8), size=1000, room=16)
+    assert max(half.known.flows.up) <= 2
+    assert max(half.known.flows.down) <= 2
+    assert half.known.reroutes[:, -10:].sum() == 0
+    assert half.known.reroutes.sum()
+    more = run(way, 0.52, 2000, shape=(8, 8, 8), size=1000, room=16)
+    assert more.known.reroutes[:, -10:].sum()
+
+
+def test_a_permutation_settles_with_its_last_move() -> None:
+    moved = np.array([[5, 30], [0, 0], [2, 199], [7, 260], [0, 0]])
+    took, flows, length = settling(np.array([0, 100, 190, 250, -1]), moved, 300)
+    assert took.tolist() == [31, 0, 10]  # the last one that began is not over
+    assert flows.tolist() == [5, 0, 2]
+    assert length.tolist() == [100, 90, 60]
+
+
+TINY = {"topology": "clos:n=4,r=4,m=4", "time_us": "300", "message_kb": "64"}
+
+
+def test_the_table_measures_and_draws() -> None:
+    runs = dar_table.EXPERIMENT.runs({**TINY, "skipped_us": "50"})
+    rows = [{**one.parameters, **dar_table.EXPERIMENT.measure(one).figures} for one in runs]
+    of = {(row["scheme"], row["host_gbps"]): row for row in rows}
+    assert len(of) == 18
+    for row in rows:
+        assert (
+            0
+            < float(row["min_throughput_gbps"])
+            <= float(row["mean_throughput_gbps"])
+            <= float(row["host_gbps"]) * 1.01
+        )
+        assert float(row["mean_held_ratio"]) <= float(row["max_held_ratio"])
+    assert float(of["dar", 19.2]["mean_throughput_gbps"]) > 19
+    assert of["dar", 19.2]["reroutes_per_message"]
+    assert float(of["ecmp", 40.0]["mean_throughput_gbps"]) < 35
+    assert of["central", 40.0]["mean_throughput_gbps"] == pytest.approx(40, rel=0.01)
+    figure = Figure()
+    dar_table.EXPERIMENT.plot(rows, figure)
+    assert len(figure.axes) == 8
+
+
+def test_settling_measures_and_draws() -> None:
+    given = {**TINY, "host_gbps": "19.2,20.8", "scheme": "dar", "time_us": "600"}
+    runs = dar_settling.EXPERIMENT.runs({**given, "topology": "clos:n=8,r=8,m=8"}, seeds=1)
+    half, more = rows = [{**one.parameters, **dar_settling.EXPERIMENT.measure(one).figures} for one in runs]
+    assert (half["host_gbps"], more["host_gbps"]) == (19.2, 20.8)
+    assert half["in_step"]
+    assert float(half["median_settling_us"]) < 20
+    assert more["moving_in_last_quarter_fraction"] > half["moving_in_last_quarter_fraction"]
+    figure = Figure()
+    dar_settling.EXPERIMENT.plot(rows, figure)
+    assert [len(axes.lines) for axes in figure.axes] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"host_gbps": "50"}, "host_gbps=50"),
+        ({"topology": "clos:n=8,r=8,m=3", "host_gbps": "19.2"}, "take m >= 4"),
+        ({"topology": "fattree:k=4"}, "must be clos:n=..,r=..,m=.."),
+        ({"skipped_us": "1300"}, "skipped_us must be less than time_us"),
+        ({"time_us": "1000000"}, "take too long"),
+        ({"room_packets": "10000", "topology": "clos:n=24,r=100,m=48"}, "more packets than memory"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dar_table.EXPERIMENT.runs(given)
