@@ -90,7 +90,7 @@ class LiveRoutes:
                 (self._alive.add if event.up else self._alive.discard)(event.hop)
             else:
                 rest.append(event)
-        return self._set_routes(changed) + rest
+        return self._set_routes(changed) + rest if changed else rest
 
     def _set_routes(self, changed: Iterable[Hop]) -> list[Action]:
         """Every route that uses a hop in `changed`, as it is now."""

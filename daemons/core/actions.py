@@ -127,7 +127,7 @@ class Performer:
 
     def __init__(self, handlers: Mapping[type[Action], Callable[[Sequence[Any]], None]]) -> None:
         self._handlers = dict(handlers)
-        self._pending: list[Action] = []
+        self.waiting: list[Action] = []  # to be carried out by self._handler
         self._handler: Callable[[Sequence[Any]], None] | None = None
 
     def add(self, action: Action) -> None:
@@ -136,14 +136,14 @@ class Performer:
         if handler is not self._handler:
             self.flush()
             self._handler = handler
-        self._pending.append(action)
+        self.waiting.append(action)
 
     def flush(self) -> None:
         """Have carried out what waits."""
-        if self._pending:
-            pending, self._pending = self._pending, []
+        if self.waiting:
+            waiting, self.waiting = self.waiting, []
             assert self._handler
-            self._handler(pending)
+            self._handler(waiting)
 
 
 Handler = Callable[..., None]

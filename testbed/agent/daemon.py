@@ -174,7 +174,8 @@ class Daemon:
         nobody here carries out."""
         for action in actions:
             if isinstance(action, Send):
-                self._performer.flush()
+                if self._performer.waiting:
+                    self._performer.flush()
                 try:
                     self.links[action.port].sendto(action.payload, ROUTINE if action.routine else URGENT)
                     self._sent += 1

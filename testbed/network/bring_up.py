@@ -22,15 +22,19 @@ from testbed.linux.ethtool import Offloads
 from testbed.linux.process import allow_descriptors
 from testbed.network import read_back, status
 from testbed.network.handle import Handle
-from testbed.plan.network_plan import SEED_SYSCTL, Plan, node_interfaces
+from testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL, SEED_SYSCTL, Plan, node_interfaces
 from testbed.plan.plane_selection import Planes
 
 Stage = tuple[str, Callable[[], None]]
 
 
 def kernel_properties() -> dict[str, bool]:
-    """What a plan must know of this kernel: `seeded` and `virtual`, as Plan has them."""
-    return {"seeded": Path("/proc/sys/net", SEED_SYSCTL).exists(), "virtual": clock.is_virtual()}
+    """What a plan must know of this kernel: `seeded`, `bridge_filter` and `virtual`, as Plan has them."""
+    found = {"seeded": SEED_SYSCTL, "bridge_filter": BRIDGE_FILTER_SYSCTL}
+    return {
+        **{what: Path("/proc/sys/net", path).exists() for what, path in found.items()},
+        "virtual": clock.is_virtual(),
+    }
 
 
 def require_processes(packed: int | None) -> None:

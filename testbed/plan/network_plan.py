@@ -49,6 +49,7 @@ HOST_SYSCTLS = {
     "ipv4/tcp_no_metrics_save": "1",  # no connection starts from an earlier one's metrics
     "ipv4/icmp_ratemask": "0",
 }
+BRIDGE_FILTER_SYSCTL = "bridge/bridge-nf-call-iptables"  # on by default, and nothing in a crossbar filters
 NO_IPV6 = {"ipv6/conf/all/disable_ipv6": "1"}  # no address generation, no duplicate detection; new devices inherit it
 
 
@@ -83,6 +84,7 @@ class Plan:
 
     host_link: what the links between hosts and switches of a fabric are like; None: like all others.
     seeded: whether this kernel can give each switch's multipath hash a seed of its own (Linux 6.11 and later).
+    bridge_filter: whether it has what hands frames that pass a bridge to the packet filter of IP (br_netfilter).
     virtual: whether its clock is virtual: filters see packets that have been delayed.
     Raises ValueError if there are more ports or switches than a run has interface indexes for, or if there are no host
     links to differ.
@@ -96,6 +98,7 @@ class Plan:
     ipv6: bool = False
     host_link: LinkSpec | None = None
     virtual: bool = False
+    bridge_filter: bool = False
 
     def __post_init__(self) -> None:
         if self.host_link and self.topology.server_centric:
@@ -144,6 +147,8 @@ class Plan:
         wanted = {} if self.ipv6 else dict(NO_IPV6)
         if node < self.topology.servers:
             wanted |= HOST_SYSCTLS
+        if self.bridge_filter and self.topology.is_crossbar(node):
+            wanted[BRIDGE_FILTER_SYSCTL] = "0"
         if self.is_router(node):
             wanted |= ROUTER_SYSCTLS
             if not self.topology.server_centric:

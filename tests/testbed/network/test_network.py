@@ -11,7 +11,7 @@ import pytest
 
 from testbed.linux import netlink, netns, tc
 from testbed.linux.clock import wait_until
-from testbed.network import clean, degrade
+from testbed.network import bring_up, clean, degrade
 from testbed.network.network import Network
 from testbed.network.read_back import Mismatch
 from testbed.plan import run
@@ -53,7 +53,8 @@ def test_the_dry_run_makes_the_same_network_as_netlink(network, spec):
     """Two ways to one state: our packed messages, and the commands that a dry run prints, run by iproute2."""
     ours = network(spec)
     kept = run.reserve(None)
-    plan = Plan(run.Run(kept.run.id, ours.run.slot, kept.run.directory), build(spec), LINK, static=True)
+    own = run.Run(kept.run.id, ours.run.slot, kept.run.directory)
+    plan = Plan(own, build(spec), LINK, static=True, **bring_up.kernel_properties())
     names = [plan.namespace(node) for node in range(plan.topology.nodes)]
     run.write_journal(kept.run, {"id": kept.run.id, "slot": kept.run.slot, "namespaces": names})
     try:
@@ -61,6 +62,10 @@ def test_the_dry_run_makes_the_same_network_as_netlink(network, spec):
         subprocess.run(["bash"], input=script, text=True, check=True, capture_output=True)
         for node in range(plan.topology.nodes):
             assert state(names[node]) == state(ours.plan.namespace(node))
+            for name in (names[node], ours.plan.namespace(node)):
+                wanted = ours.plan.sysctls(node)
+                found = in_netns(name, "sysctl", "--values", *(f"net.{path.replace('/', '.')}" for path in wanted))
+                assert found.split() == list(wanted.values())
     finally:
         clean.remove(kept.run)
         kept.release()

@@ -33,3 +33,12 @@ def test_a_port_is_shaped_before_it_is_set_up(spec, link):
             assert words[words.index("dev") + 1] not in up
     assert made == len(up) - 1 == 2 * len(build(spec).links)  # and the loopback
     assert shaped >= made
+
+
+@pytest.mark.parametrize("bridge_filter", [True, False])
+def test_what_passes_a_crossbar_passes_no_packet_filter(bridge_filter):
+    plan = Plan(Run("demo", 1, Path("/run/weft/demo")), build("dcell:n=3,k=1"), None, bridge_filter=bridge_filter)
+    lines = [line for line in plan.text() if "bridge-nf" in line]
+    named = [plan.namespace(node) for node in range(plan.topology.nodes) if plan.topology.is_crossbar(node)]
+    setting = "sysctl -w net.bridge.bridge-nf-call-iptables=0"
+    assert lines == ([f"ip netns exec {name} {setting}" for name in named] if bridge_filter else [])
