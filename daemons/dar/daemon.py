@@ -66,6 +66,7 @@ class Dar(Bfs):
         self._far = {neighbour.hop.port: neighbour.hop.node for neighbour in neighbourhood.neighbours()}
         self._ears = {"sent": 0, "passed_on": 0, "heard": 0, "stale": 0}
         self._sequence = incarnation
+        self._leaves: dict[int, tuple[Prefix, int]] = {}  # by host's address, once it was looked for
         self._look_s = looks.next_s(0.0) if looks else float("inf")
 
     @property
@@ -145,11 +146,10 @@ class Dar(Bfs):
 
     def _ask(self, seen: SeenFlow, count: int) -> list[Action]:
         """Ask for a flow that comes to this output leaf, by way of any spine that leads to its input leaf."""
-        leaf = self._leaf_of(seen.flow.source)
-        hops = self._hops(seen.flow.source)
-        if leaf is None or not hops:
+        towards, hops = self._towards(seen.flow.source), self._hops(seen.flow.source)
+        if towards is None or not hops:
             return []
-        return [self._request(seen.flow, self._random.pick(hops), leaf, self._far[seen.port], count)]
+        return [self._request(seen.flow, self._random.pick(hops), towards[1], self._far[seen.port], count)]
 
     def _request(self, flow: Flow, by: Hop, leaf: int, spine: int, count: int) -> Send:
         self._sequence += 1
@@ -211,11 +211,18 @@ class Dar(Bfs):
         return sum(near.up for near in self._neighbourhood.neighbours())
 
     def _hops(self, address: int) -> tuple[Hop, ...]:
-        return next((hops for prefix, hops in self._routes.items() if prefix.holds(address)), ())
+        towards = self._towards(address)
+        return self._routes.get(towards[0], ()) if towards else ()
 
     def _usable(self, address: int) -> list[int]:
         """The ports by which `address` can be reached."""
         return [hop.port for hop in self._hops(address)]
 
-    def _leaf_of(self, address: int) -> int | None:
-        return next((node for prefix, node in self._destinations if prefix.holds(address)), None)
+    def _towards(self, address: int) -> tuple[Prefix, int] | None:
+        """The prefix of another leaf's host, and that leaf; None for any other address."""
+        if address not in self._leaves:
+            found = [(prefix, node) for prefix, node in self._destinations if prefix.holds(address)]
+            if not found:
+                return None
+            self._leaves[address] = found[0]
+        return self._leaves[address]

@@ -9,7 +9,8 @@ from daemons.control import parameters
 from daemons.core.capabilities import FlowPlacement
 from daemons.core.contract import StateMachine
 from daemons.core.node_config import GOLDEN_FRACTION, NodeConfig, Options, node_configs, own_hosts
-from daemons.core.scheme import Path, Scheme, for_switches
+from daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
+from daemons.core.selection_rule import SelectionRule
 from daemons.dar.daemon import Dar
 from daemons.dar.leaf import Choices
 from daemons.dar.messages import MOST_SPINES
@@ -64,7 +65,27 @@ PLANE = {
         default=0,
         words=("modulo", "hash"),
     ),
+    "elephant_kb": Parameter(
+        meaning="data from which on a flow is counted and moved, in kB; before, it goes by its hash",
+        least=0,
+        most=1 << 20,
+        default=100,
+    ),
+    "queue": Parameter(
+        meaning="packets waiting from which on a queue is too long, if queues are what is looked at",
+        least=1,
+        most=1 << 24,
+        default=8,
+    ),
+    "ecn": ECN,
 }
+
+
+def rule(options: Options) -> SelectionRule:
+    """What the data plane does."""
+    from daemons.load_balancing.scheme import Rule  # which a daemon does not need
+
+    return SelectionRule(Rule.DAR, options, compares_queues=options["detect"] == QUEUE)
 
 
 def sizes(topology: Topology) -> tuple[int, int, int]:
@@ -150,6 +171,7 @@ SCHEMES = (
         check=check,
         configure=configure,
         machine=machine,
+        selection=Selection(parameters=PLANE, rule=rule),
         path=path,
         needs=frozenset({FlowPlacement}),
     ),

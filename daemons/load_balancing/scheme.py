@@ -49,6 +49,7 @@ class Rule(IntEnum):
     SHORTEST = 7
     FLOWLET = 8
     LBSP = 9
+    DAR = 10
 
 
 COMPARE_QUEUES = frozenset({Rule.DRILL, Rule.TTC, Rule.SHORTEST})

@@ -279,7 +279,7 @@ def scheme(given: argparse.Namespace) -> int:
 
 
 def status(given: argparse.Namespace) -> int:
-    from experiments.runner.console import show
+    from experiments.commands.network_status import show_status
     from testbed.agent import control
 
     network = _open(given.run)
@@ -291,20 +291,7 @@ def status(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(state))
         return 0
-    print(
-        f"{state['run']}: {state['topology']}, {state['scheme']}, failed links: {', '.join(state['failed']) or 'none'}"
-    )
-    for link, (one, other) in state["mtu_bytes"].items():
-        print(f"{link} has MTU {one} at one end and {other} at the other: larger packets are dropped on arrival")
-    if state["bypassed_packets"]:
-        print(f"{state['bypassed_packets']} packets bypassed the scheme: fragments, IP options, or longer than an MTU")
-    if layers := state["layers"]:
-        sent = " ".join(map(str, layers["packets"])) or "none: hosts send to plain addresses"
-        print(f"packets by layer: {sent}")
-        drawn = ", ".join(f"{layers[name]} {name}" for name in ("gaps", "cuts", "echoes", "errors"))
-        print(f"{layers['flows']} flows, which drew a layer again: {drawn}")
-    if state["nodes"]:
-        show(state["nodes"], list(state["nodes"][0]))
+    show_status(state)
     return 0
 
 

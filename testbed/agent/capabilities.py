@@ -6,11 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from daemons.core.capabilities import Capability, FlowRewrite, LinkRates, PrefixRewrite, QueueState, SourceRewrite
+from daemons.core.capabilities import (
+    Capability,
+    FlowPlacement,
+    FlowRewrite,
+    LinkRates,
+    PrefixRewrite,
+    QueueState,
+    SourceRewrite,
+)
 from testbed.forwarding import link_rates
 from testbed.forwarding.capability import LinuxCapability
+from testbed.forwarding.flow_placement import FlowPlacements
 from testbed.forwarding.flow_rewrite import FlowRewriting
-from testbed.forwarding.plane_tables import Crowding
+from testbed.forwarding.plane_tables import Crowding, SwitchFlows
 from testbed.forwarding.prefix_rewrite import PrefixRewriting
 from testbed.forwarding.queue_state import QueueStates
 from testbed.forwarding.source_rewrite import SourceRewriting
@@ -25,7 +34,7 @@ class Place:
 
     routes: a socket in the node's namespace, which stays its owner's.
     watched: by port that leads to another router, the index of its interface.
-    crowding: of a switch with a data plane, what tells how crowded it is.
+    crowding, flows: of a switch with a data plane, what tells how crowded it is, and the flows in its table.
     transit: of a server whose ports have the program that rewrites packets in transit, its part of the maps.
     """
 
@@ -33,6 +42,7 @@ class Place:
     routes: netlink.Socket
     watched: Mapping[int, int]
     crowding: Crowding | None
+    flows: SwitchFlows | None
     transit: TransitRewriting | None
 
     def port_of(self) -> dict[int, int]:
@@ -58,6 +68,12 @@ def _queues(need: QueueState, at: Place) -> LinuxCapability:
     return QueueStates(at.crowding)
 
 
+def _placements(need: FlowPlacement, at: Place) -> LinuxCapability:
+    if at.flows is None:
+        raise ValueError(f"{at.interfaces.name} has no data plane, in whose table its scheme is to place flows")
+    return FlowPlacements(need, at.flows, {port: each.ifindex for port, each in at.interfaces.ports.items()})
+
+
 def _rates(need: LinkRates, at: Place) -> LinuxCapability:
     return link_rates.LinkRates(at.watched, need.rate_bps, at.routes)
 
@@ -74,6 +90,7 @@ MAKERS: Mapping[type[Capability], Callable[[Any, Place], LinuxCapability]] = {
     FlowRewrite: _flow,
     QueueState: _queues,
     LinkRates: _rates,
+    FlowPlacement: _placements,
 }
 
 

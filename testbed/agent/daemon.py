@@ -39,7 +39,7 @@ from testbed.agent.node_counters import NodeCounters
 from testbed.agent.transport import ROUTINE, URGENT, Link
 from testbed.forwarding.capability import LinuxCapability, Wakes
 from testbed.forwarding.groups import Groups
-from testbed.forwarding.plane_tables import Crowding
+from testbed.forwarding.plane_tables import Crowding, SwitchFlows
 from testbed.forwarding.switch_fib import SwitchFib
 from testbed.forwarding.transit_rewrite import TransitRewriting
 from testbed.linux import clock, fib, netlink, netns
@@ -72,13 +72,14 @@ class Daemon:
         *,
         groups: Groups | None = None,
         crowding: Crowding | None = None,
+        flows: SwitchFlows | None = None,
         transit: TransitRewriting | None = None,
     ) -> None:
         """Open what the daemon needs in the node's namespace.
 
         cells: its row of the counters.
         groups: of a switch with a data plane, its part of the maps.
-        crowding, transit: see capabilities.Place.
+        crowding, flows, transit: see capabilities.Place.
         Raises ValueError if the node has a daemon already, or lacks what its scheme needs.
         """
         self.interfaces = interfaces
@@ -96,7 +97,7 @@ class Daemon:
             self._lock = opened.enter_context(closing(Lock(directory, interfaces.name)))
             self._log = opened.enter_context(closing(Log(directory, interfaces.name)))
             with _inside(interfaces):
-                self._open_inside(opened, config, crowding, transit)
+                self._open_inside(opened, config, crowding, flows, transit)
             self.requests = opened.enter_context(closing(Requests(directory, interfaces.name)))
             self.fib = SwitchFib(self._netlink, interfaces, groups) if groups else fib.Fib(self._netlink, interfaces)
             self.inherited = len(fib.routes(self._netlink))  # set by a daemon before this one
@@ -106,7 +107,12 @@ class Daemon:
         self._performer = Performer({SetRoute: self._set_routes, **self._handlers()})
 
     def _open_inside(
-        self, opened: ExitStack, config: NodeConfig, crowding: Crowding | None, transit: TransitRewriting | None
+        self,
+        opened: ExitStack,
+        config: NodeConfig,
+        crowding: Crowding | None,
+        flows: SwitchFlows | None,
+        transit: TransitRewriting | None,
     ) -> None:
         """What has to be opened in the node's namespace."""
         interfaces = self.interfaces
@@ -117,7 +123,7 @@ class Daemon:
         self._netlink = opened.enter_context(closing(netlink.Socket()))
         self._link_news = opened.enter_context(closing(LinkNews(interfaces, self._netlink)))
         watched = {port: interfaces.ports[port].ifindex for port in hears}
-        at = capabilities.Place(interfaces, self._netlink, watched, crowding, transit)
+        at = capabilities.Place(interfaces, self._netlink, watched, crowding, flows, transit)
         self.capabilities: list[LinuxCapability] = []
         for need in config.needs:
             self.capabilities.append(opened.enter_context(closing(capabilities.make(need, at))))
@@ -262,6 +268,8 @@ class Daemon:
         """The deadline has passed."""
         self._counters.tick(now - self.deadline)
         self.perform(self.protocol.tick(now))
+        if self.capabilities:
+            self._performer.flush()  # what they look at is as it has been decided
         for capability in self.capabilities:
             self._tell(capability.look(now), now)
         self._counters.traffic(self._sent, self.received)

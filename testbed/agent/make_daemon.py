@@ -50,9 +50,14 @@ class Programs:
         ValueError if the node has a daemon already, or lacks what its scheme needs.
         """
         protocol = registry.machine(config, clock.wall_ns())
-        crowding = self._tables.crowding(interfaces.node - self._first_switch) if self._tables else None
+        switch = interfaces.node - self._first_switch
+        crowding = self._tables.crowding(switch) if self._tables else None
+        flows = self._tables.flows(switch) if self._tables else None
         transit = self._transit_maps.at(interfaces.node) if self._transit_maps else None
-        return Daemon(directory, interfaces, protocol, config, cells, groups=groups, crowding=crowding, transit=transit)
+        return Daemon(
+            directory, interfaces, protocol, config, cells,
+            groups=groups, crowding=crowding, flows=flows, transit=transit,
+        )  # fmt: skip
 
 
 NO_PROGRAMS = Programs(None, 0, None)

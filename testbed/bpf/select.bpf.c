@@ -50,10 +50,17 @@ struct switch_ {
 	__u32 states;	/* whether crowded ones give packets away: edge switches, and those above, from when on */
 	__u32 edge_packets, edge_percent;
 	__u32 above_packets, above_percent;
+	__u32 hosts;	   /* DAR: its first ports lead to so many */
+	__u32 elephant_kb; /* data from which on a flow is in the table */
+	__u32 start;	   /* 0: it begins at port (number of the source modulo ports), 1: where its hash has it */
+	__u32 detect;	   /* 1: packets are compared with the queues that they find, from `queue` packets on */
+	__u32 queue;
 };
 
 #include "select_maps.h"
 
+#define UDP_BYTES 8
+#define TCP_OFFSET 12 /* of the byte that tells a header's length */
 #define FRAGMENT 0x3fff		    /* offset, and whether there are more */
 #define LEAST_MTU_BYTES (ETH_HLEN + 68) /* of a frame that every device takes (RFC 791) */
 
@@ -222,6 +229,111 @@ static __always_inline __u32 next_lbsp(struct choice *choice, const struct switc
 	return in_turn(own, first ? __sync_fetch_and_add(&first->turn, 1) : 0, n, s->groups);
 }
 
+/* Bytes of data in a packet: what only acknowledges makes no flow, and no load. */
+static __always_inline __u32 data_bytes(const struct iphdr *ip, const void *end)
+{
+	const __u8 *header = (const void *)(ip + 1);
+	__u32 bytes = bpf_ntohs(ip->tot_len), headers = sizeof(*ip);
+
+	if (ip->protocol == IPPROTO_UDP)
+		headers += UDP_BYTES;
+	else if (ip->protocol == IPPROTO_TCP && (const void *)(header + TCP_OFFSET + 1) <= end)
+		headers += (header[TCP_OFFSET] >> 4) * 4;
+	return bytes > headers ? bytes - headers : 0;
+}
+
+/* Whether a flow that is not in the table has sent enough to enter it.
+ *
+ * Of the flows that share a slot the one that sends most has it: the others' data are taken from its own, and who finds
+ * nothing left takes the slot (Boyer and Moore's majority vote). */
+static __always_inline int has_grown(const struct choice *choice, const struct switch_ *s, __u32 hash, __u32 bytes)
+{
+	__u32 slot = choice->switch_number << (s->flowlet_bits & 31) | (hash & ((1 << (s->flowlet_bits & 31)) - 1));
+	struct young_flow *flow = bpf_map_lookup_elem(&young, &slot);
+
+	if (!flow)
+		return 0;
+	if (flow->hash != hash && flow->bytes > bytes) {
+		flow->bytes -= bytes;
+		return 0;
+	}
+	flow->bytes = flow->hash == hash ? flow->bytes + bytes : bytes;
+	flow->hash = hash;
+	if (flow->bytes < s->elephant_kb * 1000)
+		return 0;
+	flow->bytes = 0;
+	return 1;
+}
+
+/* Note that a packet's flow is here, and by which port (DAR); returns the port that it is to leave by.
+ *
+ * out: where it would go that is in no table.  start: where it begins that enters the table now.
+ * in: 0 if a host of this switch sends it; else the port that it came by is noted, and it goes out. */
+static __always_inline __u32 follow_flow(struct choice *choice, const struct switch_ *s, const struct iphdr *ip,
+					 const void *end, __u32 out, __u32 start, __u32 in)
+{
+	const __u32 *ports = (const void *)(ip + 1);
+	struct flow_key key = {
+		.switch_number = bpf_htonl(choice->switch_number),
+		.source = ip->saddr,
+		.destination = ip->daddr,
+		.protocol = bpf_htonl(ip->protocol),
+	};
+	struct flow_entry begun = {}, *flow;
+	__u32 bytes = data_bytes(ip, end);
+
+	if ((ip->protocol == IPPROTO_TCP || ip->protocol == IPPROTO_UDP) && (const void *)(ports + 1) <= end)
+		key.ports = *ports;
+	flow = bpf_map_lookup_elem(&flows, &key);
+	if (!flow) {
+		if (!bytes || !has_grown(choice, s, hash_of(s->seed, ip, end), bytes))
+			return out;
+		begun.last_ns = bpf_ktime_get_ns();
+		begun.bytes = bytes;
+		begun.port = in ? in : start;
+		bpf_map_update_elem(&flows, &key, &begun, BPF_NOEXIST);
+		return in ? out : start;
+	}
+	if (bytes) {
+		flow->last_ns = bpf_ktime_get_ns();
+		flow->bytes += bytes;
+		if (in && flow->port != in) {
+			flow->port = in;
+			flow->moved_ns = flow->last_ns;
+		}
+	}
+	if (!in)
+		out = flow->port;
+	if (s->detect && waiting(choice->ctx, out, 0) >= s->queue)
+		flow->queued_ns = flow->last_ns;
+	return out;
+}
+
+/* The port of a packet that a host of this switch sends, by hash or as its flow was placed, for n >= 2 (DAR). */
+static __always_inline __u32 placed_port(struct choice *choice, const struct switch_ *s, __u32 n,
+					 const struct iphdr *ip, const void *end)
+{
+	__u32 hashed = below(hash_of(s->seed, ip, end), n);
+	__u32 first = host_digit(bpf_ntohl(ip->saddr), s->digits) % n;
+
+	return follow_flow(choice, s, ip, end, port_of(choice->group, hashed),
+			   port_of(choice->group, s->start ? hashed : first), 0);
+}
+
+/* Candidate `hashed`, or the next one where the packet would go back to where it came from: as long as not all switches
+ * know of a failure, some send packets by way of another leaf (DAR). */
+static __always_inline __u32 onward(struct choice *choice, __u32 n, __u32 hashed)
+{
+	return port_of(choice->group, hashed) == choice->ctx->ifindex ? wrap(hashed + 1, n) : hashed;
+}
+
+/* Whether flows that come by one of the switch's links to others and leave at port `number` are noted: where they
+ * arrive, and where they are compared with queues on their way (DAR). */
+static __always_inline int notes(const struct switch_ *s, __u32 number)
+{
+	return s->hosts ? number < s->hosts : s->detect;
+}
+
 /* The candidate of `group`, which has n >= 2, for this packet. */
 static __always_inline __u32 choose(struct choice *choice, const struct switch_ *s, __u32 n, struct memory *memory,
 				    const struct iphdr *ip, const void *end)
@@ -242,6 +354,8 @@ static __always_inline __u32 choose(struct choice *choice, const struct switch_ 
 		return next_flowlet(choice, s, n, hash_of(s->seed, ip, end));
 	case LBSP:
 		return next_lbsp(choice, s, n, ip, end);
+	case DAR:
+		return onward(choice, n, below(hash_of(s->seed, ip, end), n));
 	default:
 		return below(draw(choice), n);
 	}
@@ -377,10 +491,14 @@ int forward(struct __sk_buff *ctx)
 		}
 	}
 	out = port_of(group, candidate);
+	if (s->rule == DAR && n > 1 && choice.input_port < s->hosts)
+		out = placed_port(&choice, s, n, ip, end);
 	index = out & 0xffff;
 	port = bpf_map_lookup_elem(&ports, &index);
 	if (!port || !port->switch_number) /* there is no port 0 */
 		return TC_ACT_OK;
+	if (s->rule == DAR && choice.input_port >= s->hosts && notes(s, port->number))
+		follow_flow(&choice, s, ip, end, out, 0, ctx->ifindex);
 	if (is_too_long(ctx, out))
 		return bypass(ctx, ip->daddr);
 	if (port->trim_bytes) {

@@ -16,7 +16,7 @@ static __always_inline __u32 load_of(void *of, __u32 candidate);
 static __always_inline __u32 draw(void *of);
 
 /* The same numbers as in daemons/load_balancing/scheme.py. */
-enum rule { KERNEL, D_MOD_K, FLOW_HASH, RANDOM, ROUND_ROBIN, DRILL, TTC, SHORTEST, FLOWLET, LBSP };
+enum rule { KERNEL, D_MOD_K, FLOW_HASH, RANDOM, ROUND_ROBIN, DRILL, TTC, SHORTEST, FLOWLET, LBSP, DAR };
 
 struct digit {
 	__u32 shift, mask, weight;
@@ -58,6 +58,12 @@ static __always_inline __u32 host_number(__u32 address, const struct digit *read
 	for (int i = 0; i < DIGITS; i++)
 		number += (address >> (read[i].shift & 31) & read[i].mask) * read[i].weight;
 	return number;
+}
+
+/* The last digit of a host's label: which of its switch's hosts it is. */
+static __always_inline __u32 host_digit(__u32 address, const struct digit *read)
+{
+	return address >> (read[0].shift & 31) & read[0].mask;
 }
 
 static __always_inline __u32 d_mod_k(__u32 host, __u32 n)

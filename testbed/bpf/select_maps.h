@@ -44,6 +44,31 @@ struct flowlet_entry {
 	__u32 unused;
 };
 
+/* DAR: a flow at one switch, all in network order. */
+struct flow_key {
+	__be32 switch_number;
+	__be32 source, destination;
+	__be32 protocol;
+	__be32 ports; /* source and destination port, 0 where the protocol has none */
+};
+
+/* port: an interface index.  Of a flow that a host of this switch sends, the port that it leaves by, which user space
+ * may change; of any other, the port by which it came last, which the program writes. */
+struct flow_entry {
+	__u64 last_ns;	 /* when data came last */
+	__u64 moved_ns;	 /* when `port` changed; 0: never */
+	__u64 queued_ns; /* when a packet found as much waiting as calls for another way; 0: never */
+	__u64 bytes;	 /* of data since it is here */
+	__u32 port;
+	__u32 unused;
+};
+
+/* A flow that is not in the table yet, the one of its slot that sends most. */
+struct young_flow {
+	__u32 hash;
+	__u32 bytes;
+};
+
 struct counters {
 	__u64 packets;
 	__u64 bytes;
@@ -73,6 +98,8 @@ MAP(memories, ARRAY, 1, __u32, struct memory);
 MAP(cache, ARRAY, 1, __u32, __u64);
 MAP(counted, PERCPU_ARRAY, 1, __u32, struct counters);
 MAP(flowlets, ARRAY, 1, __u32, struct flowlet_entry); /* as many for each switch, a power of two */
+MAP(young, ARRAY, 1, __u32, struct young_flow);	      /* the same */
+MAP(flows, HASH, 1, struct flow_key, struct flow_entry);
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 1);

@@ -245,6 +245,7 @@ class DataPlane:
             "reader": list(plane_program.READERS).index(self.queue_reader),
             "flowlet_bits": plane_program.flowlet_bits(self.net.topology.switches),
             "digits": [*digits, *[0] * (3 * selection.DIGITS - len(digits))],
+            "hosts": sum(peer < self.net.topology.servers for _, peer, *_ in self.net.topology.ports(node)),
         }
 
     def _seed_kernels(self, seeds: Mapping[int, int]) -> bool:

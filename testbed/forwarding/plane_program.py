@@ -16,6 +16,8 @@ LAYOUT = "select_blind.bpf.o"  # one of them, for its structs
 MOST_GROUPS, MOST_ROUTES = 1 << 17, 1 << 20  # a route takes memory only when it is set
 FLOWLETS_BITS, LEAST_FLOWLET_BITS, MOST_FLOWLET_BITS = 19, 10, 16  # all switches; one switch: as many as in LetFlow
 
+LEAST_FLOWS, FLOWS_PER_HOST, MOST_FLOWS = 1 << 10, 1 << 6, 1 << 18  # a flow is there twice, at its first and last leaf
+
 
 def entries(topology: Topology, ports: int) -> dict[str, int]:
     """How many entries each map has for `topology`, whose ports are numbered below `ports`."""
@@ -29,7 +31,8 @@ def entries(topology: Topology, ports: int) -> dict[str, int]:
         **dict.fromkeys(("generations", "wants", "states"), switches),
         "routes": MOST_ROUTES,
         "cache": switches * CACHE_SLOTS,
-        "flowlets": switches << flowlet_bits(switches),
+        **dict.fromkeys(("flowlets", "young"), switches << flowlet_bits(switches)),
+        "flows": min(MOST_FLOWS, max(LEAST_FLOWS, FLOWS_PER_HOST * topology.servers)),
     }
 
 
@@ -43,7 +46,15 @@ def flowlet_bits(switches: int) -> int:
     return max(LEAST_FLOWLET_BITS, min(MOST_FLOWLET_BITS, FLOWLETS_BITS - (switches - 1).bit_length()))
 
 
-FIELDS = {"rule", "seed", "tier", "reader", "flowlet_bits", "digits"}  # that every switch has, whatever its rule
+FIELDS = {
+    "rule",
+    "seed",
+    "tier",
+    "reader",
+    "flowlet_bits",
+    "digits",
+    "hosts",
+}  # that every switch has, whatever its rule
 
 
 def switch_layout() -> btf.Layout:

@@ -46,9 +46,17 @@ PORT = Record(
 PREFIX = Record("prefix", (("length", "I"), ("switch_number", "I"), ("address", "4s")))
 GROUP = Record("group", (("n", "I"), ("ports", f"{CANDIDATES}I")))
 FLOWLET = Record("flowlet_entry", (("last_ns", "Q"), ("candidate", "I"), ("unused", "I")))
+FLOW_KEY = Record(
+    "flow_key", (("switch_number", "I"), ("source", "I"), ("destination", "I"), ("protocol", "I"), ("ports", "I"))
+)  # fmt: skip
+FLOW = Record(
+    "flow_entry",
+    (("last_ns", "Q"), ("moved_ns", "Q"), ("queued_ns", "Q"), ("bytes", "Q"), ("port", "I"), ("unused", "I")),
+)
+YOUNG = Record("young_flow", (("hash", "I"), ("bytes", "I")))
 COUNTERS = Record(
     "counters", (
         ("packets", "Q"), ("bytes", "Q"), ("moved", "Q"), ("marked", "Q"), ("bypassed", "Q"), ("trimmed", "Q"),
     )
 )  # fmt: skip
-RECORDS = (PORT, PREFIX, GROUP, FLOWLET, COUNTERS)
+RECORDS = (PORT, PREFIX, GROUP, FLOWLET, FLOW_KEY, FLOW, YOUNG, COUNTERS)

@@ -22,11 +22,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from daemons.core.actions import Flow
 from testbed.forwarding.groups import Groups, by_switch
-from testbed.forwarding.plane_records import CACHE_SLOTS, GENERATIONS, GROUP, PREFIX
+from testbed.forwarding.plane_records import CACHE_SLOTS, FLOW, FLOW_KEY, GENERATIONS, GROUP, PREFIX
 from testbed.linux import libbpf
 
 
@@ -35,6 +37,19 @@ class Maps(Protocol):
 
     def map(self, name: str, key: str, value: str) -> libbpf.Map: ...
     def entries(self, name: str) -> int: ...
+
+
+FLOWS_IN_BATCH = 512
+
+
+class Noted(NamedTuple):
+    """What the program notes of a flow, as in struct flow_entry; times are of the monotonic clock."""
+
+    last_ns: int
+    moved_ns: int
+    queued_ns: int
+    bytes_: int
+    port: int
 
 
 class Crowding:
@@ -53,6 +68,33 @@ class Crowding:
         self._states[self._switch,] = (state,)
 
 
+class SwitchFlows:
+    """The flows in the table of one switch (DAR).  The program writes it, too: it puts flows in, and of those that come
+    in by another port it changes that."""
+
+    def __init__(self, flows: libbpf.Map, switch: int) -> None:
+        self._flows, self._switch = flows, switch
+
+    def read(self) -> dict[Flow, Noted]:
+        """All of them."""
+        return {
+            Flow(*key[1:]): Noted(*value[:-1])
+            for key, value in self._flows.batch(FLOWS_IN_BATCH)
+            if key[0] == self._switch
+        }
+
+    def place(self, flow: Flow, ifindex: int, now_ns: int) -> None:
+        """Let a flow leave by this port; BpfError if the table is full."""
+        before = self._flows.get((self._switch, *flow))
+        noted = Noted(*before[:-1]) if before else Noted(now_ns, 0, 0, 0, 0)
+        self._flows[self._switch, *flow] = (*noted._replace(port=ifindex, moved_ns=now_ns), 0)
+
+    def forget(self, flow: Flow) -> None:
+        """Take a flow out."""
+        with suppress(KeyError):
+            del self._flows[self._switch, *flow]
+
+
 class Tables:
     """The routes of every switch, switches counted from 0."""
 
@@ -60,6 +102,7 @@ class Tables:
         self._routes, self._groups = maps.map("routes", PREFIX.format, "=I"), maps.map("groups", "=I", GROUP.format)
         self._generations, self._cache = maps.map("generations", "=I", "=I"), maps.map("cache", "=I", "=Q")
         self._wants, self._states = maps.map("wants", "=I", "=I"), maps.map("states", "=I", "=I")
+        self._flows = maps.map("flows", FLOW_KEY.format.replace("=", ">"), FLOW.format)
         self._switches = maps.entries("generations")
         self._room = maps.entries("groups") // self._switches
 
@@ -81,12 +124,16 @@ class Tables:
 
     def descriptors(self) -> list[int]:
         """Of the maps: what a process that is forked must keep open to write them."""
-        maps = (self._routes, self._groups, self._generations, self._cache, self._wants, self._states)
+        maps = (self._routes, self._groups, self._generations, self._cache, self._wants, self._states, self._flows)
         return [held.fd for held in maps]
 
     def crowding(self, switch: int) -> Crowding:
         """What tells how crowded one switch is.  Its daemon is the only one to enter states."""
         return Crowding(self._wants, self._states, switch)
+
+    def flows(self, switch: int) -> SwitchFlows:
+        """The flows in the table of one switch.  Its daemon is the only one, beside the program, to write there."""
+        return SwitchFlows(self._flows, switch)
 
     def _void(self, switch: int) -> None:
         """Let the program forget which groups it found for the destinations of a switch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 import threading
@@ -67,6 +68,7 @@ def library() -> ctypes.CDLL:
         ("bpf_map_lookup_elem", integer, [integer, pointer, pointer]),
         ("bpf_map_delete_elem", integer, [integer, pointer]),
         ("bpf_map_get_next_key", integer, [integer, pointer, pointer]),
+        ("bpf_map_lookup_batch", integer, [integer, pointer, pointer, pointer, pointer, pointer, pointer]),
         ("bpf_prog_load", integer, [integer, text, text, pointer, size, pointer]),
         ("bpf_raw_tracepoint_open", integer, [text, integer]),
         ("bpf_map__set_map_flags", integer, [pointer, ctypes.c_uint32]),
@@ -117,6 +119,27 @@ class Map:
         while library().bpf_map_get_next_key(self.fd, here, following) == 0:
             here = following.raw
             yield self._key.unpack(here)
+
+    def batch(self, count: int) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Every key and its value, `count` in each system call, which is to be more than one bucket of the map holds.
+
+        What changes meanwhile may be missing.  BpfError if the kernel cannot do that, or if a bucket holds more.
+        """
+        keys, values = bytearray(count * self._key.size), bytearray(count * self._value.size)
+        into = (ctypes.c_char * len(keys)).from_buffer(keys), (ctypes.c_char * len(values)).from_buffer(values)
+        here, following = None, ctypes.c_uint64()
+        found = 0
+        while found != -errno.ENOENT:
+            number = ctypes.c_uint32(count)
+            found = library().bpf_map_lookup_batch(
+                self.fd, here, ctypes.byref(following), *into, ctypes.byref(number), None
+            )
+            if found not in (0, -errno.ENOENT):
+                raise _error("map: entries in batches")
+            keys_here = memoryview(keys)[: number.value * self._key.size]
+            values_here = memoryview(values)[: number.value * self._value.size]
+            yield from zip(self._key.iter_unpack(keys_here), self._value.iter_unpack(values_here), strict=True)
+            here = ctypes.byref(following)
 
 
 class Object:

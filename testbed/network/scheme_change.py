@@ -9,6 +9,8 @@ from daemons.core import registry
 from daemons.load_balancing.scheme import Rule
 from topologies.core.grammar import parse
 
+NEED_THEIR_DAEMONS = (Rule.LBSP, Rule.DAR)
+
 
 def routing(journal: Mapping[str, Any]) -> str:
     """The scheme that the run of this journal came up with, which its daemons still route by."""
@@ -24,10 +26,11 @@ def check(came_up_with: str, spec: str) -> None:
     """ValueError unless the routes of daemons that route by `came_up_with` are such as `spec` needs.
 
     LBSP's rule takes the ports of a route for columns of link groups, which only its own daemons keep when links fail.
+    Flows that DAR's rule notes only its own daemons move.
     FatPaths' hosts need routes in as many layers as they choose among.
     """
     chosen = registry.rule(spec)
-    if chosen.rule != Rule.LBSP and not chosen.hosts:
+    if chosen.rule not in NEED_THEIR_DAEMONS and not chosen.hosts:
         return
     name, given = parse(came_up_with)
     advice = f"take the run down and bring it up with --routing {spec}"
@@ -39,6 +42,8 @@ def check(came_up_with: str, spec: str) -> None:
         layers = int(given.get("layers", registry.rule(name).hosts["layers"]))
         if chosen.hosts["layers"] > layers:
             raise ValueError(f"{spec}: the daemons of this run have routes in {layers} layers; {advice}")
+        return
+    if chosen.rule == Rule.DAR:
         return
     groups = int(given.get("groups", registry.rule("lbsp")["groups"]))
     if groups != chosen["groups"]:

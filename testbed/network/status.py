@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from daemons.core import registry
+from daemons.core.capabilities import FlowPlacement
 from daemons.core.node_config import routers
+from testbed.agent import control_socket
 from testbed.agent.counters import FILE as COUNTERS
 from testbed.agent.counters import DaemonCounters, Row
 from testbed.forwarding import data_plane, layer_program
 from testbed.linux import clock
-from testbed.network import faults
+from testbed.network import faults, scheme_change
 from testbed.network.handle import Handle
-from testbed.plan.plane_selection import has_daemons
+from testbed.plan.plane_selection import NONE, has_daemons
 
 CONVERGENCE_S = 60.0
 POLL_S = 0.001
@@ -60,6 +64,29 @@ def rows(network: Handle) -> dict[int, Row]:
     return found
 
 
+def flows(network: Handle) -> list[dict[str, Any]] | None:
+    """What each leaf's daemon says of the flows on its links, of a scheme that places flows; None of any other.
+
+    up, down: flows by the spine that they go to, or come from.  bad: the spines of links with more than there may be,
+        each with the way.  A leaf whose daemon does not answer is left out.
+    """
+    routing = scheme_change.routing(network.run.journal)
+    if routing == NONE or FlowPlacement not in registry.scheme(routing)[0].needs:
+        return None
+    found = []
+    for node in routers(network.topology):
+        name = network.plan.names[node]
+        if network.topology.ports(node)[0][1] >= network.topology.servers:
+            continue  # no leaf
+        with suppress(ValueError, TimeoutError):
+            told = control_socket.ask(network.run.directory, name, "status")["protocol"]
+            ears = {f"requests_{key}": told["ears"][key] for key in ("sent", "stale")}
+            moved = {key: told[key] for key in ("moves", "swaps", "replaced")}
+            bad = [f"{way} {spine}" for way, spines in told["bad"].items() for spine in spines]
+            found.append({"node": name, **told["flows"], "bad": bad, **moved, **ears})
+    return found
+
+
 def status(network: Handle) -> dict[str, Any]:
     """The run, its links, and a row for each daemon; JSON-able.
 
@@ -68,6 +95,7 @@ def status(network: Handle) -> dict[str, Any]:
     differ: the smaller one drops larger packets on arrival.
     bypassed_packets: of a fabric with a data plane, those that the kernel has sent on in the scheme's place, once for
         each switch: fragments, packets with IP options, or longer than the MTU.
+    flows: of a scheme that places flows, those on the links of each leaf (flows()); None of any other.
     layers: where hosts choose layers, packets that left in each, flows that began, and how often one drew again, by the
         reason; None elsewhere.
     """
@@ -81,6 +109,7 @@ def status(network: Handle) -> dict[str, Any]:
         "failed": [link_name(link) for link in links.failed],
         "mtu_bytes": {link_name(link): list(both) for link, both in links.mtu_bytes.items()},
         "bypassed_packets": data_plane.bypassed(network),
+        "flows": flows(network),
         "layers": layer_program.counted(network),
         "nodes": [
             {

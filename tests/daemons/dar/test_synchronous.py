@@ -36,7 +36,7 @@ def abstract(n, r, m, rules, destination, seed):
     flows = n * r
     net = Network(
         n, r, m, destination, [0] * flows, [0] * flows, [0] * (r * m), [0] * (r * m), [0] * (flows + r * m + r),
-        [0] * (r * m),
+        [0] * (r * m), [0] * flows,
     )  # fmt: skip
     state, counts, iterations = [seed, 2, 3, 4], [0, 0, 0], 0
     iteration.invert(net)

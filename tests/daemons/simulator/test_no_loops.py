@@ -96,7 +96,7 @@ def test_nor_by_dimensional_routing(spec):
     ("spec", "scheme"),
     [
         ("fattree:k=4", "ecmp"), ("fattree:k=4", "bfs"), ("fattree:k=4", "lbsp"), ("fattree:k=8", "lbsp:groups=4"),
-        ("clos:n=2,r=3,m=2", "ecmp"), ("star:n=3", "bfs"),
+        ("clos:n=2,r=3,m=2", "ecmp"), ("clos:n=2,r=3,m=2", "dar"), ("star:n=3", "bfs"),
         ("dcell:n=3,k=1", "dr"), ("dcell:n=3,k=1", "bfs"), ("ficonn:n=4,k=1", "dr"),
     ],
 )  # fmt: skip

@@ -158,7 +158,7 @@ def test_the_path_through_a_fabric_has_its_switches(weft):
 
 @pytest.mark.parametrize("scheme", [each for each in schemes() if each != "tar"])
 def test_every_scheme_has_a_path_and_shares_that_add_up(weft, scheme):
-    topology = "fattree:k=4" if "fattree" in runs_on(scheme) else "dcell:n=4,k=1"
+    topology = runs_on(scheme)[0]
     found = of(weft("route", topology, "--routing", scheme, "h0", "h9", "--json"))
     assert sum(each["share"] for each in found["choices"]) == pytest.approx(1)
     assert found["choices"][0]["path"] == found["path"]
@@ -176,12 +176,12 @@ def test_the_path_of_each_layer_is_shown_with_its_share(weft):
 
 
 def runs_on(scheme):
-    """The networks of these two that `scheme` is for."""
+    """The networks of these that `scheme` is for."""
     fits = []
-    for topology in ("fattree:k=4", "dcell:n=4,k=1"):
+    for topology in ("fattree:k=4", "clos:n=4,r=3,m=4", "dcell:n=4,k=1"):
         with suppress(ValueError):
             checked(build(topology), scheme)
-            fits.append(topology.partition(":")[0])
+            fits.append(topology)
     return fits
 
 

@@ -62,15 +62,15 @@ class RunOptions(ctypes.Structure):
 
 
 class Fabric:
-    """A Clos network and its data plane, with packets that are put in at e0's port 0."""
+    """A Clos network and its data plane, with packets that are put in at e0, at port 0 if nothing else is said."""
 
     def __init__(self, network: Network, plane: DataPlane, program: int) -> None:
         self.network, self.plane, self.program = network, plane, program
 
-    def put_in(self, packet: bytes) -> tuple[int, bytes]:
-        """What the program returns for a packet that arrives from h0, and the packet as it leaves it."""
+    def put_in(self, packet: bytes, port: int = 0) -> tuple[int, bytes]:
+        """What the program returns for a packet that arrives at a port, and the packet as it leaves it."""
         out = ctypes.create_string_buffer(2048)
-        context = bytes(40) + struct.pack("=I", self.network.ifindex(LEAF, 0))  # struct __sk_buff up to ifindex
+        context = bytes(40) + struct.pack("=I", self.network.ifindex(LEAF, port))  # struct __sk_buff up to ifindex
         options = RunOptions(
             sz=ctypes.sizeof(RunOptions), data_in=packet, data_size_in=len(packet), data_out=ctypes.addressof(out),
             data_size_out=len(out), ctx_in=context, ctx_size_in=len(context), repeat=1,

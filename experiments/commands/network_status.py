@@ -1,0 +1,34 @@
+"""What `weft status` prints of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.runner.console import show
+
+
+def show_status(state: Mapping[str, Any]) -> None:
+    """Print what Network.status() says."""
+    print(
+        f"{state['run']}: {state['topology']}, {state['scheme']}, failed links: {', '.join(state['failed']) or 'none'}"
+    )
+    for link, (one, other) in state["mtu_bytes"].items():
+        print(f"{link} has MTU {one} at one end and {other} at the other: larger packets are dropped on arrival")
+    if state["bypassed_packets"]:
+        print(f"{state['bypassed_packets']} packets bypassed the scheme: fragments, IP options, or longer than an MTU")
+    if layers := state["layers"]:
+        sent = " ".join(map(str, layers["packets"])) or "none: hosts send to plain addresses"
+        print(f"packets by layer: {sent}")
+        drawn = ", ".join(f"{layers[name]} {name}" for name in ("gaps", "cuts", "echoes", "errors"))
+        print(f"{layers['flows']} flows, which drew a layer again: {drawn}")
+    if flows := state["flows"]:
+        show([written(row) for row in flows], list(flows[0]))
+    if state["nodes"]:
+        show(state["nodes"], list(state["nodes"][0]))
+
+
+def written(flows: Mapping[str, Any]) -> dict[str, Any]:
+    """The flows of one leaf as a row of a table: c0:2 c1:1."""
+    by_spine = {way: " ".join(f"{spine}:{count}" for spine, count in flows[way].items()) for way in ("up", "down")}
+    return {**flows, **by_spine, "bad": ", ".join(flows["bad"]) or "none"}
