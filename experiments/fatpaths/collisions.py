@@ -21,6 +21,7 @@ from topologies import build
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+LARGE = 50_000  # hosts, from which on lines are dashed
 PATTERNS = ("permutation", "off-diagonal:c=1", "shuffle", "k-permutation:k=4", "stencil:offset=42")
 
 
@@ -62,21 +63,24 @@ def plot(table: Table, figure: Figure) -> None:
     from matplotlib.ticker import MaxNLocator
 
     patterns = list(dict.fromkeys(str(row["pattern"]) for row in table))
-    figure.set_size_inches(2.5 * len(patterns) + 1, 3.3)
+    figure.set_size_inches(2.6 * len(patterns) + 1, 3.9)
     panels = figure.subplots(1, len(patterns), sharey=True, squeeze=False)[0]
     for axes, pattern in zip(panels, patterns, strict=True):
         rows = {str(row["topology"]): row for row in table if row["pattern"] == pattern}
-        for number, (name, row) in enumerate(rows.items()):
-            found = row["flow_shares"]
+        for name, row in sorted(rows.items(), key=lambda item: (colour(item[0]), int(str(item[1]["hosts"])))):
+            found, hosts = row["flow_shares"], int(str(row["hosts"]))
             assert isinstance(found, list)
+            dash, marker = ("-", "o") if hosts < LARGE else ("--", "D")
+            text = f"{label(name).split(' ')[0]}, {hosts:,} hosts"
+            flows = [count for count, share in enumerate(found) if share]
             axes.plot(
-                range(len(found)), found, color=colour(name), marker=style.MARKERS[number], ms=3.5, label=label(name)
+                flows, [found[count] for count in flows], dash, color=colour(name), marker=marker, ms=3.5, label=text
             )
-        axes.set(title=pattern, xlabel="flows of a router pair", yscale="log", ylim=(1e-6, 1.5))
+        axes.set(title=pattern, xlabel="flows of a router pair", yscale="log", ylim=(3e-8, 1.5))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.axvline(3, color=style.FAINT, zorder=0)
     panels[0].set_ylabel("fraction of router pairs")
-    panels[0].legend(fontsize=7.5)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=6)
 
 
 EXPERIMENT = Experiment(
@@ -85,7 +89,10 @@ EXPERIMENT = Experiment(
     source="FatPaths, figure 4",
     engines=("graph",),
     sweep={
-        "topology": ["slimfly:q=19,p=14", "dragonfly:p=8,palm=0", "complete:n=101,p=100"],
+        "topology": [
+            *("slimfly:q=19,p=14", "dragonfly:p=8,palm=0", "complete:n=101,p=100"),
+            *("slimfly:q=41,p=31", "dragonfly:p=13,palm=0", "complete:n=317,p=316"),
+        ],
         "pattern": list(PATTERNS),
         "mapped": [1],
     },

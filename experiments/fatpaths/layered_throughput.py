@@ -161,7 +161,7 @@ EXPERIMENT = Experiment(
         "scheme": list(SCHEMES),
         "layers": [9],
         "rho": [0.6],
-        "intensity": [1.0],
+        "intensity": [0.55, 1.0],
         "bound": ["short"],
     },
     parameters={

@@ -1,14 +1,15 @@
-"""How large are the networks that FatPaths compares?  FatPaths, table IV, upper part.
+"""How large are the networks that FatPaths compares?  FatPaths, table IV, upper part, and the forms of table V.
 
 Counted on the network itself: routers, hosts, links of a router to others, the diameter and the mean distance between
-routers with hosts.
+routers with hosts.  as_table_v: whether routers, links of a router and diameter are what the forms of table V say;
+hosts of a router, p, are a parameter, and printed_hosts_of_router what the form says.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.fatpaths.networks import NETWORK, TABLE_IV, in_order, label
+from experiments.fatpaths.networks import NETWORK, TABLE_IV, TABLE_V_SAMPLES, in_order, label, table_v
 from experiments.figures import style
 from experiments.graph_engine.diversity import total_network_load
 from experiments.graph_engine.router_graph import RouterGraph
@@ -18,6 +19,8 @@ from topologies import build
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+TEXTS = 2  # columns that are not numbers
+MARKS = ("as_in_paper", "as_table_v")
 COLUMNS = ("diameter", "radix", "routers", "hosts", "mean_hops", "total_network_load")
 
 
@@ -38,6 +41,11 @@ def measure(run: Run) -> Result:
     if paper and paper.routers is not None:
         printed = (paper.diameter, paper.radix, paper.routers, paper.hosts)
         figures["as_in_paper"] = printed == tuple(figures[key] for key in COLUMNS[:4])
+    if form := table_v(topology.family, topology.parameters):
+        routers, radix, hosts, diameter = form
+        found = (graph.routers, graph.network_radix, graph.diameter if diameter else None)
+        figures["as_table_v"] = found == (routers, radix, diameter)
+        figures["printed_hosts_of_router"] = hosts
     return Result(figures=figures)
 
 
@@ -50,14 +58,15 @@ def plot(table: Table, figure: Figure) -> None:
     cells = []
     for name in in_order(list(rows)):
         row = rows[name]
-        numbers = [f"{row[key]:.4g}" if isinstance(row[key], float) else str(row[key]) for key in COLUMNS]
-        mark = {True: "yes", False: "NO"}.get(bool(row["as_in_paper"]), "") if "as_in_paper" in row else "not printed"
-        cells.append([label(name), name, *numbers, mark])
-    heads = ["", "topology", "D", "k'", "$N_r$", "N", "d", "TNL", "as in the paper"]
-    widths = [0.08, 0.32, 0.05, 0.06, 0.07, 0.08, 0.08, 0.09, 0.15]
+        numbers = [f"{row[key]:,}" if isinstance(row[key], int) else f"{row[key]:,.2f}" for key in COLUMNS]
+        marks = [{True: "yes", False: "NO"}[bool(row[key])] if key in row else "" for key in MARKS]
+        cells.append([label(name) if name in TABLE_IV else "", name, *numbers, *marks])
+    heads = ["", "topology", "D", "k'", "$N_r$", "N", "d", "TNL", "as table IV", "as table V"]
+    widths = [0.08, 0.29, 0.05, 0.06, 0.07, 0.08, 0.07, 0.11, 0.1, 0.1]
     drawn = axes.table(cells, colLabels=heads, colWidths=widths, loc="center", edges="horizontal")
-    for cell in drawn.get_celld().values():
+    for (_, column), cell in drawn.get_celld().items():
         cell.set_edgecolor(style.FAINT)
+        cell.set_text_props(ha="left" if column < TEXTS else "right")
     drawn.auto_set_font_size(False)
     drawn.set_fontsize(9)
 
@@ -65,12 +74,12 @@ def plot(table: Table, figure: Figure) -> None:
 EXPERIMENT = Experiment(
     name="lowdiameter_sizes",
     question="How large are the low-diameter networks that FatPaths compares?",
-    source="FatPaths, table IV",
+    source="FatPaths, tables IV and V",
     engines=("graph",),
-    sweep={"topology": list(TABLE_IV)},
+    sweep={"topology": [*TABLE_IV, *TABLE_V_SAMPLES]},
     parameters={"topology": NETWORK},
     seeds=1,
     measure=measure,
     plot=plot,
-    must_hold=("as_in_paper",),
+    must_hold=("as_in_paper", "as_table_v"),
 )

@@ -38,6 +38,41 @@ TABLE_IV: Mapping[str, Paper] = {
     "jellyfish:n=2064,r=23,p=8,seed=1": Paper("DF-JF", 4, None, None, None, None, (87, 78), (13, 26)),
     "jellyfish:n=1620,r=29,p=7,seed=1": Paper("FT3-JF", 4, None, None, None, None, (96, 90), (5, 14)),
 }
+# Smaller and larger networks of the same families, on which the forms of table V are tried, too.
+TABLE_V_SAMPLES = (
+    *(f"slimfly:q={q},p={p}" for q, p in ((5, 4), (7, 6), (8, 6), (9, 7), (11, 9), (13, 10))),
+    *(f"dragonfly:p={p},palm=0" for p in (2, 4)),
+    *("hyperx:l=2,s=10,p=9", "hyperx:l=3,s=5,p=4", "fattree:k=8", "complete:n=32,p=31", "xpander:r=16,l=16,p=8,seed=1"),
+)
+
+
+def table_v(family: str, parameters: Mapping[str, int]) -> tuple[int, int, int, int | None] | None:
+    """N_r, k', p and D of a network of these parameters by the forms of table V (D not printed for Xpander); None for
+    what is not in the table, or not of its variant."""
+    given = parameters.get
+    if family == "slimfly":
+        q = parameters["q"]
+        radix = (3 * q - ((q + 1) % 4 - 1)) // 2
+        return 2 * q * q, radix, -(-radix // 2), 2
+    if family == "dragonfly":
+        p = parameters["p"]
+        return 4 * p**3 + 2 * p, 3 * p - 1, p, 3
+    if family == "hyperx" and given("l") in (2, 3):
+        dimensions, s = parameters["l"], parameters["s"]
+        radix = dimensions * (s - 1)
+        return s**dimensions, radix, -(-radix // dimensions) if dimensions == 3 else -(-radix // 2), dimensions
+    if family == "fattree":
+        k = parameters["k"]
+        return 5 * (k * k // 4), k // 2, -(-k // 2), 4
+    if family == "complete":
+        radix = parameters["n"] - 1
+        return radix + 1, radix, radix, 1
+    if family == "xpander" and given("l") == given("r"):
+        radix = parameters["r"]
+        return radix * (radix + 1), radix, -(-radix // 2), None
+    return None
+
+
 SHORT: Mapping[str, str] = {
     "complete": "clique",
     "slimfly": "SF",

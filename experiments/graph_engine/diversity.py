@@ -212,7 +212,6 @@ def collisions(pairs: Sequence[tuple[int, int]], router_of: Array) -> Array:
     ends = router_of[np.asarray(pairs, dtype=np.int64)]
     ends = ends[ends[:, 0] != ends[:, 1]]
     routers = int(router_of.max()) + 1
-    per_pair = np.bincount(ends[:, 0] * routers + ends[:, 1])
-    found = np.bincount(per_pair[per_pair > 0], minlength=2)
+    found = np.bincount(np.unique(ends[:, 0] * routers + ends[:, 1], return_counts=True)[1], minlength=2)
     found[0] = routers * (routers - 1) - found[1:].sum()
     return found

@@ -1,9 +1,14 @@
+from itertools import combinations, pairwise
+
 import numpy as np
 import pytest
 
-from experiments.fatpaths import topology_cost
-from experiments.fatpaths.networks import TABLE_IV
+from daemons.fatpaths import construction
+from daemons.fatpaths.layers import Graph, path
+from experiments.fatpaths import layer_count, topology_cost
+from experiments.fatpaths.networks import TABLE_IV, TABLE_V_SAMPLES, table_v
 from experiments.figures import figures
+from experiments.graph_engine.router_graph import RouterGraph
 from experiments.runner.definition import canonical, find
 from topologies import build
 
@@ -12,6 +17,13 @@ QUICK = {
     "diversity": {"topology": "slimfly:q=5,dragonfly:p=2,complete:n=101,p=100", "pairs": "200", "fours": "60"},
     "collisions": {"topology": "slimfly:q=5,complete:n=20,p=19", "pattern": "permutation,stencil:offset=42"},
     "topology_cost": {"family": "slimfly,hyperx3,fattree2", "hosts": "200,1000"},
+    "path_distributions": {
+        "topology": "slimfly:q=5,jellyfish:n=50,r=7,p=4,seed=1",
+        "hops": "2,3",
+        "pairs": "300",
+        "fours": "60",
+    },
+    "layer_count": {"topology": "slimfly:q=4,p=3", "layers": "2,9", "rho": "0.6,1"},
     "layered_throughput": {"topology": "slimfly:q=4,p=3,hyperx:l=2,s=3,p=2", "layers": "1,4"},
 }
 
@@ -35,15 +47,65 @@ def test_every_experiment_measures_and_draws(name, tmp_path):
 
 
 def test_the_names_of_table_iv_are_canonical():
-    assert [canonical(name) for name in TABLE_IV] == list(TABLE_IV)
+    names = [*TABLE_IV, *TABLE_V_SAMPLES, *find("collisions").sweep["topology"], *find("layer_count").sweep["topology"]]
+    assert [canonical(name) for name in names] == names
 
 
 def test_sizes_are_compared_with_the_printed_ones():
     rows = {row["topology"]: row for row in rows_of("lowdiameter_sizes")}
     assert rows["slimfly:q=19,p=14"]["as_in_paper"] is True
     assert "as_in_paper" not in rows["hyperx:l=2,s=3,p=2"]
+    assert all(row["as_table_v"] for row in rows.values())
+    assert rows["slimfly:q=19,p=14"]["printed_hosts_of_router"] == 15  # which contradicts table IV
     (other,) = rows_of("lowdiameter_sizes", topology="slimfly:q=5")
     assert (other["diameter"], other["radix"], other["routers"], other["hosts"]) == (2, 7, 50, 200)
+
+
+def test_the_forms_of_table_v_are_those_of_their_variants_only():
+    assert table_v("dragonfly", {"p": 8, "palm": 0}) == (2064, 23, 8, 3)
+    assert table_v("hyperx", {"l": 4, "s": 3, "p": 2}) is None
+    assert table_v("xpander", {"r": 16, "l": 2, "p": 8, "seed": 1}) is None
+    assert table_v("jellyfish", {"n": 50, "r": 7, "p": 4, "seed": 1}) is None
+
+
+@pytest.mark.parametrize("layers", [1, 2, 5])
+def test_disjoint_paths_of_layers_are_the_most_of_all_sets(layers):
+    topology = build("dragonfly:p=2")
+    graph = RouterGraph.of(topology)
+    tables = construction.layers_of("random", Graph.of(topology), layers, np.random.default_rng(0), rho=0.7)
+    found, mean_hops = layer_count.disjoint_paths(graph, tables)
+    expected, hops = [], 0
+    for src in range(36):
+        for dst in range(36):
+            if src == dst:
+                continue
+            ways = [list(map(frozenset, pairwise(path(table, src, dst)))) for table in tables]
+            hops += sum(map(len, ways))
+            apart = [
+                size
+                for size in (1, 2, 3)
+                for chosen in combinations(ways, size)
+                if len(set().union(*chosen)) == sum(map(len, chosen))
+            ]
+            expected.append(max(apart))
+    assert found.tolist() == expected
+    assert mean_hops == pytest.approx(hops / (36 * 35 * layers))
+
+
+def test_nine_sparse_layers_give_nearly_all_pairs_three_disjoint_paths_and_full_ones_none():
+    rows = {(row["layers"], row["rho"]): row for row in rows_of("layer_count", topology="slimfly:q=5,p=4")}
+    assert rows[9, 0.6]["three_disjoint_fraction"] > 0.9
+    assert rows[9, 1.0]["three_disjoint_fraction"] == 0  # the graph has one shortest path for each pair
+    assert rows[9, 0.6]["mean_hops"] > rows[2, 0.6]["mean_hops"] > rows[9, 1.0]["mean_hops"]
+    assert rows[9, 0.6]["throughput"] > rows[9, 1.0]["throughput"]
+
+
+def test_distributions_are_of_the_lengths_that_were_asked_for():
+    rows = {(row["topology"], row["hops"]): row for row in rows_of("path_distributions")}
+    moore = rows["slimfly:q=5,p=4", 2]
+    assert moore["cdp_shares"] == [0, 1]  # one path of two links at most, for every pair
+    assert rows["slimfly:q=5,p=4", 3]["cdp_mean_fraction"] > 0.8
+    assert rows["jellyfish:n=50,r=7,p=4,seed=1", 2]["cdp_shares"][0] > 0
 
 
 def test_a_clique_and_a_moore_graph_have_the_diversity_that_they_must():
