@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MOST_FLOWS = 20_000
 MOST_TIGHT = 42  # flows where m p = n: the paper's rule takes exponentially long in them
 MOST_MODELLED = 40  # n and r of the models
+DRAWN = ("topology", "p", "rule")  # by axes, panels and lines
 RULES = {"paper": 0, "informed": 1}
 SERIES = (
     ("paper", "mean_iterations", "the paper's rule, simulated", "o-"),
@@ -133,12 +134,14 @@ def measure(run: Run) -> Result:
 def panels(table: Table) -> dict[str, list[tuple[int, dict[str, object]]]]:
     """The rows of each panel by its title, each with its place on the horizontal axis, which the title names last."""
     found: dict[str, list[tuple[int, dict[str, object]]]] = {}
+    varied = [key for key in EXPERIMENT.sweep if key not in DRAWN and len({row[key] for row in table}) > 1]
     for row in table:
         n, r, m = size(str(row["topology"]))
+        more = "".join(f", {style.words(key)} = {row[key]}" for key in ("p", *varied))
         if n == r:
-            title = f"m = r = n, p = {row['p']}, by n" if m == n else f"m = {m / n:g} n, r = n, p = {row['p']}, by n"
+            title = f"m = r = n{more}, by n" if m == n else f"m = {m / n:g} n, r = n{more}, by n"
             found.setdefault(title, []).append((n, dict(row)))
-        found.setdefault(f"n = {n}, m = {m}, p = {row['p']}, by r", []).append((r, dict(row)))
+        found.setdefault(f"n = {n}, m = {m}{more}, by r", []).append((r, dict(row)))
     several = {title: rows for title, rows in found.items() if len({x for x, _ in rows}) > 1}
     return dict(sorted((several or found).items()))
 

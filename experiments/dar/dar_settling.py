@@ -1,38 +1,50 @@
-"""When do leaves stop moving flows?  DAR, section 5.2, figure 13: the slotted model of dar_table.
+"""When do leaves stop moving flows?  DAR, section 5.2, figure 13: the slotted model of dar_table, and the daemons.
 
 Hosts send message after message to random permutations.  Two flows of 0.52 of a link's rate do not fit it, so that at
 20.8 Gbit/s flows move as long as there are messages; at 19.2 Gbit/s they settle in each permutation.  At these rates
 all hosts go from one permutation to the next within a packet or two, and a permutation is settled when the last flow
 has moved before the next begins.
+
+On the engine `fabric` the daemons move the flows, on wires in memory, and `period_slots` packet times are a period of
+theirs, 10 ms; times are told as packet times of the rates that were asked for.  There a queue grows where more flows
+are on a link than fit it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daemons.core import registry
+from daemons.simulator.simulator import Simulator
 from experiments.dar.dar_table import (
     PARAMETERS,
     SCHEMES,
     SWEEP,
     VARIED,
     check,
+    flows_of_link,
     message_packets,
     outcome,
+    size,
     slot_us,
     slots,
+    slots_of_10_us,
 )
+from experiments.dar.slotted_model import destinations
 from experiments.figures import style
 from experiments.runner.definition import Experiment, Result, Run, Table
 from experiments.runner.parameters import Word
+from topologies import build
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DRAWN_US = 450  # of the beginning of a run
 PAPER_US = 80  # within which the paper's permutations settle
+MOST_DAEMON_HOSTS, PERIOD_S = 256, 0.010
 STEPS_SLOTS = 8  # by which permutations may differ in length, where all hosts are said to be in step
 RESOLVED = ("dar", "dar-count", "dar-informed")
 
@@ -54,16 +66,91 @@ def settling(began: NDArray[np.int64], moved: NDArray[np.int64], end: int) -> tu
     return took[:-1], moved[: len(begun) - 1, 0], length[:-1]
 
 
+class Moves(NamedTuple):
+    """began, moved: as for settling(), in slots.  reroutes: by leaf and period of `per` slots."""
+
+    began: NDArray[np.int64]
+    moved: NDArray[np.int64]
+    reroutes: NDArray[np.int64]
+    per: int
+
+
+def by_daemons(run: Run) -> Moves:
+    """What the daemons do in simulated time, looked at after each slot."""
+    n, r, _ = size(run.text("topology"))
+    simulator = Simulator(build(run.text("topology")), daemon_options(run))
+    simulator.run_until_converged()
+    slot_s = PERIOD_S / run.integer("period_slots")
+    length = round(message_packets(run) * run.number("link_gbps") / run.number("host_gbps"))
+    per, count = slots_of_10_us(run), slots(run, "time_us") // length
+    began, moved = np.arange(count) * length, np.zeros((count, 2), np.int64)
+    reroutes, before = np.zeros((r, -(-count * length // per)), np.int64), np.zeros(r, np.int64)
+    for at, permutation in enumerate(destinations(n, r, run.text("traffic"), count, np.random.default_rng(run.seed))):
+        for flow in simulator.flows.live():
+            simulator.flows.end(flow)
+        for src, dst in enumerate(permutation.tolist()):
+            simulator.flows.begin(src, dst, at)
+        for slot in range(at * length, (at + 1) * length):
+            simulator.run_for(slot_s)
+            status = [simulator.status(n * r + leaf) for leaf in range(r)]
+            changed = np.array([each["moves"] + each["swaps"] for each in status]) - before
+            if changed.any():
+                moved[at] = moved[at, 0] + changed.sum(), slot
+                reroutes[:, slot // per] += changed
+                before += changed
+    return Moves(began, moved, reroutes, per)
+
+
+def daemon_options(run: Run) -> str:
+    """The scheme of `run`, for daemons."""
+    by_queue = run.text("scheme") == "dar"
+    options = {
+        "p": int(run.number("link_gbps") / run.number("host_gbps")) if by_queue else flows_of_link(run),
+        "detect": "queue" if by_queue else "count",
+        "informed": int(run.text("scheme") == "dar-informed"),
+        "period_ms": round(PERIOD_S * 1000),
+        "cool": -(-run.integer("rest_slots") // run.integer("period_slots")),
+        "every": int(run.text("requests") == "every-link"),
+        "swap": int(run.text("swap") == "yes"),
+        "start": {"random": "hash"}.get(run.text("start"), "modulo"),
+        "active_ms": 1,
+    }
+    return "dar:" + ",".join(f"{key}={value}" for key, value in options.items())
+
+
+def check_settling(run: Run) -> None:
+    """As check(), and ValueError for what daemons lack."""
+    check(run)
+    if run.engine != "fabric":
+        return
+    n, r, _ = size(run.text("topology"))
+    if n * r > MOST_DAEMON_HOSTS:
+        raise ValueError(
+            f"dar_settling: at most {MOST_DAEMON_HOSTS} hosts on fabric, {run.text('topology')} has {n * r}"
+        )
+    if run.text("key") != "flow":
+        raise ValueError("dar_settling: the daemons move flows: take key=flow")
+    if run.text("start") not in ("modulo", "random"):
+        raise ValueError(f"dar_settling: daemons start flows by modulo or random, got {run.text('start')}")
+    registry.checked(build(run.text("topology")), daemon_options(run))
+
+
 def measure(run: Run) -> Result:
     """Reroutes of a leaf in each 10 us, and of permutations the time until their last reroute.
 
     The latter is None where hosts do not begin permutations together.
     """
-    found, us, end = outcome(run), slot_us(run), slots(run, "time_us")
-    took, moved, length = settling(found.hosts.began, found.known.moved, end)
+    us, end = slot_us(run), slots(run, "time_us")
+    if run.engine == "fabric":
+        found = by_daemons(run)
+    else:
+        model = outcome(run)
+        found = Moves(model.hosts.began, model.known.moved, model.known.reroutes, model.known.per)
+    took, moved, length = settling(found.began, found.moved, end)
     if not len(took):
         raise ValueError(f"dar_settling: no permutation is over after {run.number('time_us'):g} us: take longer")
-    drawn = found.known.reroutes[:, : int(DRAWN_US / us / found.known.per)]
+    n, r, _ = size(run.text("topology"))
+    drawn = found.reroutes[:, : int(DRAWN_US / us / found.per)]
     message = message_packets(run) * run.number("link_gbps") / run.number("host_gbps")
     in_step = message >= STEPS_SLOTS and bool(np.ptp(length) <= STEPS_SLOTS)
     return Result(
@@ -75,8 +162,8 @@ def measure(run: Run) -> Result:
             "max_settling_us": float(took.max() * us) if in_step else None,
             "within_80_us_fraction": float((took * us <= PAPER_US).mean()) if in_step else None,
             "moving_in_last_quarter_fraction": float((took > 0.75 * length).mean()) if in_step else None,
-            "moves_per_flow": float(moved.mean() / len(found.hosts.sent)),
-            "period_us": found.known.per * us,
+            "moves_per_flow": float(moved.mean() / (n * r)),
+            "period_us": found.per * us,
             "mean_reroutes": drawn.mean(axis=0).tolist(),
             "max_reroutes": drawn.max(axis=0).tolist(),
         }
@@ -85,7 +172,7 @@ def measure(run: Run) -> Result:
 
 def plot(table: Table, figure: Figure) -> None:
     """Figure 13: a panel for each network, rate and setting: reroutes of a leaf in 10 us over time."""
-    keys = ("topology", "host_gbps", *(key for key in VARIED if len({row[key] for row in table}) > 1))
+    keys = ("topology", "host_gbps", *(key for key in ("engine", *VARIED) if len({row.get(key) for row in table}) > 1))
     groups = list(dict.fromkeys(tuple(row[key] for key in keys) for row in table))
     columns = min(3, len(groups))
     lines = -(-len(groups) // columns)
@@ -93,7 +180,7 @@ def plot(table: Table, figure: Figure) -> None:
     grid = figure.subplots(lines, columns, squeeze=False)
     for axes, group in zip(grid.flat, groups, strict=False):
         rows = [row for row in table if tuple(row[key] for key in keys) == group]
-        for name, colour in zip(RESOLVED, style.SEVERAL, strict=False):
+        for name, colour in zip(RESOLVED, (style.scheme("dar").colour, style.VERMILION, style.BLUE), strict=True):
             some = [row for row in rows if row["scheme"] == name]
             if some:
                 time = (np.arange(np.size(np.asarray(some[0]["mean_reroutes"]))) + 0.5) * float(
@@ -117,7 +204,7 @@ EXPERIMENT = Experiment(
     name="dar_settling",
     question="When do leaves under DAR stop moving flows?",
     source="DAR, section 5.2, figure 13",
-    engines=("graph",),
+    engines=("graph", "fabric"),
     sweep={
         **SWEEP,
         "host_gbps": [40.0, 20.8, 19.2],
@@ -133,6 +220,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     plot=plot,
     goes_together=goes_together,
-    check=check,
+    check=check_settling,
     takes_s=60,
 )

@@ -78,6 +78,11 @@ def slots(run: Run, key: str) -> int:
     return max(1, round(run.number(key) / slot_us(run)))
 
 
+def slots_of_10_us(run: Run) -> int:
+    """The period in which the paper counts reroutes."""
+    return max(1, round(10 / slot_us(run)))
+
+
 def flows_of_link(run: Run) -> int:
     """p: how many hosts' rates a link carries, rounded, so that 0.52 of its rate is taken for a half, too."""
     return max(1, round(run.number("link_gbps") / run.number("host_gbps")))
@@ -134,7 +139,7 @@ def outcome(run: Run) -> Outcome:
         room=run.integer("room_packets"),
         slots=slots(run, "time_us"),
         warm=slots(run, "skipped_us") if run.number("skipped_us") else 0,
-        per=max(1, round(10 / slot_us(run))),
+        per=slots_of_10_us(run),
         rng=np.random.default_rng(run.seed),
     )
 
@@ -210,7 +215,7 @@ def named(table: Table, keys: tuple[str, ...], group: tuple[object, ...]) -> dic
 def bars(axes: Axes, of: dict[str, Table], key: str, other: str) -> None:
     """One panel."""
     for place, (name, rows) in enumerate(of.items()):
-        colour = style.BLUE if name.startswith("dar") else style.SILVER
+        colour = style.scheme("dar").colour if name.startswith("dar") else style.SILVER
         mean, most = (np.mean([float(str(row[one])) for row in rows]) for one in (key, other))
         axes.barh(place, mean, color=colour, height=0.7)
         axes.plot(most, place, "|", color=style.INK, markersize=8)

@@ -136,6 +136,7 @@ def test_a_permutation_settles_with_its_last_move() -> None:
     assert length.tolist() == [100, 90, 60]
 
 
+SIX = {"topology": "clos:n=6,r=6,m=6", "traffic": "worst"}
 TINY = {"topology": "clos:n=4,r=4,m=4", "time_us": "300", "message_kb": "64"}
 
 
@@ -188,3 +189,29 @@ def test_settling_measures_and_draws() -> None:
 def test_what_cannot_be_measured_is_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         dar_table.EXPERIMENT.runs(given)
+
+
+@pytest.mark.slow
+def test_the_daemons_settle_where_the_model_does() -> None:
+    """CLOS(6,6,6): the daemons in simulated time, at a rate that fits twice and at one that does not."""
+    given = {**TINY, "host_gbps": "19.2,20.8", "scheme": "dar", "key": "flow", "time_us": "85"} | SIX
+    runs = dar_settling.EXPERIMENT.runs(given, seeds=1, engines=["fabric"])
+    half, more = (dar_settling.EXPERIMENT.measure(one).figures for one in runs)
+    assert half["permutations"] == more["permutations"] == 2
+    assert half["moving_in_last_quarter_fraction"] == 0
+    assert more["moving_in_last_quarter_fraction"] == 1
+    assert float(more["moves_per_flow"]) > 0.5 > float(half["moves_per_flow"])
+    assert sum(more["mean_reroutes"]) * 6 >= float(more["moves_per_flow"]) * 2 * 36
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"key": "dest"}, "take key=flow"),
+        ({"key": "flow", "start": "limited"}, "modulo or random, got limited"),
+        ({"key": "flow", "topology": "clos:n=24,r=48,m=24"}, "at most 256 hosts on fabric"),
+    ],
+)
+def test_what_daemons_lack_is_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dar_settling.EXPERIMENT.runs({**TINY, "host_gbps": "19.2", **given}, engines=["fabric"])
