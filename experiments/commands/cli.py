@@ -33,12 +33,19 @@ class Terminated(BaseException):
 
 def parser() -> Parser:
     """The parser of every command; `action` of what it returns carries the command out."""
-    from experiments.commands import compare_commands, graph_commands, network_commands, run_commands, stored_commands
+    from experiments.commands import (
+        compare_commands,
+        graph_commands,
+        network_commands,
+        run_commands,
+        stored_commands,
+        watch_commands,
+    )
 
     top = Parser(prog="weft", description=DESCRIPTION)
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(metavar="COMMAND", title="commands")
-    for part in (graph_commands, run_commands, stored_commands, compare_commands, network_commands):
+    for part in (graph_commands, run_commands, stored_commands, compare_commands, network_commands, watch_commands):
         part.add_commands(commands)
     return top
 

@@ -70,6 +70,7 @@ def _add_on_a_run(commands: Commands) -> None:
     parser = _command(commands, "status", status, "neighbours, routes and daemons of a run")
     parser.add_argument("node", nargs="?", help="what the daemon of this one node knows")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--watch", type=float, metavar="S", help="again every S seconds, until Ctrl-C")
     _of_run(parser)
 
     parser = _command(commands, "daemon", daemon, "run one node's routing daemon by hand")
@@ -79,13 +80,14 @@ def _add_on_a_run(commands: Commands) -> None:
     _of_run(parser)
 
     parser = _command(commands, "down", down, "take a run down")
-    parser.add_argument("run", nargs="?", help="default: the only one")
+    parser.add_argument("run", nargs="?", help="default: $WEFT_RUN, or the only one")
 
 
 def _add_others(commands: Commands) -> None:
     parser = _command(commands, "ps", ps, "list runs")
     parser.add_argument("--json", action="store_true")
-    _command(commands, "clean", clean, "remove what dead runs left, and nothing else")
+    parser = _command(commands, "clean", clean, "remove what dead runs left, and nothing else")
+    parser.add_argument("run", nargs="?", help="only this one; default: every dead run")
 
     parser = _command(commands, "doctor", doctor, "what this kernel can do")
     parser.add_argument("--json", action="store_true")
@@ -107,7 +109,7 @@ def _command(commands: Commands, name: str, action: Any, text: str) -> argparse.
 
 
 def _of_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--run", help="which run; default: the only one")
+    parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
 
 
 def up(given: argparse.Namespace) -> int:
@@ -228,7 +230,7 @@ def exec_(given: argparse.Namespace) -> int:
     argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv
     if not argv:
         raise ValueError("exec: no command; write weft exec NODE -- COMMAND")
-    os.environ[run.ENVIRONMENT] = found.id
+    os.environ |= {run.ENVIRONMENT: found.id, run.DEFAULT: found.id}
     os.execvp("ip", ["ip", "netns", "exec", network.plan.namespace(node), *argv])
 
 
@@ -279,6 +281,16 @@ def scheme(given: argparse.Namespace) -> int:
 
 
 def status(given: argparse.Namespace) -> int:
+    from experiments.commands.watch_commands import again_and_again
+
+    if given.watch is None:
+        return _status_once(given)
+    if not given.watch > 0:
+        raise ValueError(f"--watch must be above 0 seconds, got {given.watch:g}")
+    return again_and_again(lambda: _status_once(given), given.watch)
+
+
+def _status_once(given: argparse.Namespace) -> int:
     from experiments.commands.network_status import show_status
     from testbed.agent import control
 
@@ -335,7 +347,7 @@ def clean(given: argparse.Namespace) -> int:
     from testbed.network.clean import clean as remove_dead_runs
 
     need_root()
-    removed = remove_dead_runs()
+    removed = remove_dead_runs(given.run)
     print(f"removed {', '.join(removed)}" if removed else "nothing to remove", file=sys.stderr)
     return 0
 

@@ -14,12 +14,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from testbed.linux import netns
-from testbed.plan.run import ENVIRONMENT, Run, dead_runs
+from testbed.plan.run import ENVIRONMENT, Run, dead_runs, runs
 
 
-def clean() -> list[str]:
-    """Remove every dead run; the ids of those removed."""
-    dead = dead_runs()
+def clean(name: str | None = None) -> list[str]:
+    """Remove every dead run, or only the one called `name`; the ids of those removed.
+
+    ValueError if no run of that name is dead.
+    """
+    dead = [run for run in dead_runs() if name in (None, run.id)]
+    if name is not None and not dead:
+        up = any(run.id == name for run in runs())
+        raise ValueError(f"run {name} is up; `weft down {name}` takes it down" if up else f"there is no run {name}")
     for run in dead:
         remove(run)
     return [run.id for run in dead]

@@ -20,7 +20,8 @@ from typing import Any
 DIRECTORY = Path("/run/weft")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
 SLOTS = 1 << 14  # a run's interface indexes are slot * 65536 + ..., and an index has 31 bits
-ENVIRONMENT = "WEFT_RUN"  # every process of a run carries its id under this name
+ENVIRONMENT = "WEFT_PROCESS_OF"  # every process of a run carries its id under this name, and ends with it
+DEFAULT = "WEFT_RUN"  # where a person says which run is meant
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,9 @@ def dead_runs() -> list[Run]:
 
 
 def find(name: str | None) -> Run:
-    """The live run called `name`, or the only live one; ValueError says what there is instead."""
+    """The live run called `name`, or that $WEFT_RUN names, or the only live one; ValueError says what there is."""
     live = [run for run in runs() if run.alive()]
+    name = name or os.environ.get(DEFAULT) or None
     if name is None and len(live) == 1:
         return live[0]
     for run in live:

@@ -62,6 +62,15 @@ def test_a_detached_network_from_up_to_down(name):
     assert [n["state"] for n in daemon["protocol"]["neighbours"]] == ["up"] * 3
     assert f"a run called {name} is up" in weft("up", "star:n=2", "--detach", name, status=2).stderr
 
+    assert "neighbour" in weft("log", *of_run, "h0").stdout
+    told = weft("log", *of_run).stdout.splitlines()
+    assert {line.split()[0] for line in told} >= {"h0", "h1", "h11"}
+    times = [float(line.split()[2]) for line in told if line.split()[1].startswith("20")]
+    assert times == sorted(times)
+    assert "h99" in weft("log", *of_run, "h99", status=2).stderr
+    assert f"run {name} is up; `weft down {name}` takes it down" in weft("clean", name, status=2).stderr
+    assert json.loads(weft("exec", *of_run, "h0", "--", *WEFT, "status", "--json").stdout)["run"] == name
+
     names = next(one for one in run.runs() if one.id == name).journal["namespaces"]
     assert clean.processes(name, names)
     weft("down", name)

@@ -11,6 +11,7 @@ from testbed.plan import run
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path, monkeypatch):
+    monkeypatch.delenv("WEFT_RUN", raising=False)
     monkeypatch.setattr(run, "DIRECTORY", tmp_path)
     return tmp_path
 
@@ -27,6 +28,19 @@ def test_a_run_lives_as_long_as_somebody_keeps_it():
     assert run.find(None) == other.run
     kept.run.forget()
     assert run.runs() == [other.run]
+    other.release()
+
+
+def test_a_person_says_by_the_environment_which_run_is_meant(monkeypatch):
+    kept, other = run.reserve("a"), run.reserve("b")
+    with pytest.raises(ValueError, match="several runs are up"):
+        run.find(None)
+    monkeypatch.setenv("WEFT_RUN", "b")
+    assert (run.find(None), run.find("a")) == (other.run, kept.run)
+    monkeypatch.setenv("WEFT_RUN", "c")
+    with pytest.raises(ValueError, match="no run c is up"):
+        run.find(None)
+    kept.release()
     other.release()
 
 
