@@ -36,6 +36,7 @@ def parser() -> Parser:
     from experiments.commands import (
         compare_commands,
         graph_commands,
+        machine_commands,
         network_commands,
         run_commands,
         stored_commands,
@@ -45,7 +46,8 @@ def parser() -> Parser:
     top = Parser(prog="weft", description=DESCRIPTION)
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(metavar="COMMAND", title="commands")
-    for part in (graph_commands, run_commands, stored_commands, compare_commands, network_commands, watch_commands):
+    rooms = (graph_commands, run_commands, stored_commands, compare_commands, network_commands, watch_commands)
+    for part in (*rooms, machine_commands):
         part.add_commands(commands)
     return top
 

@@ -1,4 +1,4 @@
-"""Commands on networks in the kernel: up, exec, fail, restore, status, down, ps, clean, daemon, doctor, uml."""
+"""Commands on networks in the kernel: up, exec, fail, restore, status, down, ps, clean, rekey, daemon."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def _add_up(commands: Commands) -> None:
     parser.add_argument(
         "--packed", type=int, metavar="P", help="P processes share the daemons; default: one for each node"
     )
+    parser.add_argument("--unauthenticated", action="store_true", help="let daemons believe whatever they hear")
     parser.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
     parser.add_argument("--dry-run", action="store_true", help="print the plan as commands and make nothing")
 
@@ -73,6 +74,9 @@ def _add_on_a_run(commands: Commands) -> None:
     parser.add_argument("--watch", type=float, metavar="S", help="again every S seconds, until Ctrl-C")
     _of_run(parser)
 
+    parser = _command(commands, "rekey", rekey, "replace the key by which a run's daemons know each other")
+    _of_run(parser)
+
     parser = _command(commands, "daemon", daemon, "run one node's routing daemon by hand")
     parser.add_argument("scheme", nargs="?", help="default: the run's")
     parser.add_argument("--node", required=True, help="name or label")
@@ -88,18 +92,6 @@ def _add_others(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true")
     parser = _command(commands, "clean", clean, "remove what dead runs left, and nothing else")
     parser.add_argument("run", nargs="?", help="only this one; default: every dead run")
-
-    parser = _command(commands, "doctor", doctor, "what this kernel can do")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--fresh", action="store_true", help="probe again rather than believe the last time")
-
-    parser = _command(commands, "uml", uml, "run a command under User-Mode Linux: a full kernel, without root")
-    parser.add_argument("--clock", choices=["real", "virtual"], default="real", help="virtual: computing takes no time")
-    parser.add_argument("--seed", type=int, default=1, help="of all that is random under the virtual clock")
-    parser.add_argument("--core", type=int, help="processor core to stay on; default: any one")
-    parser.add_argument("--memory-mb", type=int, default=1500)
-    parser.add_argument("--timeout-s", type=float, default=600.0)
-    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
 
 
 def _command(commands: Commands, name: str, action: Any, text: str) -> argparse.ArgumentParser:
@@ -129,7 +121,8 @@ def up(given: argparse.Namespace) -> int:
     how = planes(topology, routing, link, host_link=host_link)
     if given.packed and not how.configs:
         raise ValueError(f"--packed shares out daemons, and scheme {routing} has none")
-    wanted = {"link": link, "host_link": host_link, "packed": given.packed}
+    authenticated = not given.unauthenticated
+    wanted = {"link": link, "host_link": host_link, "packed": given.packed, "authenticated": authenticated}
     if given.dry_run:
         return _print_plan(topology, link, host_link, static=how.static, name=given.detach)
     need_root()
@@ -352,6 +345,11 @@ def clean(given: argparse.Namespace) -> int:
     return 0
 
 
+def rekey(given: argparse.Namespace) -> int:
+    _open(given.run).rekey()
+    return 0
+
+
 def daemon(given: argparse.Namespace) -> int:
     from testbed.agent import control
     from testbed.network import foreground
@@ -361,24 +359,3 @@ def daemon(given: argparse.Namespace) -> int:
         control.stop(network.run.directory, _name(network, given.node))
         return 0
     return foreground.serve(network, network.topology.naming.node(given.node), given.scheme)
-
-
-def doctor(given: argparse.Namespace) -> int:
-    from testbed.host.doctor import as_json, probe, show
-
-    features = probe(fresh=given.fresh)
-    if given.json:
-        print(json.dumps(as_json(features)))
-    else:
-        show(features)
-    return 0
-
-
-def uml(given: argparse.Namespace) -> int:
-    from testbed.host import uml
-
-    argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv
-    if not argv:
-        raise ValueError("uml: no command; write weft uml -- COMMAND")
-    virtual = uml.VirtualClock(seed=given.seed) if given.clock == "virtual" else None
-    return uml.run(argv, virtual=virtual, memory_mb=given.memory_mb, core=given.core, timeout_s=given.timeout_s)

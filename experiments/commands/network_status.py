@@ -13,6 +13,8 @@ def show_status(state: Mapping[str, Any]) -> None:
     print(
         f"{state['run']}: {state['topology']}, {state['scheme']}, failed links: {', '.join(state['failed']) or 'none'}"
     )
+    if not state["authenticated"]:
+        print("control messages are not authenticated: daemons believe whatever they hear")
     for link, (one, other) in state["mtu_bytes"].items():
         print(f"{link} has MTU {one} at one end and {other} at the other: larger packets are dropped on arrival")
     if state["bypassed_packets"]:

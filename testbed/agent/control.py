@@ -7,12 +7,14 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from testbed.agent import control_socket
 from testbed.agent.counters import FILE, DaemonCounters
+from testbed.agent.daemon import REKEY
 from testbed.agent.daemon_set import Daemons
 from testbed.agent.supervisor import READY, SOCKET, START_S, STOP_S
 from testbed.plan.run import ENVIRONMENT, Run
@@ -87,6 +89,13 @@ def processes(directory: Path) -> dict[str, dict[str, Any]]:
 def status(directory: Path, name: str) -> dict[str, Any]:
     """What the daemon of the node called `name` knows; ValueError if it has none."""
     return control_socket.ask(directory, name, "status")
+
+
+def rekey(directory: Path, names: Iterable[str]) -> None:
+    """Have the daemons of all nodes with these names that have one read the run's keys; ValueError if one cannot."""
+    for name in names:
+        if control_socket.holder(directory, name) is not None:
+            control_socket.ask(directory, name, REKEY)
 
 
 def _request(directory: Path, *words: str) -> dict[str, Any]:

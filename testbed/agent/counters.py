@@ -35,6 +35,7 @@ class Row:
     worst_late_us: the latest tick since the daemon began.
     netlink_errors: changes that the kernel refused.
     packets_failed: packets dropped because handling them raised an exception.
+    refused: packets dropped before they were decoded: forged, replayed, or too many (authentication/channel.py).
     real_time: 1 if the process has real-time priority.
     lateness: ticks by lateness, in the classes that LATENESS_US divides; subtract two readings for a window of time.
     """
@@ -56,6 +57,7 @@ class Row:
     worst_late_us: int
     netlink_errors: int
     packets_failed: int
+    refused: int
     real_time: int
     lateness: tuple[int, ...]
 

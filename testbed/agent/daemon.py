@@ -16,11 +16,9 @@ packet is dropped, the traceback is logged and the daemon goes on, lest whoever 
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -35,8 +33,10 @@ from daemons.core.node_config import NodeConfig
 from testbed.agent import capabilities
 from testbed.agent.control_socket import Lock, Log, Requests
 from testbed.agent.link_news import LinkChanged, LinkNews
+from testbed.agent.lost_packets import LostPackets
 from testbed.agent.node_counters import NodeCounters
 from testbed.agent.transport import ROUTINE, URGENT, Link
+from testbed.authentication.credentials import Credentials
 from testbed.forwarding.capability import LinuxCapability, Wakes
 from testbed.forwarding.groups import Groups
 from testbed.forwarding.plane_tables import Crowding, SwitchFlows
@@ -48,8 +48,8 @@ from testbed.linux.node_interfaces import NodeInterfaces
 
 SWEEP_S = 5.0
 REPAIR_S = 1.0
-MOST_TRACEBACKS = 8  # that packets give rise to
 ROUTES_LOGGED = 4  # of those that changed at once, by name
+REKEY = "rekey"  # a request: read the run's keys again
 DEGRADED = "degraded"  # begins a request: a port and 1, or 0 for sound again
 Source = tuple[socket.socket, Callable[[float], None], Wakes]
 
@@ -59,7 +59,7 @@ class Daemon:
 
     deadline: call tick() no later than this, on the monotonic clock.
     received, garbage: packets so far, and those of them that were no messages.
-    failures: packets that the state machine raised over.
+    lost: packets that could not leave, that were refused, and that the state machine raised over.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Daemon:
         protocol: StateMachine,
         config: NodeConfig,
         cells: memoryview,
+        credentials: Credentials,
         *,
         groups: Groups | None = None,
         crowding: Crowding | None = None,
@@ -78,6 +79,7 @@ class Daemon:
         """Open what the daemon needs in the node's namespace.
 
         cells: its row of the counters.
+        credentials: those of the node.
         groups: of a switch with a data plane, its part of the maps.
         crowding, flows, transit: see capabilities.Place.
         Raises ValueError if the node has a daemon already, or lacks what its scheme needs.
@@ -86,11 +88,10 @@ class Daemon:
         self.protocol = protocol
         self.deadline = inf
         self.closed = False
-        self.received = self.garbage = self.failures = self._sent = 0
-        self._failed_at: set[str] = set()
+        self._credentials = credentials
+        self.received = self.garbage = self._sent = 0
         self._counters = NodeCounters(cells, config.interval_ms / 1000)
         self._converged = self._news = False
-        self._dropped: Counter[str] = Counter()
         self._reconcile_at = inf
         self._carrier = dict.fromkeys(interfaces.ports, True)
         with ExitStack() as opened:
@@ -104,6 +105,8 @@ class Daemon:
             # The state machine takes ports to be up until it is told otherwise.
             self._news_at_first = [told for told in self._link_news.now() if not told.up]
             self._opened = opened.pop_all()
+        channels = [link.channel for link in self.links.values()]
+        self.lost = LostPackets(self._counters, self._log.write, channels)
         self._performer = Performer({SetRoute: self._set_routes, **self._handlers()})
 
     def _open_inside(
@@ -117,9 +120,10 @@ class Daemon:
         """What has to be opened in the node's namespace."""
         interfaces = self.interfaces
         hears = dict(config.ports)
-        self.links = {
-            port: opened.enter_context(closing(Link(interfaces.ports[port].dev, interfaces.node))) for port in hears
-        }
+        self.links: dict[int, Link] = {}
+        for port in hears:
+            link = Link(interfaces.ports[port].dev, interfaces.node, self._credentials.channel(port))
+            self.links[port] = opened.enter_context(closing(link))
         self._netlink = opened.enter_context(closing(netlink.Socket()))
         self._link_news = opened.enter_context(closing(LinkNews(interfaces, self._netlink)))
         watched = {port: interfaces.ports[port].ifindex for port in hears}
@@ -186,21 +190,12 @@ class Daemon:
                     self.links[action.port].sendto(action.payload, ROUTINE if action.routine else URGENT)
                     self._sent += 1
                 except OSError as error:
-                    self._drop(error)
+                    self.lost.on_sending(error)
             elif isinstance(action, Note):
                 self._log.write(action.text)
                 self._news = True
             else:
                 self._performer.add(action)
-
-    def _drop(self, error: OSError) -> None:
-        """A packet that cannot leave is lost, as it might be on the wire; most often its device is down, which is no
-        error and told separately."""
-        why = errno.errorcode.get(error.errno or 0, str(error))
-        if why not in self._dropped:
-            self._log.write(f"packets dropped on sending: {error.strerror}")
-        self._dropped[why] += 1
-        self._counters.set(dropped=self._dropped.total())
 
     def _set_routes(self, changes: Sequence[SetRoute]) -> None:
         self._news = True
@@ -273,6 +268,7 @@ class Daemon:
         for capability in self.capabilities:
             self._tell(capability.look(now), now)
         self._counters.traffic(self._sent, self.received)
+        self.lost.look_for_refused()
         if now >= self._reconcile_at:
             self._reconcile()
         if not self._converged:
@@ -316,8 +312,21 @@ class Daemon:
         told = self.status() if asked == "status" else {}
         if asked.startswith(DEGRADED):
             told = self._hear_of_degraded_link(asked)
+        elif asked == REKEY:
+            told = self._rekey()
         self.requests.answer(who, told)
         return asked != "stop"
+
+    def _rekey(self) -> dict[str, str]:
+        """The run's keys have changed."""
+        try:
+            keys = self._credentials.read_keys()
+            for link in self.links.values():
+                link.set_keys(keys)
+        except (ValueError, OSError) as error:
+            return {"error": f"{self.interfaces.name}: {error}"}
+        self._log.write("the run's keys were read again")
+        return {}
 
     def _hear_of_degraded_link(self, asked: str) -> dict[str, str]:
         now = clock.monotonic()
@@ -336,25 +345,14 @@ class Daemon:
             **self._counters.status(),
             "sent": self._sent,
             "received": self.received,
-            "dropped": dict(self._dropped),
             "carrier": {self.interfaces.ports[port].dev: up for port, up in self._carrier.items()},
             "kernel_routes": {
                 str(prefix): [self.interfaces.ports[hop.port].dev for hop in hops]
                 for prefix, hops in self.fib.wanted.items()
             },
-            "packets_failed": self.failures,
+            **self.lost.status(),
             "protocol": {**self.protocol.status(), "garbage": self.garbage},
         }
-
-    def packet_failed(self) -> None:
-        """The state machine, or what it asked for, has raised over a packet: count that, and log where it was unless
-        that is known."""
-        self.failures += 1
-        self._counters.add("packets_failed")
-        told = traceback.format_exc().rstrip()
-        if told not in self._failed_at and len(self._failed_at) < MOST_TRACEBACKS:
-            self._failed_at.add(told)
-            self._log.write(f"a packet was dropped over which this was raised:\n{told}")
 
     def log_exception(self) -> None:
         """Log what is being handled."""

@@ -20,16 +20,17 @@ from operator import itemgetter
 from daemons.core.actions import Action
 from daemons.core.wire import Garbage
 from testbed.agent.daemon import Daemon, Source
-from testbed.agent.transport import PAYLOAD_BYTES, SIOCGSTAMPNS, TIMESPEC
+from testbed.agent.transport import FRAME_BYTES, SIOCGSTAMPNS, TIMESPEC
 from testbed.forwarding.capability import Wakes
 from testbed.linux import clock
 
 Receive = Callable[[bytes, int, float], Sequence[Action]]
+Open = Callable[[bytes, float], bytes | None]
 timespec = TIMESPEC.unpack
 arrival = itemgetter(0)
 EVENTS = 64
 AT_ONCE_S = 0.003  # between two turns: what came then may as well have come now
-ROUNDS = 64  # of reading in a turn, lest a flood keep a daemon from ticking
+ROUNDS = 64  # of reading in a turn, one packet of each socket at most, lest a flood keep a daemon from ticking
 
 
 class Loop:
@@ -39,7 +40,8 @@ class Loop:
         self.failed = 0
         self._daemons: list[Daemon] = []
         self._wake, self._queued = select.epoll(), select.epoll()
-        self._ears: dict[int, tuple[Callable[[int], bytes], Receive, int, Daemon]] = {}
+        self._ears: dict[int, tuple[Callable[[int], bytes], Open, Receive, int, Daemon]] = {}
+        self._backlog = False  # whether the last turn left packets unread
         self._handlers: dict[int, tuple[Daemon, Callable[[float], None]]] = {}
         self._once: set[int] = set()  # those that wake it once a tick
         self._quiet: set[int] = set()  # of those, the ones that have since the last tick
@@ -52,7 +54,7 @@ class Loop:
         self._daemons.append(daemon)
         for port, link in daemon.links.items():
             for ear in (link.urgent, link.routine):
-                self._ears[ear.fileno()] = (ear.recv, daemon.protocol.receive, port, daemon)
+                self._ears[ear.fileno()] = (ear.recv, link.channel.open, daemon.protocol.receive, port, daemon)
                 self._queued.register(ear, select.EPOLLIN)
             self._wake.register(link.urgent, select.EPOLLIN)
         requests: Source = (daemon.requests.socket, lambda now: self._answer(daemon), Wakes.AT_ONCE)
@@ -92,7 +94,7 @@ class Loop:
     def _drop(self, daemon: Daemon, why: str) -> None:
         """Closing a descriptor takes it out of every epoll."""
         self._daemons.remove(daemon)
-        self._ears = {fd: ear for fd, ear in self._ears.items() if ear[3] is not daemon}
+        self._ears = {fd: ear for fd, ear in self._ears.items() if ear[-1] is not daemon}
         self._handlers = {fd: entry for fd, entry in self._handlers.items() if entry[0] is not daemon}
         self._once &= self._handlers.keys()
         daemon.close(why)
@@ -137,14 +139,15 @@ class Loop:
     def turn(self) -> None:
         """Wait until there is something to do, and do it."""
         deadline = min([daemon.deadline for daemon in self._daemons])
-        woken = self._wake.poll(max(0.0, deadline - clock.monotonic()) if deadline < inf else None, EVENTS)
+        wait_s = 0.0 if self._backlog else max(0.0, deadline - clock.monotonic()) if deadline < inf else None
+        woken = self._wake.poll(wait_s, EVENTS)
         now = clock.monotonic()
         busy: list[Daemon] = []
         for fd, _ in woken:
             if fd in self._once:
                 self._quiet.add(fd)
             self._handle(fd, now, busy)
-        self._hear(now, busy)
+        self._hand_over(self._read(now, busy), busy)
         due = [daemon for daemon in self._daemons if daemon.deadline <= now]
         for daemon in due:
             self._do(daemon, daemon.tick, now)
@@ -163,10 +166,11 @@ class Loop:
             self._do(daemon, handler, now)
             busy.append(daemon)
 
-    def _hear(self, now: float, busy: list[Daemon]) -> None:
-        """Hand over what came before `now`, and note which daemons had something to do.
+    def _read(self, now: float, busy: list[Daemon]) -> list[tuple[float, int, bytes]]:
+        """What came before `now`: when, the descriptor at which, and what, in order of arrival.
 
-        Written for speed: hundreds of processes share the cache, so that what is not touched is what costs nothing.
+        Written for speed, as is what follows: hundreds of processes share the cache, so that what is not touched is
+        what costs nothing.
         """
         heard: list[tuple[float, int, bytes]] = []
         queued, ears, earliest = self._queued.poll, self._ears, self._before
@@ -174,16 +178,18 @@ class Loop:
         stamp = self._stamp if now - earliest > AT_ONCE_S else None
         unix_s = clock.wall() - now
         at = now
+        self._backlog = True
         for _ in range(ROUNDS):
             ready = queued(0, EVENTS)
             if not ready:
+                self._backlog = False
                 break
             for fd, _ in ready:
                 if fd not in ears:
                     self._handle(fd, now, busy)
                     continue
                 try:
-                    payload = ears[fd][0](PAYLOAD_BYTES)
+                    frame = ears[fd][0](FRAME_BYTES)
                 except BlockingIOError:  # epoll counted one whose checksum was wrong
                     continue
                 if stamp:
@@ -192,14 +198,22 @@ class Loop:
                     at = seconds - unix_s + ns * 1e-9
                     # Two clocks were compared, and one of them may have been set meanwhile.
                     at = earliest if at < earliest else now if at > now else at
-                heard.append((at, fd, payload))
+                heard.append((at, fd, frame))
         heard.sort(key=arrival)  # of those that came together, in the order in which they were read
-        for at, fd, payload in heard:
-            _, receive, port, daemon = ears[fd]
+        return heard
+
+    def _hand_over(self, heard: Sequence[tuple[float, int, bytes]], busy: list[Daemon]) -> None:
+        """Let the daemons have what was heard, and note which of them had something to do."""
+        ears = self._ears
+        for at, fd, frame in heard:
+            _, open_, receive, port, daemon = ears[fd]
             if daemon.closed:
                 continue
             daemon.received += 1
             try:
+                payload = open_(frame, at)
+                if payload is None:
+                    continue
                 actions = receive(payload, port, at)
                 if actions:
                     daemon.perform(actions)
@@ -209,5 +223,5 @@ class Loop:
             except Garbage:
                 daemon.garbage += 1
             except Exception:  # it may be what somebody hostile has made of it, who shall not end a daemon
-                daemon.packet_failed()
+                daemon.lost.on_handling()
                 busy.append(daemon)

@@ -8,10 +8,10 @@ from pathlib import Path
 from daemons.core import registry
 from daemons.core.node_config import NodeConfig
 from testbed.agent.daemon import Daemon
+from testbed.authentication.credentials import Credentials
 from testbed.forwarding.groups import Groups
 from testbed.forwarding.plane_tables import Tables, of_program
 from testbed.forwarding.transit_rewrite import TransitMaps
-from testbed.linux import clock
 from testbed.linux.node_interfaces import NodeInterfaces
 
 
@@ -42,20 +42,26 @@ class Programs:
         return [fd for held in (self._tables, self._transit_maps) if held for fd in held.descriptors()]
 
     def make_daemon(
-        self, directory: Path, interfaces: NodeInterfaces, config: NodeConfig, cells: memoryview, groups: Groups | None
+        self,
+        directory: Path,
+        interfaces: NodeInterfaces,
+        config: NodeConfig,
+        cells: memoryview,
+        credentials: Credentials,
+        groups: Groups | None = None,
     ) -> Daemon:
         """The daemon of the node at `interfaces`, in the run's `directory`.
 
-        cells: its row of the counters.  groups: its part of groups().
+        cells: its row of the counters.  credentials: the node's.  groups: its part of groups().
         ValueError if the node has a daemon already, or lacks what its scheme needs.
         """
-        protocol = registry.machine(config, clock.wall_ns())
+        protocol = registry.machine(config, credentials.next_incarnation())
         switch = interfaces.node - self._first_switch
         crowding = self._tables.crowding(switch) if self._tables else None
         flows = self._tables.flows(switch) if self._tables else None
         transit = self._transit_maps.at(interfaces.node) if self._transit_maps else None
         return Daemon(
-            directory, interfaces, protocol, config, cells,
+            directory, interfaces, protocol, config, cells, credentials,
             groups=groups, crowding=crowding, flows=flows, transit=transit,
         )  # fmt: skip
 

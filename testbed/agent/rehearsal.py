@@ -9,6 +9,7 @@ from testbed.agent.counters import WORDS
 from testbed.agent.daemon_set import Daemons
 from testbed.agent.loop import Loop
 from testbed.agent.make_daemon import NO_PROGRAMS
+from testbed.authentication.credentials import rehearsed
 
 REHEARSALS, TURNS = 8, 10
 
@@ -29,9 +30,10 @@ def rehearse(directory: Path, daemons: Daemons) -> None:
     for _ in range(REHEARSALS):
         quick = [replace(daemons.configs[node], interval_ms=1) for node in nodes]
         cells = [memoryview(bytearray(WORDS * 8)).cast("Q") for _ in nodes]
+        places = [daemons.interfaces[node] for node in nodes]
         made = [
-            NO_PROGRAMS.make_daemon(directory, daemons.interfaces[config.node], config, row, None)
-            for config, row in zip(quick, cells, strict=True)
+            NO_PROGRAMS.make_daemon(directory, *each)
+            for each in zip(places, quick, cells, rehearsed(places), strict=True)
         ]
         loop = Loop(made)
         if any(daemon.inherited for daemon in made):

@@ -36,6 +36,7 @@ from testbed.agent.daemon import Daemon
 from testbed.agent.loop import Loop
 from testbed.agent.make_daemon import Programs
 from testbed.agent.rehearsal import rehearse
+from testbed.authentication.credentials import RunCredentials
 from testbed.forwarding.groups import Groups
 from testbed.linux import clock, netns
 
@@ -82,6 +83,7 @@ class Supervisor:
         self._daemons = daemon_set.read(directory)
         self._counters = DaemonCounters(directory / FILE)
         self._log = control_socket.Log(directory, "supervisor")
+        self._credentials = RunCredentials(directory)
         self._processes = processes
         self._children: dict[int, Child] = {}  # by descriptor
         self._ended: dict[int, str] = {}  # node -> how its last daemon did
@@ -119,7 +121,8 @@ class Supervisor:
 
     def _make(self, node: int, groups: Groups | None) -> Daemon:
         at, cells = self._daemons.interfaces[node], self._counters.cells(node)
-        return self._programs.make_daemon(self._directory, at, self._config(node), cells, groups)
+        credentials = self._credentials.of(at)
+        return self._programs.make_daemon(self._directory, at, self._config(node), cells, credentials, groups)
 
     def _config(self, node: int) -> NodeConfig:
         """Daemons that share a process tick a dozen at a time, those of neighbouring nodes together: what one of them

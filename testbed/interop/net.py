@@ -43,6 +43,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         dr if it is server-centric, else ecmp.
     name: the run's name; by default four hexadecimal digits.
     packed: how many processes share the daemons; None: every node has one of its own.
+    authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
     progress: called with the name of each stage as it begins.
     Raises ValueError for what cannot be built.  start() raises OSError for what the kernel refuses, and leaves nothing.
     """
@@ -58,6 +59,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         routing: str | None = None,
         name: str | None = None,
         packed: int | None = None,
+        authenticated: bool = True,
         progress: Callable[[str], None] = lambda stage: None,
     ) -> None:
         super().__init__(build=False, controller=None)
@@ -67,6 +69,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         self.routing = usual(self.topology) if routing is None else routing
         self.run_name = name
         self.packed = packed
+        self.authenticated = authenticated
         self.progress = progress
 
     def start(self) -> None:
@@ -78,6 +81,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
             scheme=self.routing,
             name=self.run_name,
             packed=self.packed,
+            authenticated=self.authenticated,
             progress=self.progress,
         )
         self._show(self.network)

@@ -8,11 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """The device that is one port, and who is one hop away through it: node -> (IPv4 address, Ethernet address)."""
+    """The device that is one port.
+
+    neighbours: who is one hop away through it: node -> (IPv4 address, Ethernet address).
+    link: a number that all who hear each other there have for that link or crossbar, and nobody for another.
+    """
 
     ifindex: int
     dev: str
     neighbours: Mapping[int, tuple[int, bytes]]
+    link: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from daemons.core.capabilities import IN_TRANSIT, REWRITES
 from daemons.core.node_config import NodeConfig
 from testbed.agent import control
 from testbed.agent.daemon_set import Daemons
+from testbed.authentication import keys, sequence_file
 from testbed.forwarding import layer_program, transit_program
 from testbed.forwarding.data_plane import DataPlane, program_of
 from testbed.host import doctor
@@ -90,6 +91,14 @@ def program_stages(network: Handle, how: Planes) -> list[Stage]:
     if how.hosts:
         stages.append(("hosts", partial(layer_program.attach, network, how.hosts)))
     return stages
+
+
+def make_credentials(network: Handle, *, authenticated: bool) -> None:
+    """What the network's daemons need to believe each other, also those that are started by hand later."""
+    plan, nodes = network.plan, network.topology.nodes
+    counts = ([len(plan.one_hop(node, port)) for port in plan.ends[node]] for node in range(nodes))
+    keys.create(network.run.directory, authenticated=authenticated)
+    sequence_file.create(network.run.directory, nodes, max(map(sequence_file.words, counts)))
 
 
 def daemon_stages(

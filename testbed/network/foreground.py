@@ -11,6 +11,7 @@ from testbed.agent.counters import FILE, DaemonCounters
 from testbed.agent.loop import Loop
 from testbed.agent.make_daemon import Programs
 from testbed.agent.supervisor import REAL_TIME_PRIORITY
+from testbed.authentication.credentials import RunCredentials
 from testbed.forwarding import transit_program
 from testbed.forwarding.data_plane import program_of
 from testbed.network.network import Network
@@ -40,7 +41,12 @@ def serve(network: Network, node: int, scheme: str | None) -> int:
     programs = Programs(program_of(network), network.topology.servers, transit)
     interfaces, cells = node_interfaces(network.plan, [node])[node], counters.cells(node)
     daemon = programs.make_daemon(
-        network.run.directory, interfaces, how.configs[node], cells, programs.groups([node]).get(node)
+        network.run.directory,
+        interfaces,
+        how.configs[node],
+        cells,
+        RunCredentials(network.run.directory).of(interfaces),
+        programs.groups([node]).get(node),
     )
     with suppress(PermissionError):  # the counters tell whether there is real-time priority
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))

@@ -11,10 +11,12 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from daemons.core import registry
 from testbed.agent.counters import Row
+from testbed.authentication import keys
 from testbed.forwarding import layer_program
 from testbed.forwarding.data_plane import DataPlane
 from testbed.linux import clock, netlink
@@ -54,6 +56,7 @@ class Network(Handle):
         name: str | None = None,
         packed: int | None = None,
         detached: bool = False,
+        authenticated: bool = True,
         progress: Callable[[str], None] = lambda stage: None,
     ) -> Network:
         """Make `topology` in the kernel, each link like `link` in both directions, or as fast as it goes if None, start
@@ -64,6 +67,7 @@ class Network(Handle):
             a scheme that daemons/core/registry.py has.
         packed: how many processes share the daemons; None: every node has one of its own.
         detached: leave the run to its supervisor, which keeps it alive when this process has ended.
+        authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
         progress: called with the name of each stage as it begins.
         Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing is left behind then.
         """
@@ -77,7 +81,8 @@ class Network(Handle):
         network = None
         try:
             network = cls(replace(draft, run=kept.run), kept)
-            run.write_journal(kept.run, journal(network.plan, scheme))
+            run.write_journal(kept.run, journal(network.plan, scheme) | {"authenticated": authenticated})
+            bring_up.make_credentials(network, authenticated=authenticated)
             stages = bring_up.kernel_stages(network) + bring_up.program_stages(network, how)
             keep = kept.lock if detached else None
             stages += bring_up.daemon_stages(network, how.configs, packed, keep)
@@ -165,6 +170,10 @@ class Network(Handle):
     def bring_up(self, node: int, port: int, socket: netlink.Socket) -> None:
         """Set an interface up again, with the neighbours and static routes that the kernel forgot meanwhile."""
         faults.bring_up(self, node, port, socket)
+
+    def rekey(self) -> None:
+        """Replace the key by which daemons seal what they say; ValueError if there is none, or a daemon cannot."""
+        keys.rotate(self.run.directory, partial(status.read_keys, self))
 
     def down(self) -> None:
         """Take the network out of the kernel, and return when it is gone."""

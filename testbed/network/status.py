@@ -9,17 +9,19 @@ from typing import Any
 from daemons.core import registry
 from daemons.core.capabilities import FlowPlacement
 from daemons.core.node_config import routers
-from testbed.agent import control_socket
+from testbed.agent import control, control_socket
 from testbed.agent.counters import FILE as COUNTERS
 from testbed.agent.counters import DaemonCounters, Row
 from testbed.forwarding import data_plane, layer_program
 from testbed.linux import clock
+from testbed.linux.clock import wait_until
 from testbed.network import faults, scheme_change
 from testbed.network.handle import Handle
 from testbed.plan.plane_selection import NONE, has_daemons
 
 CONVERGENCE_S = 60.0
 POLL_S = 0.001
+MOST_HOPS_OF_A_LINK = 2  # through a crossbar
 
 
 def wait_for_neighbours(network: Handle) -> None:
@@ -87,10 +89,24 @@ def flows(network: Handle) -> list[dict[str, Any]] | None:
     return found
 
 
+def read_keys(network: Handle) -> None:
+    """Have every daemon read the run's keys, and return when each has heard what was sealed before: what was under way,
+    and what lay unread until its daemon's next tick.  ValueError or TimeoutError if one does not obey."""
+    control.rekey(network.run.directory, network.plan.names)
+    link = network.plan.link
+    clock.sleep(MOST_HOPS_OF_A_LINK * link.delay_us / 1e6 if link else 0.0)
+    before = {node: row.ticks for node, row in rows(network).items() if row.pid}
+    wait_until(
+        "every daemon has ticked twice",
+        lambda: all(not row.pid or row.ticks >= before.get(node, 0) + 2 for node, row in rows(network).items()),
+    )
+
+
 def status(network: Handle) -> dict[str, Any]:
     """The run, its links, and a row for each daemon; JSON-able.
 
     link: what links carry, None if as much as the machine can.  host_link: what those of hosts carry, None if the same.
+    authenticated: whether daemons believe only each other.
     failed: the links that do not carry packets both ways.  mtu_bytes: the MTU of both ends of each link whose ends
     differ: the smaller one drops larger packets on arrival.
     bypassed_packets: of a fabric with a data plane, those that the kernel has sent on in the scheme's place, once for
@@ -106,6 +122,7 @@ def status(network: Handle) -> dict[str, Any]:
         "link": journal["link"],
         "host_link": journal.get("host_link"),
         "scheme": journal["scheme"],
+        "authenticated": journal["authenticated"],
         "failed": [link_name(link) for link in links.failed],
         "mtu_bytes": {link_name(link): list(both) for link, both in links.mtu_bytes.items()},
         "bypassed_packets": data_plane.bypassed(network),
@@ -119,6 +136,8 @@ def status(network: Handle) -> dict[str, Any]:
                 "of": row.neighbours_expected,
                 "routes": row.routes,
                 "losses": row.losses,
+                "refused": row.refused,
+                "packets_failed": row.packets_failed,
                 "converged": bool(row.converged),
             }
             for node, row in rows(network).items()

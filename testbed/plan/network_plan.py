@@ -332,6 +332,8 @@ def node_interfaces(plan: Plan, nodes: Iterable[int]) -> dict[int, NodeInterface
         ports = {}
         for port, end in plan.ends[node].items():
             near = {other: (plan.address(other), mac(other, its_port)) for other, its_port in plan.one_hop(node, port)}
-            ports[port] = Interface(end.ifindex, end.dev, near)
+            shared = len(plan.topology.links) + end.peer  # a crossbar is one link of many ends
+            link = shared if plan.topology.is_crossbar(end.peer) else end.link
+            ports[port] = Interface(end.ifindex, end.dev, near, link)
         found[node] = NodeInterfaces(node, plan.names[node], plan.namespace(node), plan.address(node), ports)
     return found

@@ -51,9 +51,13 @@ def network() -> Iterator[Callable[..., Network]]:
     made: list[Network] = []
 
     def create(
-        spec: str, link: LinkSpec | None = LINK, scheme: str = "static", host_link: LinkSpec | None = None
+        spec: str,
+        link: LinkSpec | None = LINK,
+        scheme: str = "static",
+        host_link: LinkSpec | None = None,
+        **more: bool,
     ) -> Network:
-        made.append(Network.create(build(spec), link, host_link=host_link, scheme=scheme))
+        made.append(Network.create(build(spec), link, host_link=host_link, scheme=scheme, **more))
         return made[-1]
 
     yield create

@@ -121,8 +121,9 @@ def test_a_node_has_one_daemon_at_most(routed):
         control.start(routed.run.directory, "w0")
 
 
-def test_only_who_is_one_hop_away_is_heard(routed):
+def test_only_who_is_one_hop_away_is_heard(network):
     """A packet that a router might have passed on, whose TTL is not 255, never reaches the daemon."""
+    routed = network(SPEC, LINK, "dr", authenticated=False)
 
     def garbage() -> int:
         return int(control.status(routed.run.directory, "h3")["protocol"]["garbage"])

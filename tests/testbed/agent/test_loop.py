@@ -6,16 +6,17 @@ import select
 import socket
 from collections.abc import Iterator, Sequence
 from math import inf
-from types import SimpleNamespace
 
 import pytest
 
 from daemons.core.actions import Action
 from daemons.core.wire import Garbage
 from testbed.agent.counters import COLUMNS, WORDS
-from testbed.agent.daemon import MOST_TRACEBACKS, Daemon
+from testbed.agent.daemon import Daemon
 from testbed.agent.loop import Loop
+from testbed.agent.lost_packets import MOST_TRACEBACKS, LostPackets
 from testbed.agent.node_counters import NodeCounters
+from testbed.authentication.channel import Bare
 
 
 class Machine:
@@ -44,12 +45,12 @@ def carried() -> Iterator[tuple[Loop, Daemon, socket.socket, list[str]]]:
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     daemon = Daemon.__new__(Daemon)
     daemon.protocol, daemon.deadline, daemon.closed = Machine(), inf, False  # type: ignore[assignment]
-    daemon.received = daemon.garbage = daemon.failures = 0
-    daemon._failed_at = set()
+    daemon.received = daemon.garbage = 0
+    channel = Bare(1)
     daemon._counters = NodeCounters(memoryview(bytearray(8 * WORDS)).cast("Q"), 0.03)
-    daemon._log = SimpleNamespace(write=log.append)  # type: ignore[assignment]
+    daemon.lost = LostPackets(daemon._counters, log.append, [channel])
     loop = Loop([])
-    loop._ears[near.fileno()] = (near.recv, daemon.protocol.receive, 0, daemon)
+    loop._ears[near.fileno()] = (near.recv, channel.open, daemon.protocol.receive, 0, daemon)
     loop._queued.register(near, select.EPOLLIN)
     with near, far:
         yield loop, daemon, far, log
@@ -62,9 +63,9 @@ def test_a_packet_over_which_the_state_machine_raises_is_dropped_counted_and_log
     sent = [b"index", b"sound", b"index", b"garbage", b"sound"]
     for payload in sent:
         far.send(payload)
-    loop._hear(loop._before, [])
+    loop._hand_over(loop._read(loop._before, []), [])
     assert daemon.protocol.heard == sent  # type: ignore[attr-defined]
-    assert (daemon.closed, loop.failed, daemon.failures, daemon.garbage) == (False, 0, 2, 1)
+    assert (daemon.closed, loop.failed, daemon.garbage) == (False, 0, 1)
     assert daemon._counters._cells[COLUMNS["packets_failed"]] == 2
     assert len(log) == 1
     assert "IndexError: no such server" in log[0]
@@ -74,6 +75,6 @@ def test_packets_cannot_fill_the_log(carried: tuple[Loop, Daemon, socket.socket,
     loop, daemon, far, log = carried
     for number in range(5 * MOST_TRACEBACKS):
         far.send(b"%d" % number)
-        loop._hear(loop._before, [])
-    assert daemon.failures == 5 * MOST_TRACEBACKS
+        loop._hand_over(loop._read(loop._before, []), [])
+    assert daemon.lost.status()["packets_failed"] == 5 * MOST_TRACEBACKS
     assert len(log) == MOST_TRACEBACKS
