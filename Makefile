@@ -8,6 +8,8 @@ BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard testbed/bpf/*.bpf.c))
 LIBRARIES := testbed/host/uml_xstate.so testbed/traffic/libndp.so
 BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/report.py,$(wildcard bench/*.py)))
 
+ON_BOTH_CLOCKS := tests/testbed/measure tests/testbed/traffic tests/testbed/network/test_delay.py # about a minute
+
 help:
 	@sed --quiet --regexp-extended 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand --tabs=14
 
@@ -23,8 +25,11 @@ check: $(READY) $(LIBRARIES) ## style, types, and the quick tests that need no r
 	$(PYTHON) -m pytest --numprocesses=logical --dist=loadfile -m "not kernel and not uml and not virtual and not slow"
 
 test: setup check ## all tests: check, those on the kernel as root, those under User-Mode Linux
-	if apt-cache show linux-source-6.12 >/dev/null 2>&1; then $(MAKE) uml-kernel; fi # Ubuntu has none
+	if apt-cache show linux-source-6.12 >/dev/null 2>&1; then $(MAKE) uml-kernel && $(PYTHON) -m pytest --clock virtual $(ON_BOTH_CLOCKS); fi # Ubuntu has none
 	$(SUDO) $(PYTHON) -m pytest -m "kernel or uml or virtual or slow"
+
+test-virtual: setup uml-kernel ## the kernel tests under the virtual clock, each file on a kernel of its own
+	$(PYTHON) -m pytest --clock virtual
 
 uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, once, in 5 to 10 minutes
 	tools/setup.sh --uml-kernel
@@ -59,4 +64,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check test uml-kernel bench $(BENCHES) figures bpf clean
+.PHONY: help setup demo check test test-virtual uml-kernel bench $(BENCHES) figures bpf clean

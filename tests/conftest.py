@@ -14,10 +14,15 @@ To add one, write an ordinary test with ordinary fixtures, and mark it with what
 Such tests come last, shared by two instances on a core each; each one's outcome is told as if it had run here.  A
 system call costs 65 times as much inside, so keep networks small there, and assert delays and never CPU time.  A test
 that cannot run is skipped with the reason, but fails where CI is set: nothing may be missing there.
+
+`pytest --clock virtual` runs the kernel tests, and no others, under the virtual clock: each file on a kernel of its
+own, so that what a test does depends on its file alone.  `@pytest.mark.real_clock("why")` marks one that cannot pass
+there, `@pytest.mark.virtual_clock` one that can pass nowhere else, and is left out elsewhere.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -25,17 +30,20 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from functools import cache
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import pytest
 
 from testbed.host import uml, virtual_kernel
 from testbed.host.features import FRR
+from testbed.linux import clock
 
 REPORT = "@report "  # begins a line that brings a report out
 INSTANCES = 2
 TIMEOUT_S = 1800  # for all that one instance runs; each test has its own as well
+MEMORY_MB = 2000  # of an instance under the virtual clock
 INSIDE = uml.INSIDE in os.environ
 TELL = "WEFT_TELL_REPORTS"  # set in the environment of those that Outside starts
 
@@ -64,6 +72,11 @@ def lacking(item: pytest.Item) -> str | None:
     return f"{', '.join(missing)} in the kernel, or {uml.KERNEL} installed" if missing else None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "of the kernel under the kernel tests; virtual: they alone run, computing takes no time, no root needed"
+    parser.addoption("--clock", choices=("real", "virtual"), default="real", help=text)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # whoever runs the tests in the background has set that
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -73,13 +86,46 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("clock") == "virtual":
+        return under_virtual_clock(config, items)
+    if not clock.is_virtual():
+        keep(config, items, [item for item in items if not item.get_closest_marker("virtual_clock")])
     away = [item for item in items if item.get_closest_marker("uml") and lacking(item)] if uml.installed() else []
     if away:
         items[:] = [item for item in items if item not in away] + away
-        config.pluginmanager.register(Outside(config, away))
+        shares = [away[position::INSTANCES] for position in range(INSTANCES)]
+        config.pluginmanager.register(Outside(config, [share for share in shares if share]))
+
+
+def keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    """Deselect all of `items` but those `kept`."""
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+
+
+def under_virtual_clock(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the kernel tests, and have them run there."""
+    virtual_kernel.require()
+    on_kernel = [item for item in items if item.get_closest_marker("kernel") or item.get_closest_marker("uml")]
+    keep(config, items, on_kernel)
+    files: dict[object, list[pytest.Item]] = {}
+    for item in on_kernel:
+        files.setdefault(item.path, []).append(item)
+    options = ["--clock", "virtual", "--memory-mb", str(MEMORY_MB)]
+    config.pluginmanager.register(Outside(config, list(files.values()), options))
+
+
+def only_in_real_time(item: pytest.Item) -> str | None:
+    """Why a test cannot pass under the virtual clock, if so."""
+    if item.get_closest_marker("frr"):
+        return "FRR's daemons poll, and the virtual clock hardly advances meanwhile"
+    mark = item.get_closest_marker("real_clock")
+    return mark.args[0] if mark else None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if clock.is_virtual() and (why := only_in_real_time(item)):
+        pytest.skip(f"real clock only: {why}")
     if missing := lacking(item):
         refuse = pytest.fail if "CI" in os.environ else pytest.skip
         refuse(f"needs {missing}")
@@ -97,89 +143,92 @@ class Inside:
 
 
 class Outside:
-    """Has tests run under User-Mode Linux, from when the first is due, and reports each in its turn."""
+    """Has tests run under User-Mode Linux, from when the first is due, and reports each in its turn.
 
-    def __init__(self, config: pytest.Config, away: list[pytest.Item]) -> None:
+    shares: each on an instance of its own, as many at a time as there are cores, INSTANCES at most.
+    options: what `weft uml` is given.
+    """
+
+    def __init__(self, config: pytest.Config, shares: Sequence[list[pytest.Item]], options: Sequence[str] = ()) -> None:
         self.config = config
-        self.away = away
-        self.processes: dict[str, subprocess.Popen[str]] = {}  # by the test it runs
+        self.options = options
+        self.away = {item.nodeid for share in shares for item in share}
+        self.shares: SimpleQueue[list[str]] = SimpleQueue()
+        self.started = self.over = False
+        self.processes: set[subprocess.Popen[str]] = set()
         self.reports: defaultdict[str, list[pytest.TestReport]] = defaultdict(list)
-        self.said: defaultdict[subprocess.Popen[str], deque[str]] = defaultdict(lambda: deque(maxlen=30))
-        self.lines: SimpleQueue[tuple[subprocess.Popen[str], str | None]] = SimpleQueue()  # None: no more
-        self.ended: set[subprocess.Popen[str]] = set()
-        for item in away:
-            item.add_marker(pytest.mark.timeout(0), append=False)  # it has its time inside, and waits for it here
+        self.news: SimpleQueue[str | tuple[list[str], str]] = SimpleQueue()  # a report, or a share and how it ended
+        self.ended: dict[str, str] = {}  # last words of the instance, by test
+        for share in shares:
+            self.shares.put([item.nodeid for item in share])
+            for item in share:
+                item.add_marker(pytest.mark.timeout(0), append=False)  # it has its time inside, and waits for it here
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        if item not in self.away:
+        if item.nodeid not in self.away:
             return None
-        if not self.processes:
-            self.start()
+        if not self.started:
+            self.started = True
+            for core in sorted(os.sched_getaffinity(0))[:INSTANCES]:
+                threading.Thread(target=self.work, args=[core], daemon=True).start()
         while not self.done(item):
-            self.take(*self.lines.get())
+            self.take(self.news.get())
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in self.reports[item.nodeid]:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def start(self) -> None:
-        """Start the instances, each on its core with its share of the tests."""
-        cores = sorted(os.sched_getaffinity(0))[:INSTANCES]
-        for position, core in enumerate(cores):
-            if not (share := [item.nodeid for item in self.away[position :: len(cores)]]):
-                break
-            weft = [
-                sys.executable,
-                "-m",
-                "experiments.commands.cli",
-                "uml",
-                "--core",
-                str(core),
-                "--timeout-s",
-                str(TIMEOUT_S),
-            ]
-            command = [*weft, "--", sys.executable, "-m", "pytest", *share]
-            process = subprocess.Popen(
-                command,
-                cwd=self.config.rootpath,
-                env=os.environ | {TELL: "1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            self.processes |= dict.fromkeys(share, process)
-            threading.Thread(target=self.listen, args=[process], daemon=True).start()
+    def work(self, core: int) -> None:
+        """Run one share after the other on `core`."""
+        with contextlib.suppress(Empty):
+            while not self.over:
+                self.run(core, self.shares.get_nowait())
 
-    def listen(self, process: subprocess.Popen[str]) -> None:
+    def run(self, core: int, share: list[str]) -> None:
+        weft = [sys.executable, "-m", "experiments.commands.cli", "uml", *self.options]
+        limits = ["--core", str(core), "--timeout-s", str(TIMEOUT_S)]
+        process = subprocess.Popen(
+            [*weft, *limits, "--", sys.executable, "-m", "pytest", *share],
+            cwd=self.config.rootpath,
+            env=os.environ | {TELL: "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.processes.add(process)
+        said: deque[str] = deque(maxlen=30)
         for line in process.stdout:
-            self.lines.put((process, line))
-        self.lines.put((process, None))
+            if line.startswith(REPORT):
+                self.news.put(line.removeprefix(REPORT))
+            else:
+                said.append(line)
+        self.news.put((share, f"User-Mode Linux ended with status {process.wait()}:\n{''.join(said)}"))
 
-    def take(self, process: subprocess.Popen[str], line: str | None) -> None:
-        """Take in what an instance said."""
-        if line is None:
-            self.ended.add(process)
-        elif line.startswith(REPORT):
-            data = json.loads(line.removeprefix(REPORT))
-            report = self.config.hook.pytest_report_from_serializable(config=self.config, data=data)
-            if isinstance(report.longrepr, list):  # where something was skipped, which JSON knows no tuple for
-                report.longrepr = tuple(report.longrepr)
-            self.reports[report.nodeid].append(report)
-        else:
-            self.said[process].append(line)
+    def take(self, news: str | tuple[list[str], str]) -> None:
+        """Take in what became of a test, or that an instance has ended."""
+        if not isinstance(news, str):
+            share, words = news
+            self.ended |= dict.fromkeys(share, words)
+            return
+        report = self.config.hook.pytest_report_from_serializable(config=self.config, data=json.loads(news))
+        if isinstance(report.longrepr, list):  # where something was skipped, which JSON knows no tuple for
+            report.longrepr = tuple(report.longrepr)
+        self.reports[report.nodeid].append(report)
 
     def done(self, item: pytest.Item) -> bool:
         """Whether everything is known about a test; it has failed if its instance ended before it did."""
-        reports, process = self.reports[item.nodeid], self.processes[item.nodeid]
+        reports = self.reports[item.nodeid]
         if any(report.when == "teardown" for report in reports):
             return True
-        if process in self.ended:
-            words = f"User-Mode Linux ended with status {process.wait()}:\n{''.join(self.said[process])}"
-            reports.append(pytest.TestReport(item.nodeid, item.location, {}, "failed", words, "call"))
-        return process in self.ended
+        if item.nodeid not in self.ended:
+            return False
+        words = self.ended[item.nodeid]
+        reports.append(pytest.TestReport(item.nodeid, item.location, {}, "failed", words, "call"))
+        return True
 
     def pytest_unconfigure(self) -> None:
-        for process in set(self.processes.values()):
+        self.over = True
+        for process in self.processes:
             process.terminate()  # unless it has ended
             process.wait()

@@ -41,6 +41,10 @@ def _add_up(commands: Commands) -> None:
     parser.add_argument("--unauthenticated", action="store_true", help="let daemons believe whatever they hear")
     parser.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
     parser.add_argument("--dry-run", action="store_true", help="print the plan as commands and make nothing")
+    clocks = "virtual: exact, computing takes no time, which stands still while you type; needs --rate and no root"
+    parser.add_argument("--clock", choices=["real", "virtual"], default="real", help=clocks)
+    parser.add_argument("--pace", type=float, metavar="P", help="at most P virtual seconds a second (--clock virtual)")
+    parser.add_argument("--seed", type=int, help="of all that is random (--clock virtual)")
 
 
 def _add_on_a_run(commands: Commands) -> None:
@@ -106,12 +110,14 @@ def _of_run(parser: argparse.ArgumentParser) -> None:
 
 def up(given: argparse.Namespace) -> int:
     from daemons.core.registry import usual
+    from experiments.commands import virtual_up
     from testbed.linux.process import need_root
     from testbed.network import bring_up
     from testbed.plan.plane_selection import planes
     from testbed.plan.run import require_name
     from topologies import build
 
+    virtual_up.check(given)
     topology = build(given.topology)
     link, host_link = links_from(given)
     routing = usual(topology) if given.routing is None else given.routing
@@ -125,6 +131,8 @@ def up(given: argparse.Namespace) -> int:
     wanted = {"link": link, "host_link": host_link, "packed": given.packed, "authenticated": authenticated}
     if given.dry_run:
         return _print_plan(topology, link, host_link, static=how.static, name=given.detach)
+    if given.clock == "virtual":
+        return virtual_up.up(given)
     need_root()
     if given.detach is not None:
         return _detach(topology, routing, given.detach, wanted)
@@ -182,9 +190,9 @@ def _detach(topology: Topology, routing: str, name: str, wanted: dict[str, Any])
 
 
 def _foreground(topology: Topology, routing: str, wanted: dict[str, Any]) -> int:
-    from mininet.cli import CLI
     from mininet.log import setLogLevel
 
+    from experiments.commands import virtual_up
     from experiments.runner.console import stages
     from testbed.interop.net import Net
 
@@ -194,7 +202,7 @@ def _foreground(topology: Topology, routing: str, wanted: dict[str, Any]) -> int
         net.start()
     try:
         print(f"run {net.run.id} is up: {summary(net.network)}", file=sys.stderr)
-        CLI(net)
+        virtual_up.command_line(net)
     finally:
         with stages("taking down") as progress:
             progress("processes and namespaces")

@@ -40,6 +40,7 @@ struct port {
 	__u64 elapsed_ns;
 	__u64 ideal_ns;
 	__u32 longest_bytes;
+	__u32 worst_ns; /* by which a window was early or late */
 	__u32 histogram[BUCKETS];
 };
 
@@ -80,9 +81,14 @@ static __always_inline void count(struct port *p, __u64 bytes, __u64 elapsed)
 {
 	__u64 ideal = bytes * 1000000000ULL / (p->bytes_per_s ?: 1);
 	__u64 bucket = elapsed * BUCKETS_PER_1 / (ideal ?: 1);
+	__u64 off = elapsed > ideal ? elapsed - ideal : ideal - elapsed;
 
 	if (bucket >= BUCKETS)
 		bucket = BUCKETS - 1;
+	if (off > 0xffffffff)
+		off = 0xffffffff;
+	if (off > p->worst_ns)
+		p->worst_ns = off;
 	p->histogram[bucket]++;
 	p->elapsed_ns += elapsed;
 	p->ideal_ns += ideal;

@@ -48,7 +48,7 @@ hostname uml
 ip link set lo up
 if [ "$virtual" ]; then
 	mount -t tracefs tracefs /sys/kernel/tracing
-	sleep 0.1 # timers are exact from the first tick on
+	sleep 1 # timers are exact from the first tick on; and iputils' ping takes a clock below 1 s for one not yet read
 	: >/run/uml/booted
 	status=0
 	# To files of the host: when a console is ready to take more would depend on the host.

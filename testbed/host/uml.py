@@ -31,10 +31,12 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from testbed.host import virtual_kernel
+from testbed.host.host_questions import Host
 from testbed.linux import clock
 
 KERNEL = "linux.uml"
@@ -47,6 +49,7 @@ KEPT = (
     "SUDO_GID",
 )  # of the environment, where runs must be equal
 TAIL_MS = 50  # how often output in files is passed on
+ASKED_MS = 5  # how often it is looked whether the host is asked something
 INSIDE = "WEFT_UML"  # set in the environment of everything that runs inside
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))  # empty inside but for what is mounted there
 HERE = Path(__file__).resolve().parent
@@ -128,14 +131,16 @@ def run(
     stdout: BinaryIO | None = None,
     stderr: BinaryIO | None = None,
     exchange: Exchange | None = None,
+    host: Host | None = None,
 ) -> int:
     """The exit status of `argv` under User-Mode Linux; 128 + n if signal n ended it.
 
     It stays on processor `core`, as system calls cost four times more when it wanders; default: one of those that this
-    process may use.  What it prints goes to `stdout` and `stderr` (default: ours) as it comes; it reads nothing.  `cwd`
-    (default: ours) is writable, as is the project if `cwd` lies in it.  `env` (default: ours) is its environment; under
-    a `virtual` clock no more of it than what says where programs are.  With an `exchange` nothing of the host is
-    writable but the folder /run/uml, which holds what is given and of which is taken what was asked for.
+    process may use.  What it prints goes to `stdout` and `stderr` (default: ours) as it comes; it reads nothing, but
+    under a virtual clock may ask the `host`.  `cwd` (default: ours) is writable, as is the project if `cwd` lies in it.
+    `env` (default: ours) is its environment; under a `virtual` clock no more of it than what says where programs are.
+    With an `exchange` nothing of the host is writable but the folder /run/uml, which holds what is given and of which
+    is taken what was asked for.
 
     Raises ValueError for a core or folder that cannot be, FileNotFoundError without User-Mode Linux, TimeoutError after
     `timeout_s` of real time, ChildProcessError with its last words if User-Mode Linux itself dies.
@@ -154,7 +159,7 @@ def run(
             with _common_folder(files) as common:
                 process = Machine(common, kernel, memory_mb, core)
                 try:
-                    status = process.boot(virtual, deadline, sinks)
+                    status = process.boot(virtual, deadline, sinks, host)
                     if exchange:
                         exchange.take(common)
                     return status
@@ -243,9 +248,11 @@ class Machine:
     memory_mb: int
     core: int
 
-    def boot(self, virtual: VirtualClock | None, deadline: float, sinks: Sequence[BinaryIO]) -> int:
+    def boot(
+        self, virtual: VirtualClock | None, deadline: float, sinks: Sequence[BinaryIO], host: Host | None = None
+    ) -> int:
         """Boot, pass output on, and return the status that uml-init.sh left."""
-        return self._boot_virtual(virtual, deadline, sinks) if virtual else self._boot_real(deadline, sinks)
+        return self._boot_virtual(virtual, deadline, sinks, host) if virtual else self._boot_real(deadline, sinks)
 
     def _boot_real(self, deadline: float, sinks: Sequence[BinaryIO]) -> int:
         """Where output comes over consoles."""
@@ -266,7 +273,9 @@ class Machine:
                     os.close(reader)
         return self._status(said)
 
-    def _boot_virtual(self, virtual: VirtualClock, deadline: float, sinks: Sequence[BinaryIO]) -> int:
+    def _boot_virtual(
+        self, virtual: VirtualClock, deadline: float, sinks: Sequence[BinaryIO], host: Host | None
+    ) -> int:
         """Where output goes to files in the common folder."""
         process = self._start("/proc/self/cwd", virtual.arguments())
         assert process.stdout
@@ -281,8 +290,17 @@ class Machine:
             os.set_blocking(console, False)
             poll = select.poll()
             poll.register(console, select.POLLIN)
-            while not _ended(console, poll.poll(TAIL_MS), said):
-                _copy(tails)
+            over = False
+            while not over:
+                try:
+                    over = _ended(console, poll.poll(ASKED_MS if host else TAIL_MS), said)
+                    _copy(tails)
+                    if host:
+                        host.attend(self.common, partial(_copy, tails))
+                except KeyboardInterrupt:
+                    if not host:
+                        raise
+                    host.interrupt(self.common)
                 if clock.monotonic() > deadline:
                     raise TimeoutError
             _copy(tails)

@@ -53,6 +53,11 @@ def burst_bytes(rate_bps: int) -> int:
     return max(LEAST_BURST_BYTES, rate_bps * BURST_US // 8_000_000)
 
 
+def burst_ns(rate_bps: int) -> int:
+    """The burst as the kernel holds it: how long it takes at that rate, in whole ticks."""
+    return burst_bytes(rate_bps) * 1_000_000_000 // (rate_bps // 8) // TICK_NS * TICK_NS
+
+
 def shape(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -> list[Message]:
     """The changes that give device `ifindex`, called `dev`, the rate and the queue of `link`.
 

@@ -21,9 +21,9 @@ OBJECT = libbpf.DIRECTORY / "fidelity.bpf.o"
 BUCKETS = 512
 BUCKETS_PER_1 = 200
 KEY = "=I"
-VALUE = f"=Q6I8QI{BUCKETS}I4x"  # struct port
+VALUE = f"=Q6I8QII{BUCKETS}I"  # struct port
 CONSTANTS = struct.Struct("=II")  # slot, control_port
-HISTOGRAM = 16  # where it begins among the values
+HISTOGRAM = 17  # where it begins among the values
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Gaps:
     histogram: windows of a busy link by elapsed / ideal time, in steps of 1 / BUCKETS_PER_1, the last for the rest.
     packets, oversize, longest_bytes: those seen to leave, those among them longer than a frame, and the longest.
     missed: those that left unseen.
+    worst_ns: by which a window was early or late.
     """
 
     packets: int
@@ -41,6 +42,7 @@ class Gaps:
     longest_bytes: int
     elapsed_ns: int
     ideal_ns: int
+    worst_ns: int
     histogram: tuple[int, ...]
 
     @property
@@ -78,6 +80,7 @@ def together(many: Iterable[Gaps]) -> Gaps:
         max((one.longest_bytes for one in every), default=0),
         sum(one.elapsed_ns for one in every),
         sum(one.ideal_ns for one in every),
+        max((one.worst_ns for one in every), default=0),
         tuple(histogram),
     )
 
@@ -123,9 +126,9 @@ class GapMonitor:
         found = {}
         for index in self._indexes:
             value = self._map[index,]
-            *_, packets, missed, oversize, elapsed_ns, ideal_ns, longest = value[:HISTOGRAM]
+            *_, packets, missed, oversize, elapsed_ns, ideal_ns, longest, worst = value[:HISTOGRAM]
             histogram = value[HISTOGRAM : HISTOGRAM + BUCKETS]
-            found[index] = Gaps(packets, missed, oversize, longest, elapsed_ns, ideal_ns, histogram)
+            found[index] = Gaps(packets, missed, oversize, longest, elapsed_ns, ideal_ns, worst, histogram)
         return found
 
 

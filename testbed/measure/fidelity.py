@@ -6,6 +6,9 @@ not configured) can FAIL a run.  What says that the machine was overloaded only 
 time taken by the hypervisor and late daemons, which change results by themselves.
 
 If something decisive cannot be measured on this kernel, that is reported and the verdict is WARN at best.
+
+Under the virtual clock there is no load.  There the verdict is on what can still be wrong: links, with packets of our
+own before the measurement (reference_packets.py), dequeues of busy links to the nanosecond, and unexplained drops.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from types import TracebackType
 from typing import Any
 
 from testbed.agent.counters import FILE, DaemonCounters, Row
+from testbed.linux import clock
 from testbed.linux.libbpf import BpfError
-from testbed.measure import host_load
+from testbed.measure import host_load, reference_packets
 from testbed.measure.dequeue_gaps import GapMonitor, Gaps, together
 from testbed.measure.port_counters import Counters, Snapshot
 from testbed.plan.network_handle import NetworkHandle, device, ports
@@ -40,6 +44,8 @@ LATE_TICKS_PERCENT = (0.1, 1.0)
 STEAL_PERCENT = (1.0, 5.0)  # time that all of the emulation stood still, though its clocks went on
 PRESSURE_PERCENT = 75.0  # some process, ours or not, waits for a processor most of the time
 SQUEEZED_PER_S = 10.0  # each delays arriving packets by up to 2 ms
+EXACT_NS = 1.0  # of a gap or delay under the virtual clock: the kernel counts whole nanoseconds
+EXACT_WINDOW_NS = 64.0  # of a window: the kernel rounds every packet's time, and 50 of the shortest fill one
 
 
 @dataclass(frozen=True)
@@ -64,12 +70,16 @@ class Component:
 
 @dataclass(frozen=True)
 class Report:
-    """The verdict on a run, each component's, and what could not be measured, with the reason."""
+    """The verdict on a run, each component's, and what could not be measured, with the reason.
+
+    clock: "real" or "virtual", which decides what was judged.
+    """
 
     seconds: float
     components: tuple[Component, ...]
     not_measured: Mapping[str, str]
     decisive: bool  # whether everything decisive was measured
+    clock: str = "real"
 
     @property
     def worst(self) -> Component:
@@ -96,6 +106,7 @@ class Report:
         """JSON-able."""
         return {
             "verdict": self.verdict,
+            "clock": self.clock,
             "worst": self.offender,
             "seconds": self.seconds,
             "components": [asdict(one) for one in self.components],
@@ -136,6 +147,7 @@ class Fidelity:
             except BpfError as error:
                 self._gaps = error
             self._carrier = self._counters.carrier_changes()
+            self._deviations = reference_packets.deviations(self.net) if clock.is_virtual() else {}
             self._before = self._counters.snapshot()
             self._rows = self._daemon_rows()
             self._load_before = host_load.read(self._processes(self._rows))
@@ -156,9 +168,11 @@ class Fidelity:
         missing: dict[str, str] = {}
         components = [*self._of_links(missing), self._of_drops(drops)]
         decisive = not missing
-        components += _of_machine(self._load_before, after, missing)
+        virtual = clock.is_virtual()
+        components += self._of_references() if virtual else _of_machine(self._load_before, after, missing)
         components += [*self._of_daemons(self._rows, rows, missing), *self._added]
-        return Report(after.at_s - self._load_before.at_s, tuple(components), missing, decisive)
+        seconds = after.at_s - self._load_before.at_s
+        return Report(seconds, tuple(components), missing, decisive, "virtual" if virtual else "real")
 
     def _daemon_rows(self) -> dict[int, Row]:
         """The rows of the nodes whose daemon runs."""
@@ -203,6 +217,17 @@ class Fidelity:
         if every.windows:
             busy["all ports"] = every
         return components + _busy(busy)
+
+    def _of_references(self) -> list[Component]:
+        """What the packets of our own found, each figure of the port that is furthest off."""
+        found = []
+        for name, limit, unit in (("gap_ns", EXACT_NS, "ns"), ("delay_ns", EXACT_NS, "ns"), ("packets", 0, "packets")):
+            off = {index: abs(getattr(one, name)) for index, one in self._deviations.items()}
+            if off:
+                worst = max(off, key=lambda index: off[index])
+                what = f"reference {name.partition('_')[0]} off by"
+                found.append(at_most(what, off[worst], unit, limit, limit, self._device(worst)))
+        return found
 
     def _of_drops(self, drops: Snapshot) -> Component:
         """Losses that were not configured; where a link went down or came up meanwhile, some are natural."""
@@ -258,6 +283,9 @@ def _busy(busy: Mapping[str, Gaps]) -> list[Component]:
     name, value = ("p90", percentiles[worst][0]) if verdict == FAIL else ("p99", percentiles[worst][1])
     short = max(busy, key=lambda name: busy[name].shortfall_percent)
     missed = max(0.0, busy[short].shortfall_percent)
+    if clock.is_virtual():
+        late = max(busy, key=lambda name: busy[name].worst_ns)
+        return [at_most("dequeue off its time by", busy[late].worst_ns, "ns", EXACT_WINDOW_NS, EXACT_WINDOW_NS, late)]
     return [
         Component(f"dequeue gap {name}", value, "%", GAP_PERCENT, None, verdict, worst),
         at_most("shortfall of a busy link", missed, "%", *SHORTFALL_PERCENT, short),

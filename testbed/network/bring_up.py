@@ -151,6 +151,7 @@ def _request_each(network: Handle, messages: Callable[[int], list[netlink.Messag
     """Make the changes that `messages` gives for each node."""
     for node, space in enumerate(network.spaces):
         space.netlink.request(messages(node))
+        clock.let_kernel_work()
 
 
 def _turn_offloads_off(network: Handle) -> None:

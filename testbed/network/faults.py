@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.linux import netlink, tc
+from testbed.linux import clock, netlink, tc
 from testbed.network.handle import Handle
 from testbed.network.read_back import Interface, interfaces
 from testbed.plan.network_plan import set_up
@@ -39,6 +39,7 @@ def restore(network: Handle, name: str) -> None:
             tc.unblackhole(socket, end.ifindex, end.dev)
             if not is_up(network, node, port, socket):
                 bring_up(network, node, port, socket)
+    clock.let_kernel_work()
 
 
 def fail_node(network: Handle, name: str, *, silent: bool = False) -> None:

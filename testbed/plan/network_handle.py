@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from testbed.linux import netlink, netns, tc
+from testbed.linux import clock, netlink, netns, tc
 from testbed.plan.run import Run
 from topologies.core.topology import Topology
 
@@ -79,3 +79,10 @@ def has_rate(net: NetworkHandle) -> bool:
         return any(shape.rate_bps for shape in tc.shapes(socket).values())
     finally:
         socket.close()
+
+
+def require_rate(net: NetworkHandle, what: str) -> None:
+    """ValueError if `what`, which sends as fast as it can, would send without end at one instant: under the virtual
+    clock links without a rate carry any load in no time."""
+    if clock.is_virtual() and not has_rate(net):
+        raise ValueError(f"{what} needs links with a rate under the virtual clock: without one they never fill")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from testbed.linux import clock, netns
 from testbed.linux.process import allow_descriptors
-from testbed.plan.network_handle import NetworkHandle
+from testbed.plan.network_handle import NetworkHandle, require_rate
 from testbed.traffic import mptcp
 from topologies.core.address import dotted
 
@@ -130,7 +130,7 @@ def run(
     warm_up_s: from when on received bytes count.
     at_warm_up: called when that time comes, to take a snapshot of something, say.
     Raises ValueError for a congestion control or transport that this kernel lacks, for a flow to itself or from no
-    host, or a time that leaves nothing to measure.
+    host, a time that leaves nothing to measure, or an endless flow that nothing would hold back.
     """
     wanted = sorted(flows)
     check(net, wanted, congestion_control, warm_up_s, deadline_s)
@@ -161,6 +161,8 @@ def check(
             raise ValueError(f"flows: {flow} does not lead from one of {len(hosts)} hosts to another")
         if flow.size_bytes is not None and flow.size_bytes < 1:
             raise ValueError(f"flows: {flow} is empty")
+    if any(flow.size_bytes is None for flow in flows):
+        require_rate(net, "a flow without an end")
 
 
 def tune(net: NetworkHandle, sysctls: Mapping[str, str]) -> None:

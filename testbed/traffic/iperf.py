@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.linux import clock, netns
-from testbed.plan.network_handle import NetworkHandle
+from testbed.plan.network_handle import NetworkHandle, require_rate
 from testbed.plan.run import ENVIRONMENT
 from topologies.core.address import dotted
 
@@ -86,7 +86,10 @@ def iperf(net: NetworkHandle, src: int, dst: int, spec: IperfSpec) -> Iperf:
     """One iperf3 test from server `src` to server `dst`.
 
     Raises IperfError with its words if it fails or takes GRACE_S longer than the test; no process is left behind.
+    ValueError for TCP that nothing would hold back.
     """
+    if spec.udp_rate_bps is None:
+        require_rate(net, "iperf3 with TCP")
     if not shutil.which("iperf3"):
         raise IperfError("iperf3 is not installed: apt-get install iperf3")
     naming = net.topology.naming

@@ -80,6 +80,7 @@ def subflow_infos(sender: socket.socket) -> list[bytes]:
     size = ctypes.c_uint32(len(buffer))
     if libc.getsockopt(sender.fileno(), SOL_MPTCP, MPTCP_TCPINFO, buffer, ctypes.byref(size)):
         return []  # it fell back to plain TCP, or is closed
-    _, found, _, _ = HEADER.unpack_from(buffer.raw)
-    starts = range(HEADER.size, HEADER.size + found * TCP_INFO_BYTES, TCP_INFO_BYTES)
-    return [buffer.raw[start : start + TCP_INFO_BYTES] for start in starts]
+    _, found, kernel_bytes, _ = HEADER.unpack_from(buffer.raw)
+    step = min(kernel_bytes, TCP_INFO_BYTES)  # a kernel whose structure is shorter leaves no room between them
+    starts = range(HEADER.size, HEADER.size + found * step, step)
+    return [buffer.raw[start : start + step] for start in starts]

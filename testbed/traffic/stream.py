@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from testbed.linux import clock, netns
-from testbed.plan.network_handle import NetworkHandle
+from testbed.plan.network_handle import NetworkHandle, require_rate
 from topologies.core.address import dotted
 
 CONNECT_S = 10.0
@@ -76,7 +76,11 @@ class Stream:
         return Arrivals(self._times_s[:count], self._sizes_bytes[:count], self._error)
 
     def start(self) -> None:
-        """Return when the two ends are connected and bytes flow; OSError, with both names, if they cannot be."""
+        """Return when the two ends are connected and bytes flow; OSError, with both names, if they cannot be.
+
+        ValueError if nothing would hold them back.
+        """
+        require_rate(self.net, "a stream")
         naming = self.net.topology.naming
         with ExitStack() as stack:
             with netns.inside(self.net.netns(self.dst)):

@@ -62,6 +62,7 @@ def test_it_is_drawn(tmp_path):
 
 
 @pytest.mark.kernel
+@pytest.mark.real_clock("a hop over links without a rate or delay takes no time there")
 def test_more_hops_take_longer():
     given = {"topology": "dcell:n=3,k=1", "routing": "pr-gpi", "pairs": "4", "pings": "8"}
     (run,) = EXPERIMENT.runs(given, seeds=1)

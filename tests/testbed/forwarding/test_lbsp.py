@@ -99,9 +99,13 @@ def test_a_link_that_is_said_to_be_degraded_carries_nothing_more(fabric: Network
     degrade.report(fabric, "a1.0-c0")
     for name in ("a0.0", "a2.0", "e0.1", "e1.0"):
         wait_until(f"{name} knows", lambda name=name: known(fabric, name) == [("a1.0-c0", True)])
-    before = sent(fabric)
-    assert ping(fabric, all_pairs(fabric), count=2).lost_fraction == 0
-    assert between(fabric, before, "a1.0")[2] == between(fabric, before, "c0")[1] == 0
+
+    def carries_nothing() -> bool:
+        before = sent(fabric)
+        assert ping(fabric, all_pairs(fabric), count=2).lost_fraction == 0
+        return between(fabric, before, "a1.0")[2] == between(fabric, before, "c0")[1] == 0
+
+    wait_until("a1.0-c0 carries nothing more", carries_nothing)
     degrade.report(fabric, "a1.0-c0", degraded=False)
     wait_until("nobody knows any more", lambda: not any(known(fabric, name) for name in ("a1.0", "c0", "e3.1")))
 

@@ -132,6 +132,7 @@ def wait_until_nothing_is_left(folder: Path) -> None:
 
 @boots
 @pytest.mark.kernel
+@pytest.mark.real_clock("boots User-Mode Linux, which does not run inside itself")
 def test_a_command_has_its_folder_its_status_and_its_two_outputs(tmp_path, monkeypatch):
     out, err, folder = io.BytesIO(), io.BytesIO(), tmp_path / "a folder"
     folder.mkdir()
@@ -155,6 +156,7 @@ def test_a_command_has_its_folder_its_status_and_its_two_outputs(tmp_path, monke
 
 @boots
 @pytest.mark.kernel
+@pytest.mark.real_clock("boots User-Mode Linux, which does not run inside itself")
 def test_root_is_not_needed():
     nobody = 65534
     script = "id -u; ip netns add a && ip netns && touch mine"
@@ -178,6 +180,7 @@ def test_root_is_not_needed():
 
 @boots
 @pytest.mark.kernel
+@pytest.mark.real_clock("boots User-Mode Linux, which does not run inside itself")
 def test_a_command_that_takes_too_long_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(TimeoutError, match=r"sleep 100: not done after 0\.5 s"):
@@ -187,6 +190,7 @@ def test_a_command_that_takes_too_long_is_ended(tmp_path, monkeypatch):
 
 @boots
 @pytest.mark.kernel
+@pytest.mark.real_clock("boots User-Mode Linux, which does not run inside itself")
 def test_nothing_outlives_us(tmp_path):
     program = "from testbed.host import uml; uml.run(['sh', '-c', 'sleep 100 & echo up; sleep 100'])"
     process = subprocess.Popen(

@@ -18,7 +18,7 @@ RATE = 20 * Mbps
 
 def counted(windows: dict[int, int]) -> Gaps:
     """Gaps with so many windows in each bucket."""
-    return Gaps(0, 0, 0, 0, 0, 0, tuple(windows.get(bucket, 0) for bucket in range(BUCKETS)))
+    return Gaps(0, 0, 0, 0, 0, 0, 0, tuple(windows.get(bucket, 0) for bucket in range(BUCKETS)))
 
 
 @given(
@@ -41,9 +41,9 @@ def test_a_link_that_was_never_busy_has_no_percentile():
 
 
 def test_ports_add_up():
-    one = Gaps(10, 1, 2, 1514, 1000, 900, counted({3: 1}).histogram)
-    other = Gaps(5, 0, 1, 9000, 500, 500, counted({3: 2, 4: 1}).histogram)
-    assert together([one, other]) == Gaps(15, 1, 3, 9000, 1500, 1400, counted({3: 3, 4: 1}).histogram)
+    one = Gaps(10, 1, 2, 1514, 1000, 900, 7, counted({3: 1}).histogram)
+    other = Gaps(5, 0, 1, 9000, 500, 500, 9, counted({3: 2, 4: 1}).histogram)
+    assert together([one, other]) == Gaps(15, 1, 3, 9000, 1500, 1400, 9, counted({3: 3, 4: 1}).histogram)
     assert together([]) == counted({})
     assert one.shortfall_percent == pytest.approx(10)
 

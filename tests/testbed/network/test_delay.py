@@ -53,6 +53,7 @@ def test_a_delay_that_this_kernel_cannot_give_is_refused_with_that_reason():
 
 
 @pytest.mark.kernel
+@pytest.mark.real_clock("they go together there")
 def test_a_delay_and_the_data_plane_exclude_each_other():
     with pytest.raises(ValueError, match="ttc and a delay exclude each other"):
         Network.create(build("fattree:k=4"), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=1), scheme="ttc")

@@ -126,3 +126,9 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         flows.run(network("star:n=2", None), [flow], deadline_s=1.0, congestion_control=control, warm_up_s=warm_up_s)
+
+
+@pytest.mark.virtual_clock
+def test_what_nothing_would_hold_back_is_refused(network):
+    with pytest.raises(ValueError, match="a flow without an end needs links with a rate under the virtual clock"):
+        flows.run(network("star:n=2", None), [Flow(0.0, 0, 1, None)], deadline_s=1.0, congestion_control="reno")

@@ -1,0 +1,68 @@
+"""`weft up --clock virtual`: it starts itself once more on a kernel of its own, and asks the host for lines."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.interop.net import Net
+
+MEMORY_MB = 3000
+OPTIONS = ("routing", "rate", "host_rate", "queue", "delay", "packed")  # handed on to the command inside
+
+
+def check(given: argparse.Namespace) -> None:
+    """ValueError, in one line, unless the options about clocks go together."""
+    if given.clock == "real":
+        for name in ("pace", "seed"):
+            if getattr(given, name) is not None:
+                raise ValueError(f"--{name} needs --clock virtual")
+        return
+    if given.detach is not None:
+        raise ValueError("--detach needs the real clock: a virtual one ends with its command line")
+    if given.rate is None:
+        raise ValueError("--clock virtual needs --rate: without it links would carry any load in no time")
+    if given.pace is not None and not 0 < given.pace < math.inf:
+        raise ValueError(f"--pace must be more than 0, got {given.pace:g}")
+
+
+def up(given: argparse.Namespace) -> int:
+    """Bring the network up on a kernel for virtual time, and pass lines that are typed to its command line."""
+    from testbed.host import uml
+    from testbed.host.host_questions import ATTENDED, Host
+
+    options = [(f"--{name.replace('_', '-')}", getattr(given, name)) for name in OPTIONS]
+    argv = [sys.executable, "-m", "experiments.commands.cli", "up", given.topology]
+    argv += [word for option, value in options if value is not None for word in (option, str(value))]
+    return uml.run(
+        argv,
+        virtual=uml.VirtualClock(seed=1 if given.seed is None else given.seed),
+        memory_mb=MEMORY_MB,
+        timeout_s=math.inf,
+        env=os.environ | {ATTENDED: str(given.pace or "")},
+        host=Host(sys.stdin),
+    )
+
+
+def command_line(net: Net) -> None:
+    """Mininet's, until somebody leaves it; lines come from the host where this is what up() has started."""
+    from mininet.cli import CLI
+
+    from testbed.host.host_questions import ATTENDED, Terminal, keep_time
+
+    if ATTENDED not in os.environ:
+        CLI(net)
+        return
+
+    class OfHost(CLI):  # type: ignore[misc]  # Mininet has no types
+        use_rawinput = False  # lines come from what it is given, not from sys.stdin
+
+        def run(self) -> Any:
+            keep_time(float(os.environ[ATTENDED] or 0) or None)
+            return super().run()
+
+    OfHost(net, stdin=Terminal())

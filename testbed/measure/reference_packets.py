@@ -1,0 +1,197 @@
+"""Whether every link has its rate, delay and queue, to the nanosecond and to the packet: under the virtual clock only.
+
+Every port sends a few frames of our own at one instant.  What HTB's bucket holds leaves at once, the rest a frame's
+time apart; the kernel stamps each where it has arrived and any delay is over.  One port of each kind sends more than
+its queue holds, so that it is seen how many wait.  Bridges do not pass these frames on.
+
+A port is left out where nothing arrives, since its link may have failed, and where others send meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Mapping
+from contextlib import ExitStack, closing, suppress
+from typing import NamedTuple
+
+from testbed.linux import clock, netns, tc
+from testbed.measure.port_counters import Counters, PortCounters
+from testbed.plan.network_handle import NetworkHandle, device, netlink_of, ports
+from testbed.plan.network_plan import FIRST_IFB, FIRST_PORT, mac
+
+ETHERTYPE = 0x88B5  # for experiments (IEEE 802)
+NEAREST_BRIDGE = bytes.fromhex("0180c200000e")  # no bridge forwards what is sent to it
+SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_TIMESTAMPNS = 32, 33, 35
+STAMP = struct.Struct("=qq")
+FRAMES = 6  # more than leave at once, and two more
+LONGEST_QUEUE = 5000  # packets; a longer one is not filled
+NAP_S = 1e-6
+TOO_MANY = 4  # frames more than a queue holds
+BUFFER_BYTES = 4096  # of a socket's memory that a frame takes, at most
+
+
+class Kind(NamedTuple):
+    """What the kernel holds for a port, and for the delay at the other end of its link."""
+
+    rate_bps: int
+    queue_packets: int
+    delay_us: int
+
+    @property
+    def frame_ns(self) -> float:
+        """How long the port takes to send a frame."""
+        return 8e9 * tc.FRAME_BYTES / self.rate_bps
+
+    @property
+    def at_once(self) -> int:
+        """How many frames leave a port that has been idle before the next must wait: HTB sends until it is in debt."""
+        tokens_ns, frames = tc.burst_ns(self.rate_bps), 0
+        while tokens_ns >= 0:
+            tokens_ns -= int(self.frame_ns)
+            frames += 1
+        return frames
+
+
+class Deviation(NamedTuple):
+    """How far a port is from what it should be: the gap between its last two frames, the delay of its first one, and
+    how many arrived, more or fewer."""
+
+    gap_ns: float
+    delay_ns: int
+    packets: int
+
+
+class Sent(NamedTuple):
+    """What a port was given, of which so many should arrive; when, on CLOCK_REALTIME."""
+
+    kind: Kind
+    frames: int
+    arriving: int
+    at_ns: int = 0
+
+
+def deviations(net: NetworkHandle) -> dict[int, Deviation]:
+    """What was found of each port that has a rate and is not left out, by interface index.
+
+    Returns when every queue is empty again and every bucket full.
+    """
+    planned = _planned(net)
+    if not planned:
+        return {}
+    with ExitStack() as stack:
+        counters = stack.enter_context(Counters(net))
+        receivers = {node: _receiver(net, node, planned, stack) for node in range(net.topology.nodes)}
+        before = counters.snapshot()
+        sent = _send(net, receivers, planned)
+        clock.sleep(max(_lasts_s(one) for one in sent.values()))
+        after = counters.snapshot().since(before).ports
+        stamps: dict[str, list[int]] = {}
+        for receiver in receivers.values():
+            _take(receiver, stamps)
+    found = {}
+    for index, one in sent.items():
+        arrived = stamps.get(_far_device(net, index), [])
+        if len(arrived) > 1 and _entered(after[index]) == one.frames:
+            found[index] = _deviation(one, arrived)
+    return found
+
+
+def _planned(net: NetworkHandle) -> dict[int, Sent]:
+    """How many frames each port that has a rate is to send, by interface index."""
+    shapes: dict[int, tc.Shape] = {}
+    for node in range(net.topology.nodes):
+        with closing(netlink_of(net, node)) as one:
+            shapes |= tc.shapes(one)
+    planned: dict[int, Sent] = {}
+    filled = set()
+    for index in ports(net):
+        shape = shapes.get(index)
+        if shape is None or not shape.rate_bps or shape.queue_packets is None:
+            continue
+        delaying = shapes.get(_far_index(net, index) - FIRST_PORT + FIRST_IFB)
+        kind = Kind(shape.rate_bps, shape.queue_packets, (delaying.delay_us if delaying else None) or 0)
+        held = kind.at_once + kind.queue_packets
+        if kind.queue_packets <= LONGEST_QUEUE and kind not in filled:
+            filled.add(kind)
+            planned[index] = Sent(kind, held + TOO_MANY, held)
+        else:
+            planned[index] = Sent(kind, min(FRAMES, held), min(FRAMES, held))
+    return planned
+
+
+def _far(net: NetworkHandle, index: int) -> tuple[int, int]:
+    """The node and the port at the other end of a port's link."""
+    node, port = ports(net)[index]
+    return next((peer, far) for own, peer, far, _ in net.topology.ports(node) if own == port)
+
+
+def _far_index(net: NetworkHandle, index: int) -> int:
+    return net.ifindex(*_far(net, index))
+
+
+def _far_device(net: NetworkHandle, index: int) -> str:
+    return device(net, *_far(net, index))
+
+
+def _receiver(net: NetworkHandle, node: int, planned: Mapping[int, Sent], stack: ExitStack) -> socket.socket:
+    """A socket for what is sent from and to the ports of `node`, with room for all of it."""
+    with netns.inside(net.netns(node)):
+        made = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE)))
+    peers = [net.ifindex(peer, far) for _, peer, far, _ in net.topology.ports(node)]
+    frames = sum(planned[index].frames for index in peers if index in planned)
+    made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, frames * BUFFER_BYTES)
+    own = (net.ifindex(node, port) for port, *_ in net.topology.ports(node))
+    frames = sum(planned[index].frames for index in own if index in planned)
+    made.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, frames * BUFFER_BYTES)
+    made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    made.setblocking(False)
+    return made
+
+
+def _send(net: NetworkHandle, sockets: Mapping[int, socket.socket], planned: Mapping[int, Sent]) -> dict[int, Sent]:
+    """Send, all at one instant; ports whose carrier is off are missing in what is returned."""
+    sent = {}
+    own = ports(net)
+    clock.sleep(NAP_S)  # whoever has read the clock often sleeps after he has read it once more
+    at_ns = clock.wall_ns()
+    for index, one in planned.items():
+        node, port = own[index]
+        frame = (NEAREST_BRIDGE + mac(node, port) + struct.pack(">H", ETHERTYPE)).ljust(tc.FRAME_BYTES, b"\0")
+        for _ in range(one.frames):
+            try:
+                sockets[node].sendto(frame, (device(net, node, port), ETHERTYPE))
+            except OSError as error:
+                if error.errno in (errno.ENETDOWN, errno.ENXIO):
+                    break
+                if error.errno != errno.ENOBUFS:  # which says that the queue is full, as it should be
+                    raise
+        else:
+            sent[index] = one._replace(at_ns=at_ns)
+    return sent
+
+
+def _lasts_s(one: Sent) -> float:
+    """Until everything has arrived and the bucket is full again."""
+    frames = one.arriving + one.kind.at_once + 1
+    return (frames * one.kind.frame_ns + 1000 * one.kind.delay_us) / 1e9
+
+
+def _take(receiver: socket.socket, stamps: dict[str, list[int]]) -> None:
+    """When the frames that have arrived did so, on CLOCK_REALTIME in ns, in order, by device."""
+    with suppress(BlockingIOError):
+        while True:
+            _, about, _, address = receiver.recvmsg(0, 64)
+            seconds, ns = STAMP.unpack_from(about[0][2])
+            stamps.setdefault(address[0], []).append(1_000_000_000 * seconds + ns)
+
+
+def _entered(port: PortCounters) -> int:
+    """Packets that were to wait in the queue of a port."""
+    return port.sent_packets - port.control_packets + port.queue_drops
+
+
+def _deviation(sent: Sent, arrived: list[int]) -> Deviation:
+    gap_ns = abs(arrived[-1] - arrived[-2] - sent.kind.frame_ns)
+    return Deviation(gap_ns, abs(arrived[0] - sent.at_ns - 1000 * sent.kind.delay_us), len(arrived) - sent.arriving)

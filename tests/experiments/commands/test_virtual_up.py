@@ -1,0 +1,64 @@
+"""Networks under the virtual clock whose commands are typed outside."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.commands.cli import main
+from testbed.linux import clock
+
+ROOT = Path(__file__).parents[3]
+UP = ("up", "dcell:n=3,k=1")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--clock", "virtual"], "--clock virtual needs --rate"),
+        (["--clock", "virtual", "--rate", "10mbit", "--detach", "a"], "--detach needs the real clock"),
+        (["--clock", "virtual", "--rate", "10mbit", "--pace", "0"], "--pace must be more than 0, got 0"),
+        (["--pace", "1"], "--pace needs --clock virtual"),
+        (["--seed", "1"], "--seed needs --clock virtual"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options, words, capsys):
+    assert main([*UP, *options]) == 2
+    assert words in capsys.readouterr().err
+
+
+def up(typed: list[str], *options: str) -> list[str]:
+    """What `weft up` prints once it is up for what is `typed`, without prompts."""
+    command = [sys.executable, "-m", "experiments.commands.cli", *UP, "--clock", "virtual", "--rate", "100mbit"]
+    done = subprocess.run(
+        [*command, "--delay", "50us", *options],
+        cwd=ROOT,
+        input="".join(f"{line}\n" for line in typed),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    _, started, lines = done.stdout.replace("mininet> ", "").partition("*** Starting CLI:\n")
+    assert started
+    return [line for line in lines.partition("*** Stopping")[0].splitlines() if line]
+
+
+@pytest.mark.virtual
+def test_time_stands_still_while_nobody_types_and_goes_on_with_what_is_typed():
+    """A ping over two links of 50 us each way; three pings a second apart take two,
+    and a little more, since ping's timeout is one of the kernel's coarse ones."""
+    lines = up(["h0 cut -d ' ' -f 1 /proc/uptime", "h0 ping -c 3 h1", "h0 cut -d ' ' -f 1 /proc/uptime", "exit"])
+    assert sum("time=0.200 ms" in line for line in lines) == 3
+    assert 2.0 <= float(lines[-1]) - float(lines[0]) < 2.1
+    assert lines == up(["h0 cut -d ' ' -f 1 /proc/uptime", "h0 ping -c 3 h1", "h0 cut -d ' ' -f 1 /proc/uptime"])
+
+
+@pytest.mark.virtual
+def test_a_pace_is_kept():
+    began_s = clock.monotonic()
+    up(["h0 sleep 20", "exit"], "--pace", "10")
+    assert clock.monotonic() - began_s >= 2.0

@@ -1,0 +1,86 @@
+"""Packets of our own over every link: exact where the link is what it should be, and not where it is not."""
+
+import pytest
+
+from testbed.linux import libbpf
+from testbed.measure import reference_packets
+from testbed.measure.fidelity import FAIL, PASS, Fidelity
+from testbed.measure.reference_packets import Deviation, Kind, deviations
+from testbed.plan.network_handle import ports
+from testbed.traffic import flows
+from topologies.core.link import LinkSpec, Mbps
+
+LINK = LinkSpec(rate_bps=100 * Mbps, queue_packets=20, delay_us=7)
+on_virtual_kernel = [pytest.mark.kernel, pytest.mark.virtual_clock]
+
+
+@pytest.fixture(autouse=True)
+def _program(compiled):
+    compiled(libbpf.DIRECTORY / "fidelity.bpf.c")
+
+
+@pytest.mark.parametrize(("rate_bps", "frames"), [(10**7, 3), (10**9, 2), (10**10, 2)])
+def test_two_frames_leave_at_once_and_a_third_where_the_bucket_is_just_empty(rate_bps, frames, monkeypatch):
+    """2 * 1514 bytes take 2,422,400 ns at 10 Mbit/s, which is a whole number of 64 ns; 24,224 and 2,422 ns are not."""
+    monkeypatch.setattr("testbed.linux.clock.is_virtual", lambda: True)
+    assert Kind(rate_bps, 20, 0).at_once == frames
+
+
+class TestOnTheKernel:
+    pytestmark = on_virtual_kernel
+
+    @pytest.mark.parametrize(
+        ("topology", "scheme", "rate_bps", "delay_us"),
+        [
+            ("star:n=2", "static", 10**7, 0),
+            ("star:n=2", "static", 10**9, 5),
+            ("star:n=2", "static", 10**10, 1),
+            ("dcell:n=3,k=1", "dr", 10**8, 0),
+            ("clos:n=4,r=2,m=2", "ttc", 10**9, 3),
+        ],
+    )
+    def test_links_are_exact(self, network, topology, scheme, rate_bps, delay_us):
+        """Behind bridges, beside daemons, and where the data plane looks at packets."""
+        net = network(topology, LinkSpec(rate_bps=rate_bps, queue_packets=20, delay_us=delay_us), scheme)
+        found = deviations(net)
+        assert set(found) == set(ports(net))
+        assert max(one.gap_ns for one in found.values()) <= 1
+        assert {one.delay_ns for one in found.values()} == {0}
+        assert {one.packets for one in found.values()} == {0}
+
+    @pytest.mark.parametrize(
+        ("claimed", "off"),
+        [
+            ({"rate_bps": 50 * Mbps}, Deviation(121_120, 0, 0)),
+            ({"delay_us": 8}, Deviation(0, 1000, 0)),
+            ({"queue_packets": 21}, Deviation(0, 0, -1)),
+        ],
+    )
+    def test_a_link_that_is_not_what_it_should_be_fails(self, network, monkeypatch, claimed, off):
+        net = network("star:n=2", LINK)
+        true = reference_packets._planned(net)
+        index, one = next(iter(true.items()))
+        kind = one.kind._replace(**claimed)
+        wrong = {index: one._replace(kind=kind, arriving=kind.at_once + kind.queue_packets)}
+        monkeypatch.setattr(reference_packets, "_planned", lambda net: {**true, **wrong})
+        found = deviations(net)[index]
+        assert found._replace(gap_ns=round(found.gap_ns)) == off
+        with Fidelity(net) as watch:
+            pass
+        assert (watch.verdict, watch.report.clock) == (FAIL, "virtual")
+        assert watch.report.worst.where == "h0-eth0"
+
+    def test_a_link_that_has_failed_is_left_out(self, network):
+        net = network("dcell:n=3,k=1", LINK)
+        net.fail("h0-h3")
+        net.fail("h1-h6", silent=True)
+        gone = {net.ifindex(*end) for end in ((0, 1), (3, 1), (1, 1), (6, 1))}
+        assert set(deviations(net)) == set(ports(net)) - gone
+
+    @pytest.mark.parametrize("rate_bps", [10**8, 10**9, 10**10])
+    def test_a_busy_link_is_exact(self, network, rate_bps):
+        net = network("star:n=2", LinkSpec(rate_bps=rate_bps, queue_packets=250, delay_us=5))
+        with Fidelity(net) as watch:
+            flows.run(net, [flows.Flow(0, 0, 1, None)], deadline_s=3e6 / rate_bps, congestion_control="cubic")
+        assert watch.verdict == PASS, watch.report.offender
+        assert "dequeue off its time by" in {one.name for one in watch.report.components}
