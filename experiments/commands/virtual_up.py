@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from testbed.interop.net import Net
 
 MEMORY_MB = 3000
-OPTIONS = ("routing", "rate", "host_rate", "queue", "delay", "packed")  # handed on to the command inside
+OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", "packed")  # handed on
 
 
 def check(given: argparse.Namespace) -> None:

@@ -182,11 +182,9 @@ def tcp_sysctls(net: NetworkHandle, host: int = 0) -> dict[str, str]:
 
     def work() -> dict[str, str]:
         netns.enter(net.netns(host))
-        found = {}
-        for path in sorted(Path("/proc/sys/net/ipv4").glob("tcp_*")):
-            if os.access(path, os.R_OK) and path.name not in ("tcp_fastopen_key",):
-                found[path.name] = " ".join(path.read_text().split())
-        return found
+        paths = sorted(Path("/proc/sys/net/ipv4").glob("tcp_*"))
+        told = (path for path in paths if os.access(path, os.R_OK) and path.name != "tcp_fastopen_key")
+        return {path.name: " ".join(path.read_text().split()) for path in told}
 
     return netns.in_thread(work)
 
