@@ -120,10 +120,11 @@ class Dar(Bfs):
         actions: list[Action] = [*self._flows_moved_from_dead_links(now)]
         links = self._links()
         for flow in self._leaf.crowded(links, now):
-            if usable := self._usable(flow.destination):
+            # One that was swapped for another, a moment ago, rests.
+            if (usable := self._usable(flow.destination)) and self._leaf.rested(flow, now):
                 load = self._leaf.up()
                 room = [port for port in usable if load[port] < self._leaf.most(load, links)]
-                actions += self._leaf.adapt(flow, usable, links, now, room=room)
+                actions += self._leaf.adapt(flow, usable, links, now, ways=self._usable, room=room)
         if not self._choices.by_queue:
             load = self._leaf.down()
             for seen in self._leaf.wanted(links):
@@ -182,11 +183,11 @@ class Dar(Bfs):
         self._ears["heard"] += 1
         port = next((port for port, node in self._far.items() if node == ear.spine), None)
         usable = self._usable(ear.flow.destination)
-        if port is None or not usable or not self._leaf.accepts(ear.flow, port, ear.sequence, now):
+        if port is None or not usable or not self._leaf.accepts(ear.flow, port, ear.origin, ear.sequence, now):
             self._ears["stale"] += 1
             return NOTHING
         room = [port for port in usable if self._is_in(ear, self._far[port])]
-        return self._leaf.adapt(ear.flow, usable, self._links(), now, room=room)
+        return self._leaf.adapt(ear.flow, usable, self._links(), now, ways=self._usable, room=room)
 
     def _is_in(self, ear: Ear, node: int) -> bool:
         spine = node - self._first_spine

@@ -6,14 +6,15 @@ the data plane's table, once a period.  Between two looks it reckons with what i
 Ours, where the paper leaves it open:
 * a link is bad with more than p flows, or with more than there must be on one of the links that are left;
 * a flow that has not rested since it was moved is not asked for, and a request for it is refused;
+* a flow is swapped back only to an uplink that leads to its destination;
 * of an uplink that is overfull itself, a flow moves to one with room, since its leaf knows where there is room.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from daemons.core.actions import Flow, SetFlowPort
@@ -22,7 +23,10 @@ from daemons.core.mixing import mixed
 from daemons.dar.iteration import draw
 from daemons.routing.selection import WORD, below
 
+HEARD_S = 10.0  # for how long a request is remembered; none is on its way for so long, and a forged one does no more
+
 One = TypeVar("One")
+Ways = Callable[[int], Collection[int]]  # the uplinks by which an address can be reached
 
 
 class Choices(NamedTuple):
@@ -43,13 +47,14 @@ class Choices(NamedTuple):
 
 @dataclass(slots=True)
 class Outgoing:
-    """A flow of a host of this leaf: its uplink, since when, whether it counts, and the last request for it."""
+    """A flow of a host of this leaf: its uplink, since when, whether it counts, and the last request for it of each
+    switch that asked, with its time.  Switches number their requests each for itself."""
 
     port: int
     moved_s: float
     active: bool
     queued: bool
-    heard: int = -1
+    heard: dict[int, tuple[int, float]] = field(default_factory=dict)
 
 
 class Random:
@@ -118,7 +123,7 @@ class Leaf:
 
     def crowded(self, links: int, now: float) -> list[Flow]:
         """One flow of the fullest uplink, if that is overfull; or one of each whose queue calls for that."""
-        rested = [(flow, each) for flow, each in self.outgoing.items() if each.active and self._rested(each, now)]
+        rested = [(flow, each) for flow, each in self.outgoing.items() if each.active and self.rested(flow, now)]
         if self._choices.by_queue:
             by_port: dict[int, list[Flow]] = {}
             for flow, each in rested:
@@ -130,21 +135,33 @@ class Leaf:
         found = [flow for flow, each in rested if load[each.port] == fullest > self.most(load, links)]
         return [self._random.pick(found)] if found else []
 
-    def accepts(self, flow: Flow, port: int, sequence: int, now: float) -> bool:
-        """Whether a request for `flow`, which was on `port` then, still says something; it does so once."""
+    def accepts(self, flow: Flow, port: int, origin: int, sequence: int, now: float) -> bool:
+        """Whether a request of `origin` for `flow`, which was on `port` then, still says something; it does so once."""
         known = self.outgoing.get(flow)
-        if known is None or sequence <= known.heard:
+        if known is None:
             return False
-        known.heard = sequence
-        return known.port == port and self._rested(known, now)
+        last, heard_s = known.heard.get(origin, (-1, now))
+        if sequence <= last and now - heard_s < HEARD_S:
+            return False
+        known.heard[origin] = sequence, now
+        return known.port == port and self.rested(flow, now)
 
-    def _rested(self, flow: Outgoing, now: float) -> bool:
-        return now - flow.moved_s >= self._choices.cool_s
+    def rested(self, flow: Flow, now: float) -> bool:
+        """Whether `flow`, which is known, was moved long enough ago."""
+        return now - self.outgoing[flow].moved_s >= self._choices.cool_s
 
     def adapt(
-        self, flow: Flow, usable: Sequence[int], links: int, now: float, *, room: Collection[int] = ()
+        self,
+        flow: Flow,
+        usable: Sequence[int],
+        links: int,
+        now: float,
+        *,
+        ways: Ways,
+        room: Collection[int] = (),
     ) -> list[SetFlowPort]:
-        """Move `flow` to one of the `usable` uplinks, the present one included; where that is full, swap a flow back.
+        """Move `flow` to one of the `usable` uplinks, the present one included; where that is full, swap a flow back
+        that can go by the uplink that has become free.
 
         room: those that have room at the far end too, if that is known: one of them that has room here is taken, or
             else any of them.
@@ -158,9 +175,10 @@ class Leaf:
         self.counters["moves"] += 1
         placed = [self._place(flow, new, now)]
         there = [other for other, each in self.outgoing.items() if each.port == new and each.active and other != flow]
-        if self._choices.swap and len(there) >= most:
+        back = [other for other in there if old in ways(other.destination)]
+        if self._choices.swap and len(there) >= most and back:
             self.counters["swaps"] += 1
-            placed.append(self._place(self._random.pick(there), old, now))
+            placed.append(self._place(self._random.pick(back), old, now))
         return placed
 
     def replace(self, flow: Flow, usable: Sequence[int], links: int, now: float) -> SetFlowPort:

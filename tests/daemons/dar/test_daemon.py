@@ -135,6 +135,58 @@ def test_a_request_that_comes_twice_or_late_has_no_effect():
     assert machine.status()["ears"]["heard"] == 4
 
 
+def test_requests_of_different_switches_have_numbers_of_their_own():
+    """A spine whose daemon has run for longer counts from a lower number, and is heard nevertheless."""
+    fabric, machine, _, ear, now = alone("detect=queue,cool=0")
+    of_spine = replace(ear, origin=fabric.spine(1), sender=fabric.spine(1), sequence=5 << 32)
+    ((_, port),) = moved(machine, of_spine, now)
+    there = fabric.spine(port - 4)
+    older = replace(ear, origin=there, sender=there, spine=there, sequence=1 << 32)
+    assert moved(machine, older, now + 0.01)
+
+
+def test_a_forged_request_of_a_late_number_is_forgotten():
+    fabric, machine, _, ear, now = alone("cool=0")
+    machine.receive(messages.encode(replace(ear, spine=fabric.spine(2), sequence=(1 << 64) - 1)), 4, now)
+    assert not moved(machine, ear, now + 9.9)
+    assert moved(machine, ear, now + 10.1)
+
+
+def test_a_flow_is_not_swapped_back_to_where_its_destination_is_not_reached():
+    """Flows on spines 1 and 0; the link from spine 1 to where the second goes is dead."""
+    fabric, machine, _, ear, _ = alone("p=1")
+    first, second = seen(fabric, [1, 0])
+    second = second._replace(flow=second.flow._replace(destination=fabric.topology.naming.address(12)))
+    fabric.simulator.fail(fabric.link(3, 1))
+    fabric.simulator.run_for(0.5)
+    now, swaps = fabric.simulator.now, 0
+    for sequence in range(1000, 1100):
+        machine.event(FlowsSeen((first, second)), now)
+        asked = replace(ear, flow=first.flow, sequence=sequence)
+        found = dict(placed(machine.receive(messages.encode(asked), 4, now)))
+        assert found.get(second.flow) != 4 + 1
+        swaps += second.flow in found
+        machine.event(FlowsSeen(()), now)  # and both begin anew
+    assert swaps == 0
+    assert machine.status()["moves"] > 50
+
+
+def test_a_flow_that_was_swapped_in_a_look_is_not_moved_again_in_it():
+    """All four uplinks have long queues and a flow each, so that every move is a swap."""
+    fabric, machine, _, _, now = alone("p=1,detect=queue")
+    fewer = 0
+    for turn in range(50):
+        flows = [each._replace(queued=True) for each in seen(fabric, [0, 1, 2, 3])]
+        found = placed(machine.event(FlowsSeen(tuple(flows)), now + turn))
+        moves = [flow for flow, _ in found[::2]]
+        for at, flow in enumerate(moves):
+            assert flow not in [other for other, _ in found[: 2 * at]]
+        fewer += len(moves) < 4
+        machine.event(FlowsSeen(()), now + turn)  # and all begin anew
+    assert fewer > 40
+    assert machine.status()["moves"] == machine.status()["swaps"] > 50
+
+
 def test_a_flow_rests_when_it_has_been_moved():
     fabric, machine, _, ear, now = alone("cool=3,period_ms=10")
     ((_, port),) = moved(machine, ear, now)
