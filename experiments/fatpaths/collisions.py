@@ -104,5 +104,6 @@ EXPERIMENT = Experiment(
     seeds=1,
     measure=measure,
     plot=plot,
+    takes_s=5,
     check=check,
 )

@@ -185,5 +185,6 @@ EXPERIMENT = Experiment(
     seeds=3,
     measure=measure,
     plot=plot,
+    takes_s=60,
     check=check,
 )

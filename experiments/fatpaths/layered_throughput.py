@@ -175,5 +175,6 @@ EXPERIMENT = Experiment(
     seeds=3,
     measure=measure,
     plot=plot,
+    takes_s=25,
     check=check,
 )

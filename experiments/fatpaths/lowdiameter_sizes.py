@@ -81,5 +81,6 @@ EXPERIMENT = Experiment(
     seeds=1,
     measure=measure,
     plot=plot,
+    takes_s=3,
     must_hold=("as_in_paper", "as_table_v"),
 )

@@ -112,7 +112,7 @@ def label(topology: str) -> str:
     if topology in TABLE_IV:
         return TABLE_IV[topology].label
     family, _, rest = topology.partition(":")
-    return f"{SHORT.get(family, family)} {rest.split(',p=')[0]}"
+    return f"{SHORT.get(family, family)} {rest.split(',p=')[0].removesuffix(',palm=0')}"
 
 
 def colour(topology: str) -> str:

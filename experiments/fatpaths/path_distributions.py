@@ -76,4 +76,5 @@ EXPERIMENT = Experiment(
     seeds=1,
     measure=diversity.measure,
     plot=plot,
+    takes_s=30,
 )

@@ -12,6 +12,7 @@ from topologies.core.failures import fail_links
 
 EVEN = ("ecmp", "vlb", "rps", "rr", "spray", "micro", "drill", "jsq", "letflow")
 TREES = ["fattree:k=4", "fattree:k=6", "clos:n=3,r=4,m=3", "star:n=5"]
+EQUAL = ["slimfly:q=5,p=4", "dragonfly:p=2", "hyperx:l=2,s=4", "xpander:r=3,seed=1", "jellyfish:n=12,r=3,p=2,seed=1"]
 
 
 def paths(topology, spec, src, dst):
@@ -26,7 +27,7 @@ def damaged(spec, seed):
     return fail_links(topology, random.Random(seed).sample(between, min(3, len(between) // 4)))
 
 
-@pytest.mark.parametrize("spec", TREES)
+@pytest.mark.parametrize("spec", TREES + EQUAL)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", EVEN)
 def test_all_shortest_paths_and_no_others_get_packets(spec, seed, name):
@@ -53,7 +54,7 @@ def test_a_share_is_how_often_a_packet_goes_there(seed):
     assert not seen
 
 
-@pytest.mark.parametrize("spec", TREES)
+@pytest.mark.parametrize("spec", [*TREES, "slimfly:q=3,p=2", "hyperx:l=2,s=4"])
 def test_d_mod_k_and_ttc_begin_with_the_path_of_the_destinations_digits(spec):
     topology = build(spec)
     naming = topology.naming

@@ -1,9 +1,11 @@
-"""The data plane's schemes where all switches are alike: Slim Fly, HyperX, Dragonfly."""
+"""The data plane's schemes where all switches are alike: Slim Fly, HyperX, Dragonfly; and on a user's own graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+import networkx as nx
 import pytest
 
 from daemons.core import registry
@@ -19,7 +21,16 @@ pytestmark = pytest.mark.kernel
 FAST = LinkSpec(rate_bps=50 * Mbps, queue_packets=250)
 
 
-@pytest.mark.parametrize("spec", ["slimfly:q=3,p=1", "hyperx:l=2,s=3,p=1", "dragonfly:p=1"])
+@pytest.fixture
+def spec(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The network's; own: a ring with chords, in a file."""
+    if request.param != "own":
+        return str(request.param)
+    nx.write_graphml(nx.circulant_graph(8, [1, 3]), tmp_path / "own.graphml")
+    return f"file:{tmp_path / 'own.graphml'}"
+
+
+@pytest.mark.parametrize("spec", ["slimfly:q=5,p=1", "hyperx:l=2,s=3,p=1", "dragonfly:p=1", "own"], indirect=True)
 def test_every_scheme_carries_packets_along_shortest_paths(network: Callable[..., Network], spec: str) -> None:
     net = network(spec, FAST)
     topology, last = net.topology, net.topology.servers - 1
