@@ -33,6 +33,7 @@ struct loop {
 	struct ndp_endpoint **endpoints;
 	uint64_t *deadlines;
 	uint64_t begin;
+	uint64_t now; /* of this round: under a virtual clock, reading it again and again takes time */
 	uint32_t waiting;     /* the first message that has not begun */
 	uint32_t open;	      /* messages of which something is still to be heard */
 	uint8_t *patterns;    /* 256 payloads, each of one byte again and again */
@@ -143,7 +144,7 @@ static void serve(struct loop *l, uint32_t host)
 	struct ndp_endpoint *endpoint = l->endpoints[host];
 	const struct ndp_transmission *found;
 	struct ndp_event event;
-	size_t count = ndp_poll(endpoint, now_ns(), &found);
+	size_t count = ndp_poll(endpoint, l->now, &found);
 
 	for (size_t i = 0; i < count; i++)
 		put(l, host, &found[i]);
@@ -178,7 +179,7 @@ static void take(struct loop *l, uint32_t host, unsigned i)
 		l->run->corrupt++;
 		return;
 	}
-	ndp_receive(l->endpoints[host], now_ns(), peer, &packet, whole,
+	ndp_receive(l->endpoints[host], l->now, peer, &packet, whole,
 		    code_point(&l->in[i].msg_hdr) == TRIMMED_AT_HOST);
 }
 
@@ -198,17 +199,17 @@ static void read_all(struct loop *l, uint32_t host)
 	}
 }
 
-static int begin_due(struct loop *l, uint64_t now)
+static int begin_due(struct loop *l)
 {
 	struct ndp_run *run = l->run;
 
-	while (l->waiting < run->n_messages && run->messages[l->waiting].at <= now - l->begin) {
+	while (l->waiting < run->n_messages && run->messages[l->waiting].at <= l->now - l->begin) {
 		struct ndp_message *message = &run->messages[l->waiting];
 
-		if (ndp_send(l->endpoints[message->src], now, run->first_flow + l->waiting, message->dst,
+		if (ndp_send(l->endpoints[message->src], l->now, run->first_flow + l->waiting, message->dst,
 			     message->size_bytes))
 			return -EINVAL;
-		message->began = now - l->begin;
+		message->began = l->now - l->begin;
 		l->open += 2; /* the receiver has it, and the sender knows */
 		l->waiting++;
 		l->deadlines[message->src] = 0;
@@ -220,7 +221,7 @@ static int begin_due(struct loop *l, uint64_t now)
 static int sleep_until(struct loop *l, uint64_t at, struct epoll_event *events)
 {
 	struct itimerspec when = { .it_value = { at / 1000000000, at % 1000000000 } };
-	uint64_t expirations, now;
+	uint64_t expirations;
 	int count;
 
 	if (timerfd_settime(l->timer, TFD_TIMER_ABSTIME, &when, 0))
@@ -229,11 +230,11 @@ static int sleep_until(struct loop *l, uint64_t at, struct epoll_event *events)
 	if (count < 0)
 		return -errno;
 	l->run->wakes++;
-	now = now_ns();
+	l->now = now_ns();
 	for (int i = 0; i < count; i++)
 		if (events[i].data.u32 == NOBODY && read(l->timer, &expirations, sizeof(expirations)) > 0 &&
-		    now > at && now - at > l->run->late_ns)
-			l->run->late_ns = now - at;
+		    l->now > at && l->now - at > l->run->late_ns)
+			l->run->late_ns = l->now - at;
 	return count;
 }
 
@@ -244,19 +245,19 @@ static int go_round(struct loop *l)
 	int count = 0, error;
 
 	for (;;) {
-		uint64_t now = now_ns(), next = l->begin + run->deadline;
+		uint64_t next = l->begin + run->deadline;
 
 		for (int i = 0; i < count; i++)
 			if (events[i].data.u32 != NOBODY) {
 				read_all(l, events[i].data.u32);
 				l->deadlines[events[i].data.u32] = 0;
 			}
-		if (now - l->begin >= run->deadline)
+		if (l->now - l->begin >= run->deadline)
 			return 0;
-		if ((error = begin_due(l, now)))
+		if ((error = begin_due(l)))
 			return error;
 		for (uint32_t host = 0; host < run->n_hosts; host++) {
-			if (l->deadlines[host] <= now)
+			if (l->deadlines[host] <= l->now)
 				serve(l, host);
 			if (l->deadlines[host] < next)
 				next = l->deadlines[host];
@@ -349,7 +350,7 @@ int ndp_run(struct ndp_run *run)
 	}
 	error = prepare(l);
 	if (!error) {
-		l->begin = now_ns();
+		l->begin = l->now = now_ns();
 		error = go_round(l);
 		add_up(l);
 	}

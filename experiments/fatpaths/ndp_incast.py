@@ -1,0 +1,190 @@
+"""How long do many senders to one host take, and other patterns, by the purified transport and by TCP?
+
+All messages begin at once, of one size.  The ideal is what the frames of all messages take on the busiest link of a
+host: of an incast, the receiver's.  On the kernel these are real packets, trimmed by real switches; on the fabric
+engine the same state machines on wires, which TCP has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import mean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiments.fatpaths import transports
+from experiments.fatpaths.transports import Load
+from experiments.figures import figures, style
+from experiments.runner.definition import Experiment, Result, Row, Run, Table
+from experiments.runner.parameters import Integer, Spec
+from experiments.scenarios import common_parameters as common
+from topologies import build
+from topologies.core.grammar import parse
+from topologies.core.link import Mbps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+GRACE_S, PATIENCE = 5.0, 20  # a run ends after so many seconds and so many times the ideal
+COLOURS = (style.BLUE, style.VERMILION, style.ORANGE, style.PURPLE, style.GREEN, style.SKY)
+ENGINES = {"kernel": ("o", "-"), "fabric": ("x", ":")}
+
+
+def loads(run: Run) -> list[Load]:
+    """The messages of `run`, the same for every transport."""
+    from experiments.graph_engine.workloads import pairs
+
+    hosts = build(run.text("topology")).servers
+    chosen = pairs(run.text("traffic"), hosts, np.random.default_rng(run.seed))
+    return [Load(0.0, src, dst, 1000 * run.integer("message_kb")) for src, dst in chosen]
+
+
+def measure(run: Run) -> Result:
+    """When the first, the mean and the last message had come, by the ideal; what was lost, trimmed and sent again."""
+    rate_bps, wanted = run.integer("rate_mbps") * Mbps, loads(run)
+    ideal_s = transports.ideal_s(wanted, rate_bps)
+    found = transports.carry(
+        run, build(run.text("topology")), wanted, rate_bps=rate_bps, deadline_s=GRACE_S + PATIENCE * ideal_s
+    )
+    came = [seconds for seconds in found.seconds if seconds is not None]
+    return Result(
+        figures={
+            "ideal_ms": 1000 * ideal_s,
+            "first_ratio": min(came) / ideal_s if came else None,
+            "mean_ratio": mean(came) / ideal_s if came else None,
+            "last_ratio": found.ended_s / ideal_s if len(came) == len(wanted) else None,
+            "messages": len(wanted),
+            "undelivered": len(wanted) - len(came),
+            **found.figures,
+        },
+        fidelity=found.fidelity,
+        circumstances=found.circumstances,
+    )
+
+
+def check(run: Run) -> None:
+    """ValueError unless the network of `run` has hosts for its traffic, and its transport is there."""
+    transports.check(run)
+    loads(run)
+
+
+def traffic(text: str) -> None:
+    """ValueError unless there is the pattern `text`."""
+    from experiments.graph_engine.workloads import PATTERNS
+
+    common.pattern(text, {name: one.parameter for name, one in PATTERNS.items()})
+
+
+def senders(row: Row) -> int | None:
+    """Of an incast; None for another pattern."""
+    name, given = parse(str(row["traffic"]))
+    return int(given["senders"]) if name == "incast" else None
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """For each network and setting: the last message of an incast by its ideal, over the number of senders; what was
+    trimmed and lost; and the same ratio for other patterns."""
+    keys = ("topology", "rate_mbps", "message_kb", "header_packets", "rto_min_ms")
+    groups = figures.by_setting(table, keys, always=3)
+    figure.set_size_inches(11.5, 0.5 + 3.1 * len(groups))
+    lines = figure.subplots(len(groups), 3, squeeze=False)
+    names = list(dict.fromkeys(str(row["transport"]) for row in table))
+    for (ratio, packets, others), (title, rows) in zip(lines, groups.items(), strict=True):
+        ratio.set_title(title, fontsize=9)
+        incast = [row for row in rows if senders(row)]
+        for place, name in enumerate(names):
+            for engine in ENGINES:
+                of = [row for row in incast if (row["transport"], row["engine"]) == (name, engine)]
+                draw(ratio, of, "last_ratio", COLOURS[place % len(COLOURS)], engine, name)
+        draw_packets(packets, [row for row in incast if str(row["transport"]).startswith("ndp")])
+        draw_others(others, [row for row in rows if not senders(row)], names)
+        ratio.axhline(1, color=style.INK, linewidth=0.8)
+        ratio.set(xlabel="senders", ylabel="last message / ideal", xscale="log", yscale="log")
+        figures.plain_numbers(ratio.xaxis)
+        figures.plain_numbers(ratio.yaxis)
+        ratio.legend(fontsize=7)
+
+
+def draw(axes: Axes, rows: Sequence[Row], key: str, colour: str, engine: str, label: str) -> None:
+    """A line through the means of `key` of the runs that did not fail fidelity, and a mark for every run."""
+    marker, dash = ENGINES[engine]
+    known = [(senders(row) or 0, float(str(row[key])), row) for row in rows if row.get(key) is not None]
+    if not known:
+        return
+    look = style.Look(label, colour, marker, 4.5)
+    xs, ys = [x for x, _, _ in known], [y for _, y, _ in known]
+    figures.marks(axes, xs, ys, look, [figures.failed_fidelity(row) for _, _, row in known])
+    kept = [one for one in known if not figures.failed_fidelity(one[2])] or known
+    places = sorted({x for x, _, _ in kept})
+    means = [mean(y for x, y, _ in kept if x == place) for place in places]
+    axes.plot(places, means, dash, marker=marker, markersize=4.5, color=colour, label=f"{label}, {engine}", linewidth=1)
+
+
+def draw_packets(axes: Axes, rows: Sequence[Row]) -> None:
+    """What became of packets under NDP, over the number of senders."""
+    shown = {"trimmed_packets": style.BLUE, "header_drops": style.VERMILION, "timeouts": style.ORANGE}
+    for key, colour in shown.items():
+        for engine in ENGINES:
+            draw(axes, [row for row in rows if row["engine"] == engine], key, colour, engine, style.words(key))
+    axes.set(xlabel="senders", ylabel="packets, NDP", xscale="log")
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_ylim(bottom=-0.2)
+    figures.plain_numbers(axes.xaxis)
+    if axes.lines:
+        axes.legend(fontsize=7)
+
+
+def draw_others(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> None:
+    """The last message by the ideal under patterns that are no incast."""
+    patterns = list(dict.fromkeys(str(row["traffic"]) for row in rows))
+    if not patterns:
+        axes.set_axis_off()
+        return
+    for place, name in enumerate(names):
+        for engine, (marker, _) in ENGINES.items():
+            of = [row for row in rows if (row["transport"], row["engine"]) == (name, engine) and row["last_ratio"]]
+            ys = [patterns.index(str(row["traffic"])) + 0.12 * (place - 1) for row in of]
+            look = style.Look(name, COLOURS[place % len(COLOURS)], marker, 4.5)
+            hollow = [figures.failed_fidelity(row) for row in of]
+            figures.marks(axes, [float(str(row["last_ratio"])) for row in of], ys, look, hollow)
+    axes.axvline(1, color=style.INK, linewidth=0.8)
+    axes.set_yticks(range(len(patterns)), patterns, fontsize=7)
+    axes.set_ylim(len(patterns) - 0.5, -0.5)
+    axes.set(xlabel="last message / ideal of the hosts' links", xscale="log")
+    figures.plain_numbers(axes.xaxis)
+
+
+EXPERIMENT = Experiment(
+    name="ndp_incast",
+    question="How long do many senders to one host take by the purified transport, with packets trimmed, and by TCP?",
+    source="NDP, SIGCOMM 2017; FatPaths, section III-C",
+    engines=("kernel", "fabric"),
+    sweep={
+        "topology": ["star:n=65"],
+        "traffic": [*(f"incast:senders={count}" for count in (1, 2, 4, 8, 16, 32, 64)), "permutation", "shuffle"],
+        "transport": ["ndp", "tcp:control=reno", "tcp:control=cubic"],
+        "message_kb": [100],
+        "rate_mbps": [100],
+        "header_packets": [1125],
+        "rto_min_ms": [200],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "traffic": Spec(meaning="who sends to whom", form="incast:senders=N, permutation, shuffle, ...", check=traffic),
+        "transport": Spec(
+            meaning="what carries the messages",
+            form="ndp, ndp:window=PACKETS, tcp or tcp:control=CONGESTION_CONTROL",
+            check=transports.transport,
+        ),
+        "message_kb": Integer(meaning="size of every message", unit="kB", least=1, most=10**6),
+        "rate_mbps": common.RATE_MBPS,
+        "header_packets": Integer(meaning="headers that wait at a port", unit="packets", least=1, most=10**6),
+        "rto_min_ms": Integer(meaning="TCP's least retransmission timeout", unit="ms", least=1, most=10**5),
+    },
+    seeds=1,
+    measure=measure,
+    plot=plot,
+    check=check,
+)

@@ -1,0 +1,221 @@
+"""Messages carried by the purified transport or by TCP, on the kernel; or by the former's state machines on wires.
+
+The same flows, networks and links for all: with NDP switches trim and spray packets (random); with TCP they mark from
+33 packets on, drop from 100, and hash flows, as in FatPaths' simulations (section VII; NDP's own load balancing is
+oblivious, too).  Links of hosts' are as fast as all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from experiments.runner.definition import Run, Value
+from topologies.core.grammar import integer, parse, unknown
+from topologies.core.link import LinkSpec
+
+if TYPE_CHECKING:
+    from daemons.transport.parameters import Parameters
+    from topologies.core.topology import Topology
+
+QUEUE_PACKETS, ECN_PACKETS, TRIM_PACKETS = 100, 33, 8
+NDP_SCHEME, TCP_SCHEME = "rps", f"vlb:ecn={ECN_PACKETS}"
+WINDOW = 8
+FRAME_BYTES, HEADER_BYTES = 1514, 64
+WIRE_DELAY_NS = 1_000
+
+
+class Load(NamedTuple):
+    """`size_bytes` from host `src` to host `dst`, at `at_s`."""
+
+    at_s: float
+    src: int
+    dst: int
+    size_bytes: int
+
+
+class Transport(NamedTuple):
+    """ndp, with a window of packets; or tcp, with a congestion control."""
+
+    name: str
+    window: int = WINDOW
+    control: str = "reno"
+
+
+@dataclass(frozen=True)
+class Carried:
+    """seconds: that each load took, in order of `at_s`, None for one that did not come to its end.
+    ended_s: when the last had come.  figures: columns of the row.
+    """
+
+    loads: Sequence[Load]
+    seconds: Sequence[float | None]
+    ended_s: float
+    figures: dict[str, Value]
+    fidelity: str | None = None
+    circumstances: dict[str, Any] = field(default_factory=dict)
+
+
+def transport(text: str) -> Transport:
+    """The transport that `text` names; ValueError for anything else."""
+    name, given = parse(text)
+    known = {"ndp": "window", "tcp": "control"}
+    if name not in known:
+        raise ValueError(unknown("transport", name, known))
+    for key in given:
+        if key != known[name]:
+            raise ValueError(f"transport {name}: no parameter {key}, there is {known[name]}")
+    if name == "ndp":
+        window = integer(name, "window", given["window"], least=1, most=255) if given else WINDOW
+        return Transport(name, window=window)
+    return Transport(name, control=given.get("control", "reno"))
+
+
+def check(run: Run) -> None:
+    """ValueError unless this machine's kernel, or wires, can carry the transport of `run`."""
+    from experiments.scenarios.common_parameters import AVAILABLE, network
+
+    chosen, topology = transport(run.text("transport")), network(run)
+    if topology.server_centric:
+        raise ValueError(f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}")
+    if run.engine == "fabric" and chosen.name != "ndp":
+        raise ValueError(f"{run.experiment}: TCP is the kernel's; on the fabric engine there is ndp")
+    available = AVAILABLE.read_text(encoding="utf-8").split()
+    if run.engine == "kernel" and chosen.name == "tcp" and chosen.control not in available:
+        raise ValueError(
+            f"{run.experiment}: this kernel has no congestion control {chosen.control} (it has {', '.join(available)})"
+        )
+
+
+def ideal_s(loads: Sequence[Load], rate_bps: int) -> float:
+    """How long the frames of `loads` take on the link of the host that sends or receives most."""
+    payload = FRAME_BYTES - HEADER_BYTES
+    busy: dict[tuple[str, int], int] = {}
+    for load in loads:
+        frames = load.size_bytes + HEADER_BYTES * -(-load.size_bytes // payload)
+        for end in (("src", load.src), ("dst", load.dst)):
+            busy[end] = busy.get(end, 0) + frames
+    return 8 * max(busy.values()) / rate_bps
+
+
+def carry(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: int, deadline_s: float) -> Carried:
+    """Carry `loads`, in order of `at_s`, by the transport and on the engine of `run`."""
+    if run.engine == "fabric":
+        return on_wires(run, topology, loads, rate_bps=rate_bps, deadline_s=deadline_s)
+    return on_kernel(run, topology, loads, rate_bps=rate_bps, deadline_s=deadline_s)
+
+
+def on_wires(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: int, deadline_s: float) -> Carried:
+    """By daemons.transport in simulated time."""
+    import random
+
+    from daemons.simulator.transport_network import TransportNetwork, sprayed
+    from daemons.simulator.trimming_queue import LinkModel
+
+    headers = run.integer("header_packets") * HEADER_BYTES
+    trim_bytes = TRIM_PACKETS * FRAME_BYTES
+    link = LinkModel(rate_bps=rate_bps, delay_ns=WIRE_DELAY_NS, trim_bytes=trim_bytes, header_bytes=headers)
+    draws = random.Random(run.seed)
+    net = TransportNetwork(topology, link, parameters(run, rate_bps), sprayed(topology), draws)
+    for flow, load in enumerate(loads):
+        net.send(round(1e9 * load.at_s), load.src, load.dst, flow, load.size_bytes)
+    net.run_until(round(1e9 * deadline_s))
+    ends: dict[int, float] = {event.flow: event.at / 1e9 for _, event in net.delivered}
+    counts = [host.counters for host in net.hosts]
+    ports = net.ports().values()
+    figures: dict[str, Value] = {
+        "timeouts": sum(each.timeouts for each in counts),
+        "retransmissions": sum(each.retransmissions for each in counts),
+        "duplicates": sum(each.duplicates for each in counts),
+        "trimmed_packets": sum(port.trimmed for port in ports),
+        "header_drops": sum(port.headers_lost for port in ports),
+        "queue_drops": 0,
+        "given_up": sum(event.failed is not None for _, event in net.finished),
+    }
+    seconds = [ends[flow] - load.at_s if flow in ends else None for flow, load in enumerate(loads)]
+    return Carried(loads, seconds, max(ends.values(), default=0.0), figures)
+
+
+def parameters(run: Run, rate_bps: int) -> Parameters:
+    """Of the endpoints, on wires."""
+    from daemons.transport.parameters import Parameters, timeout_ns
+
+    window = transport(run.text("transport")).window
+    return Parameters(rate_bps=rate_bps, window=window, timeout_ns=timeout_ns(rate_bps))
+
+
+def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: int, deadline_s: float) -> Carried:
+    """By real packets."""
+    from testbed.forwarding.data_plane import DataPlane
+    from testbed.measure.fidelity import Fidelity
+    from testbed.measure.port_counters import Counters
+    from testbed.network.network import Network
+
+    ndp = transport(run.text("transport")).name == "ndp"
+    link = LinkSpec(
+        rate_bps=rate_bps,
+        queue_packets=QUEUE_PACKETS,
+        trim_packets=TRIM_PACKETS if ndp else 0,
+        header_packets=run.integer("header_packets"),
+    )
+    network = Network.create(topology, link, scheme=NDP_SCHEME if ndp else TCP_SCHEME)
+    try:
+        with Counters(network) as counters, DataPlane.open(network) as plane:
+            before = counters.snapshot()
+            with Fidelity(network) as fidelity:
+                found = (by_ndp if ndp else by_tcp)(run, network, loads, deadline_s)
+            ports = counters.snapshot().since(before).ports.values()
+            trimmed = sum(port.trimmed for port in plane.counters().values())
+    finally:
+        network.down()
+    found.figures.update(
+        trimmed_packets=trimmed,
+        header_drops=sum(port.header_drops for port in ports),
+        queue_drops=sum(port.queue_drops for port in ports),
+    )
+    report = {"fidelity_report": fidelity.report.as_dict(), **found.circumstances}
+    return Carried(loads, found.seconds, found.ended_s, found.figures, fidelity.verdict, report)
+
+
+def by_ndp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> Carried:
+    """By the purified transport's endpoints in C."""
+    from testbed.traffic import ndp
+
+    of = ndp.parameters_of(network, window=transport(run.text("transport")).window)
+    seen = ndp.run(network, [ndp.Message(*load) for load in loads], of, deadline_s=deadline_s)
+    figures: dict[str, Value] = {
+        "timeouts": seen.counters.timeouts,
+        "retransmissions": seen.counters.retransmissions,
+        "duplicates": seen.counters.duplicates,
+        "given_up": sum(one.failed is not None for one in seen.results),
+    }
+    about = {
+        "loop_late_s": seen.late_s,
+        "garbage": seen.garbage,
+        "corrupt": seen.corrupt,
+        "unsent": seen.unsent,
+        "unread": seen.unread,
+        "timeout_ns": of.timeout_ns,
+        "undelivered": seen.undelivered[:10],
+    }
+    return Carried(loads, [one.seconds for one in seen.results], seen.last_s, figures, None, {"ndp": about})
+
+
+def by_tcp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> Carried:
+    """By Linux' TCP, a connection for each load."""
+    from testbed.traffic import flows
+
+    rto_us = 1000 * run.integer("rto_min_ms")
+    flows.tune(network, {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": str(rto_us)})
+    control = transport(run.text("transport")).control
+    seen = flows.run(network, [flows.Flow(*load) for load in loads], deadline_s=deadline_s, congestion_control=control)
+    figures: dict[str, Value] = {
+        "timeouts": None,
+        "retransmissions": seen.total("retransmissions"),
+        "duplicates": seen.total("spurious"),
+        "given_up": sum(one.error is not None for one in seen.results),
+    }
+    ended_s = max((one.ended_s for one in seen.results if one.ended_s is not None), default=0.0)
+    seconds = [one.seconds for one in seen.results]
+    return Carried(loads, seconds, ended_s, figures, None, {"tcp": {"congestion_control": control, **seen.sysctls}})

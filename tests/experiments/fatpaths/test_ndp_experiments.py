@@ -1,0 +1,118 @@
+"""Experiments on the purified transport: on wires, and shortly on the kernel."""
+
+import numpy as np
+import pytest
+
+from experiments.fatpaths import ndp_incast, ndp_load, transports
+from experiments.fatpaths.transports import Load
+from experiments.figures import figures
+from topologies.core.link import Mbps
+
+
+def rows_of(experiment, engine="fabric", **given):
+    runs = experiment.runs(given, seeds=1, engines=[engine])
+    found = [(run, experiment.measure(run)) for run in runs]
+    return [
+        {**run.parameters, "engine": engine, "fidelity": result.fidelity, **result.figures} for run, result in found
+    ]
+
+
+def test_transports_are_named():
+    assert transports.transport("ndp") == ("ndp", 8, "reno")
+    assert transports.transport("ndp:window=23").window == 23
+    assert transports.transport("tcp:control=cubic").control == "cubic"
+    for wrong in ("udp", "ndp:control=reno", "tcp:window=8", "ndp:window=0", "ndp:window=256"):
+        with pytest.raises(ValueError, match=r"transport|window"):
+            transports.transport(wrong)
+
+
+def test_the_ideal_is_that_of_the_busiest_link_of_a_host():
+    full = [Load(0, src, 0, 14_500) for src in (1, 2, 3)]
+    assert transports.ideal_s(full, Mbps) == pytest.approx(3 * 10 * 1514 * 8 / 1e6)
+    assert transports.ideal_s([Load(0, 0, 1, 1), Load(0, 0, 2, 1451)], Mbps) == pytest.approx(
+        (65 + 65 + 1514) * 8 / 1e6
+    )
+
+
+def test_what_does_not_go_together_is_refused_in_one_line():
+    for given, why in (
+        ({"transport": "tcp", "topology": "star:n=9"}, "on the fabric engine there is ndp"),
+        ({"topology": "dcell:n=3,k=1"}, "topology must be a fabric of switches"),
+        ({"topology": "star:n=9", "traffic": "incast:senders=9"}, "senders must be at most 8"),
+    ):
+        values = {"transport": "ndp", "traffic": "permutation", **given}
+        with pytest.raises(ValueError, match=why):
+            ndp_incast.EXPERIMENT.runs(values, engines=["fabric"])
+
+
+def test_incast_on_wires_is_near_the_ideal_and_drawn(tmp_path):
+    rows = rows_of(
+        ndp_incast.EXPERIMENT,
+        topology="star:n=17",
+        transport="ndp",
+        traffic="incast:senders=4,incast:senders=16,permutation",
+        message_kb="50",
+    )
+    assert [row["undelivered"] for row in rows] == [0, 0, 0]
+    assert all(1 < row["last_ratio"] < 1.2 for row in rows)
+    assert all(row["timeouts"] == row["header_drops"] == row["given_up"] == 0 for row in rows)
+    assert rows[1]["trimmed_packets"] > rows[0]["trimmed_packets"] > rows[2]["trimmed_packets"] == 0
+    tcp = {**rows[1], "transport": "tcp:control=reno", "engine": "kernel", "timeouts": None, "last_ratio": 5.0}
+    with figures.new() as figure:
+        ndp_incast.plot([*rows, tcp, {**tcp, "fidelity": "FAIL", "last_ratio": None}], figure)
+        drawn = [line.get_label() for line in figure.axes[0].get_lines()]
+        figures.save(figure, tmp_path / "figure.png")
+    assert {"ndp, fabric", "tcp:control=reno, kernel"} <= set(drawn)
+
+
+def test_few_headers_are_lost_and_asked_after():
+    (row,) = rows_of(
+        ndp_incast.EXPERIMENT,
+        topology="star:n=17",
+        transport="ndp",
+        traffic="incast:senders=16",
+        header_packets="9",
+    )
+    assert row["header_drops"] >= row["timeouts"] > 50  # a lost pull is made good by the next
+    assert row["undelivered"] == 0
+
+
+def test_flows_have_as_many_packets_and_as_much_load_as_the_papers():
+    (run,) = ndp_load.EXPERIMENT.runs(
+        {"topology": "star:n=60", "transport": "ndp", "lambda_per_s": "250", "seconds": "60"}, engines=["fabric"]
+    )
+    assert ndp_load.load_fraction(run) == pytest.approx(0.2)
+    wanted = ndp_load.loads(run)
+    sizes = np.array([load.size_bytes for load in wanted])
+    packets = -(-sizes // 1450)
+    assert packets.max() == 223  # 2 MB in packets of 9000 bytes
+    assert (sizes + 64 * packets).sum() * 8 / (60 * 60 * 5 * Mbps) == pytest.approx(0.2, rel=0.06)
+    with pytest.raises(ValueError, match="lambda_per_s must be"):
+        ndp_load.EXPERIMENT.runs({"lambda_per_s": "1250"})
+
+
+def test_more_flows_are_slower_on_wires_and_drawn(tmp_path):
+    rows = rows_of(
+        ndp_load.EXPERIMENT, topology="star:n=12", transport="ndp", lambda_per_s="50,700", rate_mbps="5", seconds="8"
+    )
+    few, many = rows
+    assert few["unfinished"] == 0
+    assert few["long_throughput_mean_fraction"] > 1.3 * many["long_throughput_mean_fraction"]
+    assert few["short_normalised_mean"] < many["short_normalised_mean"]
+    assert len(many["long_times_ms"]) > len(few["long_times_ms"]) > 0
+    with figures.new() as figure:
+        ndp_load.plot(rows, figure)
+        figures.save(figure, tmp_path / "figure.png")
+        assert len(figure.axes[3].get_lines()) == 2
+
+
+@pytest.mark.kernel
+def test_incast_on_the_kernel_by_both_transports():
+    given = {"topology": "star:n=9", "traffic": "incast:senders=8", "message_kb": "30", "rate_mbps": "50"}
+    ndp, tcp = rows_of(ndp_incast.EXPERIMENT, engine="kernel", transport="ndp,tcp:control=reno", **given)
+    assert ndp["undelivered"] == tcp["undelivered"] == 0
+    assert ndp["trimmed_packets"] > 0
+    assert tcp["trimmed_packets"] == ndp["queue_drops"] == ndp["header_drops"] == ndp["given_up"] == 0
+    if not ndp["timeouts"]:
+        assert ndp["duplicates"] == 0
+        assert ndp["last_ratio"] < 1.5
