@@ -1,0 +1,105 @@
+"""Started under a virtual clock: one run, with everything that its networks carry and that its daemons say.
+
+Reads /run/uml/run.json and leaves /run/uml/recorded.json: the row, the log of every daemon, and of each network how
+many packets arrived at any interface and the digest of all of them with their times, in order.
+"""
+
+import hashlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+from dataclasses import asdict
+from pathlib import Path
+
+from experiments.runner.definition import Run, find
+from testbed.linux import netns
+from testbed.network import bring_up
+from testbed.network.network import Network
+from testbed.plan.run import Run as NetworkRun
+
+COMMON = Path("/run/uml")
+ETH_P_ALL, SO_RCVBUFFORCE, SO_TIMESTAMPNS, PACKET_OUTGOING = 3, 33, 35, 4
+BUFFER_BYTES = 1 << 26
+told: dict[str, list[object]] = {"captures": [], "logs": []}
+
+
+class Capture:
+    """A process that takes down every packet that arrives in the namespaces of a network."""
+
+    def __init__(self, network: Network) -> None:
+        self.sockets = []
+        for space in network.spaces:
+            with netns.inside(space.fd):
+                taken = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+            taken.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+            taken.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            taken.setblocking(False)
+            self.sockets.append(taken)
+        self.end, theirs = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            os.write(theirs, json.dumps(self.take()).encode())
+            os._exit(0)
+        os.close(theirs)
+        for taken in self.sockets:
+            taken.close()
+
+    def take(self) -> dict[str, object]:
+        """Until SIGTERM."""
+        wake, woken = os.pipe()
+        signal.signal(signal.SIGTERM, lambda *_: os.write(woken, b"x"))
+        digests, packets = [hashlib.sha256() for _ in self.sockets], 0
+        poll = select.epoll()
+        for taken in self.sockets:
+            poll.register(taken, select.EPOLLIN)
+        poll.register(wake, select.EPOLLIN)
+        numbers = {taken.fileno(): number for number, taken in enumerate(self.sockets)}
+        while True:
+            for fd, _ in poll.poll():
+                if fd == wake:
+                    return {"packets": packets, "digests": [digest.hexdigest() for digest in digests]}
+                frame, about, _, address = self.sockets[numbers[fd]].recvmsg(1 << 16, 64)
+                if address[2] != PACKET_OUTGOING:
+                    packets += 1
+                    stamp = about[0][2][: struct.calcsize("=qq")]
+                    digests[numbers[fd]].update(stamp + address[0].encode() + frame)
+
+    def stop(self) -> None:
+        os.kill(self.pid, signal.SIGTERM)
+        told["captures"].append(json.loads(os.read(self.end, 1 << 20)))
+        os.waitpid(self.pid, 0)
+
+
+def record() -> None:
+    """Let every network that comes up from now on be captured, until it goes down."""
+    stages, down = bring_up.program_stages, Network.down
+    captures: dict[NetworkRun, Capture] = {}
+
+    def with_capture(network: Network, *args: object) -> list[bring_up.Stage]:
+        def begin() -> None:
+            captures[network.run] = Capture(network)
+
+        return [("capture", begin), *stages(network, *args)]
+
+    def with_logs(network: Network) -> None:
+        captures.pop(network.run).stop()
+        logs = sorted((network.run.directory / "log").glob("*.log"))
+        told["logs"].append({log.name: log.read_text() for log in logs})
+        down(network)
+
+    bring_up.program_stages = with_capture
+    Network.down = with_logs
+
+
+def main() -> None:
+    run = Run(**json.loads((COMMON / "run.json").read_text()))
+    record()
+    row = asdict(find(run.experiment).measure(run))
+    (COMMON / "recorded.json").write_text(json.dumps({"row": row, **told}))
+
+
+main()
