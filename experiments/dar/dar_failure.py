@@ -1,0 +1,211 @@
+"""How long until no flow is on a bad link again when a spine or a link dies under DAR, and what that costs the flows?
+
+Beyond DAR's paper, which has no failures.  Every host sends one endless TCP flow, a worst permutation of section 5.
+After `before_s` something fails:
+
+link         between the first leaf and the first spine: both ends lose their carrier
+silent-link  packets vanish there, carriers stay
+spine        the first spine loses its power
+
+Every 10 ms the data plane's tables are read.  A flow is on a dead link until it has been placed on another;
+`off_dead_ms` is when none was any more, `settled_ms` when in addition no link had more than p flows, and stayed so.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiments.figures import figures, style
+from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.runner.parameters import Integer, Spec, Word
+from experiments.scenarios import common_parameters as common
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from experiments.scenarios.clos_run import Link
+    from experiments.scenarios.fabric_run import Fabric
+
+FAILURES = ("link", "silent-link", "spine")
+MIN_RTT_WINDOW_S = 300
+
+
+def measure(run: Run) -> Result:
+    """Times until the flows are off what has died, and until nothing is bad."""
+    from experiments.graph_engine.workloads import endless
+    from experiments.scenarios import clos_run, fabric_run
+    from testbed.measure.fidelity import Fidelity
+    from testbed.measure.reordering import Reordering
+    from testbed.traffic import flows
+
+    seconds = run.integer("before_s") + run.integer("after_s")
+    with clos_run.clos(run) as on:
+        chosen = clos_run.worst_permutation(np.random.default_rng(run.seed), on.topology)
+        flows.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(MIN_RTT_WINDOW_S), "ipv4/tcp_ecn": "1"})
+        before = clos_run.counted(on)
+        seen: dict[str, Value] = {}
+        watcher = threading.Thread(target=partial(watch, on, run, seen))
+        with Fidelity(on.network) as fidelity, Reordering(on.network) as order:
+            watcher.start()
+            try:
+                table = flows.run(
+                    on.network,
+                    endless(chosen),
+                    deadline_s=seconds,
+                    warm_up_s=run.integer("before_s"),
+                    congestion_control=run.text("congestion_control"),
+                )
+            finally:
+                watcher.join()
+        got = fabric_run.Seen(table, order.table, fidelity.report)
+        host_bps = clos_run.links_of(run)[1].rate_bps * fabric_run.PAYLOAD_FRACTION
+        goodputs = [8 * one.received_bytes / table.measured_s / host_bps for one in table.results]
+        moved = {key: value - before[key] for key, value in clos_run.counted(on).items()}
+        return Result(
+            figures={
+                **seen,
+                "goodput_fraction": sum(goodputs) / len(goodputs),
+                "slowest_fraction": min(goodputs),
+                "moves": moved["moves"] + moved["swaps"],
+                "replaced": moved["replaced"],
+                **fabric_run.order_figures(got),
+            },
+            fidelity=got.report.verdict,
+            circumstances=fabric_run.circumstances(on, got),
+        )
+
+
+def watch(on: Fabric, run: Run, into: dict[str, Value]) -> None:
+    """Let it fail in time, and tell what the tables say from then on until the flows end."""
+    from daemons.core import registry
+    from experiments.scenarios import clos_run
+    from experiments.scenarios.clos_run import POLL_S
+    from testbed.linux import clock
+
+    p = registry.scheme(run.text("scheme"))[1]["p"]
+    table = clos_run.Table.open(on.network)
+    try:
+        clock.sleep(run.integer("before_s"))
+        dead, fail = act(on, run.text("failure"))
+        hit = sum(bool({*ways(on, placed)} & dead) for placed in table.read())
+        failed_s = clock.monotonic()
+        fail()
+        on_dead_s = bad_s = failed_s
+        while clock.monotonic() < failed_s + run.integer("after_s") - 2 * POLL_S:
+            found = table.read(within_s=run.integer("after_s"))
+            now_s, loads = clock.monotonic(), clos_run.loads(found, on.topology)
+            if dead & loads.keys():
+                on_dead_s = now_s
+            if dead & loads.keys() or max(loads.values(), default=0) > p:
+                bad_s = now_s
+            clock.sleep(POLL_S)
+        into.update(
+            flows_hit=hit, off_dead_ms=1000 * (on_dead_s - failed_s), settled_ms=1000 * (bad_s - failed_s),
+            most_flows=max(loads.values(), default=0),
+        )  # fmt: skip
+    finally:
+        table.close()
+
+
+def ways(on: Fabric, placed: object) -> list[Link]:
+    """The links between switches that a flow takes."""
+    from experiments.scenarios.clos_run import Placed, loads
+
+    assert isinstance(placed, Placed)
+    return list(loads([placed], on.topology))
+
+
+def act(on: Fabric, failure: str) -> tuple[set[Link], Callable[[], None]]:
+    """The links that will be dead, in both directions, and what brings that about."""
+    from daemons.dar.scheme import sizes
+
+    topology = on.topology
+    _, r, _ = sizes(topology)
+    leaf, spine = topology.servers, topology.servers + r
+    if failure == "spine":
+        leaves = range(topology.servers, topology.servers + r)
+        dead = {link for each in leaves for link in ((each, spine), (spine, each))}
+        return dead, partial(on.network.fail_node, topology.naming.name(spine))
+    name = topology.link_name(topology.link_between(leaf, spine))
+    return {(leaf, spine), (spine, leaf)}, partial(on.network.fail, name, silent=failure == "silent-link")
+
+
+def check_scheme(text: str) -> None:
+    """ValueError unless `text` is DAR with any of its parameters."""
+    from daemons.core import registry
+
+    if registry.scheme(text)[0].name != "dar":
+        raise ValueError(f"dar_failure: the scheme must be dar, got {text}")
+
+
+def check(run: Run) -> None:
+    """ValueError unless `run` names a folded Clos network that DAR is for, and a congestion control."""
+    from daemons.core import registry
+
+    registry.checked(common.network(run), run.text("scheme"))
+    common.check_tcp(run)
+
+
+SETTING = ("topology", "rate_mbps", "host_percent", "queue_packets", "congestion_control")
+PANELS = {"off_dead_ms": "until no flow was on a dead link (ms)", "settled_ms": "until no link was bad (ms)"}
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """For each network and setting and each failure the two times; a mark is a run, hollow where fidelity failed."""
+    groups = figures.by_setting(table, SETTING)
+    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
+    figure.set_size_inches(3.8 * len(PANELS), 0.6 + 3.0 * len(groups))
+    lines = figure.subplots(len(groups), len(PANELS), squeeze=False)
+    for line, (title, rows) in zip(lines, groups.items(), strict=True):
+        for axes, (key, label) in zip(line, PANELS.items(), strict=True):
+            for at, (scheme, (look, _)) in enumerate(looks.items()):
+                chosen = [row for row in rows if row["scheme"] == scheme]
+                shift = (at - (len(looks) - 1) / 2) * 0.15
+                x = [FAILURES.index(str(row["failure"])) + shift for row in chosen]
+                hollow = [figures.failed_fidelity(row) for row in chosen]
+                figures.marks(axes, x, [float(str(row[key])) for row in chosen], look, hollow, label=look.label)
+            axes.set_xticks(range(len(FAILURES)), FAILURES)
+            axes.set(ylabel=label, xlim=(-0.5, len(FAILURES) - 0.5))
+            axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
+        line[0].set_title(title, fontsize=8.5, loc="left")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=4, fontsize=7)
+
+
+EXPERIMENT = Experiment(
+    name="dar_failure",
+    question="How long until no flow is on a bad link again when a spine or a link dies under DAR?",
+    source="DAR, beyond the paper",
+    engines=("kernel",),
+    sweep={
+        "topology": ["clos:n=8,r=8,m=8"],
+        "scheme": ["dar", "dar:informed=1"],
+        "failure": list(FAILURES),
+        "rate_mbps": [5],
+        "host_percent": [48],
+        "queue_packets": [32],
+        "congestion_control": ["cubic"],
+        "before_s": [3],
+        "after_s": [4],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "scheme": Spec(meaning="DAR with its parameters", form="dar:key=value,... (`weft list`)", check=check_scheme),
+        "failure": Word(meaning="what fails", words=FAILURES),
+        "rate_mbps": common.RATE_MBPS,
+        "host_percent": Integer(meaning="rate of hosts' links, of the others'", unit="%", least=1, most=100),
+        "queue_packets": common.QUEUE_PACKETS,
+        "congestion_control": common.CONGESTION_CONTROL,
+        "before_s": Integer(meaning="time before the failure", unit="s", least=1, most=3600),
+        "after_s": Integer(meaning="time after it", unit="s", least=1, most=3600),
+    },
+    seeds=3,
+    takes_s=250,
+    measure=measure,
+    plot=plot,
+    check=check,
+)

@@ -1,0 +1,303 @@
+"""What TCP gets out of a Clos network under DAR, beside other schemes and a central optimum.
+
+Beyond DAR's paper, whose section 5.2 simulates InfiniBand: endless TCP flows from every host to another, a worst
+permutation of section 5 with an order of its own at each leaf; hosts have `host_percent` of the links' rate.
+`central` knows all flows and colours the multigraph of leaves (central.py); its controller places flows in DAR's
+table.  Goodputs are fractions of what hosts' links carry of TCP's payload, counted after `warm_up_s`; reordering is
+counted throughout.
+
+Settled is when the last flow was moved.  On the engine `fabric` DAR's daemons see the same permutation in simulated
+time, all of its flows at once.  DAR's period is 16 packet times of a link unless the scheme says otherwise.
+LBSP is for fat-trees of three tiers, which DAR is not, so that no network has both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from statistics import mean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daemons.core.actions import Flow
+from daemons.dar.scheme import sizes
+from experiments.dar.central import assign
+from experiments.figures import figures, style
+from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from experiments.runner.parameters import Integer, Spec
+from experiments.scenarios import common_parameters as common
+from topologies.core.grammar import parse
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from experiments.scenarios.fabric_run import Fabric
+
+MIN_RTT_WINDOW_S = 300  # Linux's own
+
+
+def measure(run: Run) -> Result:
+    """On the kernel, or what the daemons alone do about the same permutation in simulated time."""
+    return on_kernel(run) if run.engine == "kernel" else simulated(run)
+
+
+def simulated(run: Run) -> Result:
+    """Moves, requests and the time to settle on wires in memory, where all flows are seen at once."""
+    from daemons.simulator.simulator import Simulator
+    from experiments.scenarios import clos_run
+    from topologies import build
+
+    topology = build(run.text("topology"))
+    scheme = clos_run.scheme_of(run.text("scheme"), clos_run.links_of(run)[0].rate_bps)
+    simulator = Simulator(topology, scheme)
+    simulator.run_until_converged()
+    chosen = clos_run.worst_permutation(np.random.default_rng(run.seed), topology)
+    began_s = simulator.now
+    for at, (src, dst) in enumerate(chosen):
+        simulator.flows.begin(src, dst, at)
+    simulator.run_for(run.integer("warm_up_s"))
+    warm = clos_run.together(simulator.status(node) for node in range(topology.servers, topology.nodes))
+    simulator.run_for(run.integer("seconds"))
+    done = clos_run.together(simulator.status(node) for node in range(topology.servers, topology.nodes))
+    return Result(
+        figures={
+            "most_flows": max(simulator.flows.loads().values(), default=0),
+            "settled_ms": max(0.0, 1000 * (simulator.changed_s - began_s)),
+            **moves(done, warm, dict.fromkeys(done, 0), len(chosen)),
+        }
+    )
+
+
+def on_kernel(run: Run) -> Result:
+    """Goodput of the flows together and of the slowest, what was overtaken, and what DAR did for that."""
+    from experiments.graph_engine.workloads import endless
+    from experiments.scenarios import clos_run, fabric_run
+    from testbed.linux import clock
+    from testbed.measure.fidelity import Fidelity
+    from testbed.measure.reordering import Reordering
+    from testbed.traffic import flows
+
+    warm_up_s, seconds = run.integer("warm_up_s"), run.integer("seconds")
+    with clos_run.clos(run) as on, controlled(on, run.text("scheme")):
+        chosen = clos_run.worst_permutation(np.random.default_rng(run.seed), on.topology)
+        flows.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(MIN_RTT_WINDOW_S), "ipv4/tcp_ecn": "1"})
+        before, warm = clos_run.counted(on), dict[str, int]()
+        with Fidelity(on.network) as fidelity, Reordering(on.network) as order:
+            began_s = clock.monotonic() + flows.BEGIN_S
+            table = flows.run(
+                on.network,
+                endless(chosen),
+                deadline_s=warm_up_s + seconds,
+                warm_up_s=warm_up_s,
+                congestion_control=run.text("congestion_control"),
+                transport=run.text("transport"),
+                at_warm_up=lambda: warm.update(clos_run.counted(on)),
+            )
+            placed = where(on)
+        seen = fabric_run.Seen(table, order.table, fidelity.report)
+        host_bps = clos_run.links_of(run)[1].rate_bps * fabric_run.PAYLOAD_FRACTION
+        each = by_pair(seen.flows)
+        moved = {key: value - before[key] for key, value in clos_run.counted(on).items()}
+        return Result(
+            figures={
+                "goodput_fraction": mean(each) / host_bps,
+                "slowest_fraction": min(each) / host_bps,
+                **fabric_run.order_figures(seen),
+                **placement(placed, on, began_s),
+                **moves(moved, warm, before, len(each)),
+            },
+            fidelity=seen.report.verdict,
+            circumstances=fabric_run.circumstances(on, seen),
+        )
+
+
+@contextmanager
+def controlled(on: Fabric, scheme: str) -> Iterator[None]:
+    """Let a central controller place the flows that appear, if that is what `scheme` says."""
+    from experiments.scenarios import clos_run
+
+    stop = threading.Event()
+    threads = [threading.Thread(target=partial(_control, on, stop))] if scheme == clos_run.CENTRAL else []
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def _control(on: Fabric, stop: threading.Event) -> None:
+    """Give every flow its spine whenever the flows have changed."""
+    from experiments.scenarios.clos_run import POLL_S, host_of
+    from experiments.scenarios.clos_run import Table as FlowTable
+    from testbed.linux import clock
+
+    topology = on.topology
+    n, r, m = sizes(topology)
+    table, known = FlowTable.open(on.network), set[Flow]()
+    try:
+        while not stop.is_set():
+            found = table.read()
+            if {placed.flow for placed in found} != known:
+                known = {placed.flow for placed in found}
+                edges = [
+                    (placed.leaf - topology.servers, host_of(topology, placed.flow.destination) // n)
+                    for placed in found
+                ]
+                for placed, spine in zip(found, assign(edges, m), strict=True):
+                    if placed.spine != topology.servers + r + spine:
+                        table.place(placed, topology.servers + r + spine)
+            clock.sleep(5 * POLL_S)
+    finally:
+        table.close()
+
+
+def by_pair(table: object) -> list[float]:
+    """Goodput of each flow, in bit/s."""
+    from testbed.traffic.flows import FlowResults
+
+    assert isinstance(table, FlowResults)
+    return [8 * one.received_bytes / table.measured_s for one in table.results]
+
+
+def where(on: Fabric) -> list[object]:
+    """The flows in the data plane's table at the end; none where it keeps none."""
+    from experiments.scenarios.clos_run import Table as FlowTable
+
+    table = FlowTable.open(on.network)
+    try:
+        return list(table.read())
+    finally:
+        table.close()
+
+
+def placement(placed: list[object], on: Fabric, began_s: float) -> dict[str, Value]:
+    """The most flows on a link and when the last was moved; None under schemes that place none."""
+    from experiments.scenarios.clos_run import Placed, loads
+
+    known = [each for each in placed if isinstance(each, Placed)]
+    if not known:
+        return {"most_flows": None, "settled_ms": None}
+    last_s = max(each.noted.moved_ns for each in known) / 1e9
+    return {
+        "most_flows": max(loads(known, on.topology).values()),
+        "settled_ms": max(0.0, 1000 * (last_s - began_s)),
+    }
+
+
+def moves(moved: Mapping[str, int], warm: Mapping[str, int], before: Mapping[str, int], flows: int) -> dict[str, Value]:
+    """Moves and swaps for each flow, flows that left links that were taken for dead, requests, and moves after the
+    warm-up; None without DAR's daemons."""
+    if not moved:
+        return dict.fromkeys(("moves_per_flow", "swaps", "replaced", "requests", "stale_requests", "late_moves"))
+    late = moved["moves"] + before["moves"] - warm.get("moves", before["moves"])
+    return {
+        "moves_per_flow": (moved["moves"] + moved["swaps"]) / flows,
+        "swaps": moved["swaps"],
+        "replaced": moved["replaced"],
+        "requests": moved["requests_sent"],
+        "stale_requests": moved["requests_stale"],
+        "late_moves": late,
+    }
+
+
+def check_scheme(text: str) -> None:
+    """ValueError unless there is such a scheme of the data plane, or it is the central controller."""
+    from experiments.scenarios.clos_run import check_scheme
+
+    check_scheme(text)
+
+
+def check(run: Run) -> None:
+    """ValueError unless `run` names a folded Clos network that its scheme is for, and a transport and a control."""
+    from daemons.core import registry
+    from experiments.scenarios.clos_run import CENTRAL
+
+    topology, scheme = common.network(run), run.text("scheme")
+    sizes(topology)
+    if run.engine == "fabric" and parse(scheme)[0] != "dar":
+        raise ValueError(f"dar_goodput: only dar has daemons that could be simulated alone, {scheme} has not")
+    if scheme != CENTRAL:
+        registry.checked(topology, scheme)
+    common.check_tcp(run)
+
+
+PANELS = {  # of rows of the kernel
+    "goodput_fraction": "mean goodput (fraction)",
+    "slowest_fraction": "slowest flow (fraction)",
+    "late_fraction": "overtaken packets (fraction)",
+    "settled_ms": "until the last move (ms)",
+}
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """A row of panels for each network and setting; a bar for each scheme is the mean of its runs, its marks the runs
+    themselves, hollow where fidelity failed."""
+    keys = ("topology", "rate_mbps", "host_percent", "queue_packets", "congestion_control", "warm_up_s", "seconds")
+    table = [row for row in table if row["engine"] == "kernel"]
+    groups = figures.by_setting(table, keys)
+    names = style.in_order({name_of(row) for row in table})
+    figure.set_size_inches(12.8, 0.6 + (0.5 + 0.28 * len(names)) * len(groups))
+    lines = figure.subplots(len(groups), len(PANELS), squeeze=False, sharey=True)
+    for line, (title, rows) in zip(lines, groups.items(), strict=True):
+        for axes, (key, label) in zip(line, PANELS.items(), strict=True):
+            for y, name in enumerate(names):
+                known = [row for row in rows if name_of(row) == name and row.get(key) is not None]
+                values = [float(str(row[key])) for row in known]
+                look = style.lines([name])[name][0]
+                if values:
+                    axes.barh(y, mean(values), color=look.colour, alpha=0.5)
+                figures.marks(axes, values, [y] * len(values), look, [figures.failed_fidelity(row) for row in known])
+            axes.set(xlabel=label, xlim=(0, None))
+            axes.set_yticks(range(len(names)), names)
+        line[0].set_title(title, fontsize=9, loc="left")
+        line[0].invert_yaxis()
+
+
+def name_of(row: Mapping[str, Value]) -> str:
+    """The scheme of a row, and its transport if that is not TCP."""
+    return str(row["scheme"]) if row["transport"] == "tcp" else f"{row['scheme']} {row['transport']}"
+
+
+EXPERIMENT = Experiment(
+    name="dar_goodput",
+    question="What does TCP get out of a Clos network under DAR, beside other schemes and a central optimum?",
+    source="DAR, sections 2 and 4; beyond the paper",
+    engines=("kernel", "fabric"),
+    sweep={
+        "topology": ["clos:n=8,r=8,m=8"],
+        "scheme": ["ecmp", "dmodk", "letflow", "drill", "ttc", "dar", "dar:informed=1", "dar:detect=queue", "central"],
+        "transport": ["tcp"],
+        "rate_mbps": [5],
+        "host_percent": [48],
+        "queue_packets": [32],
+        "congestion_control": ["cubic"],
+        "warm_up_s": [2],
+        "seconds": [6],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "scheme": Spec(
+            meaning="scheme by which switches choose ports",
+            form="SCHEME:key=value,... (`weft list`), or central",
+            check=check_scheme,
+        ),
+        "transport": common.TRANSPORT,
+        "rate_mbps": common.RATE_MBPS,
+        "host_percent": Integer(meaning="rate of hosts' links, of the others'", unit="%", least=1, most=100),
+        "queue_packets": common.QUEUE_PACKETS,
+        "congestion_control": common.CONGESTION_CONTROL,
+        "warm_up_s": Integer(meaning="time before received bytes count", unit="s", least=1, most=3600),
+        "seconds": common.SECONDS,
+    },
+    seeds=3,
+    takes_s=400,
+    measure=measure,
+    plot=plot,
+    check=check,
+)

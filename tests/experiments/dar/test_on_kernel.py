@@ -1,0 +1,118 @@
+"""DAR's experiments on the kernel: who sends to whom, what is refused, and a small run of each."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from experiments.dar import dar_failure, dar_goodput
+from experiments.runner.definition import Run
+from experiments.scenarios import clos_run
+from topologies import build
+
+SMALL = {"topology": "clos:n=3,r=3,m=3", "rate_mbps": 5}
+
+
+def one(experiment, engine="kernel", **instead):
+    """A run of `experiment` with the first value of everything else."""
+    first = {key: values[0] for key, values in experiment.EXPERIMENT.sweep.items()}
+    return Run(
+        experiment=experiment.EXPERIMENT.name,
+        version=experiment.EXPERIMENT.version,
+        parameters={**first, **instead},
+        seed=1,
+        engine=engine,
+    )
+
+
+@pytest.mark.parametrize("spec", ["clos:n=8,r=8,m=8", "clos:n=4,r=3,m=4", "clos:n=2,r=5,m=2"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_worst_permutation_sends_a_leafs_flows_to_different_leaves(spec, seed):
+    topology = build(spec)
+    r, n = topology.naming.layout.radices
+    chosen = clos_run.worst_permutation(np.random.default_rng(seed), topology)
+    assert sorted(src for src, _ in chosen) == sorted(dst for _, dst in chosen) == list(range(n * r))
+    for leaf in range(r):
+        outputs = Counter(dst // n for src, dst in chosen if src // n == leaf)
+        assert leaf not in outputs
+        assert max(outputs.values()) <= -(-n // (r - 1))
+
+
+def test_local_orders_differ():
+    topology = build("clos:n=8,r=8,m=8")
+    chosen = dict(clos_run.worst_permutation(np.random.default_rng(0), topology))
+    orders = {tuple((chosen[8 * leaf + host] // 8 - leaf) % 8 for host in range(8)) for leaf in range(8)}
+    assert len(orders) == 8
+
+
+def test_a_period_lasts_sixteen_packet_times_unless_it_is_said():
+    assert clos_run.scheme_of("dar:informed=1", 20_000_000) == "dar:period_ms=10,active_ms=50,informed=1"
+    assert clos_run.scheme_of("dar", 5_000_000) == "dar:period_ms=39,active_ms=195"
+    assert clos_run.scheme_of("dar:period_ms=7", 5_000_000) == "dar:period_ms=7,active_ms=50"
+    assert clos_run.scheme_of("ttc:delta=3", 5_000_000) == "ttc:delta=3"
+    assert clos_run.rule_of("dar:period_ms=7,detect=queue") == "dar:detect=queue"
+    assert clos_run.rule_of("central") == "dar:elephant_kb=0"
+
+
+@pytest.mark.parametrize(
+    ("experiment", "instead", "says"),
+    [
+        (dar_goodput, {"topology": "fattree:k=4"}, "folded Clos networks of two tiers"),
+        (dar_goodput, {"scheme": "lbsp"}, "LBSP needs a fat-tree"),
+        (dar_goodput, {"scheme": "dar:p=1", "topology": "clos:n=8,r=8,m=4"}, "take m >= 8"),
+        (dar_goodput, {"scheme": "ecmp", "engine": "fabric"}, "only dar has daemons"),
+        (dar_failure, {"topology": "clos:n=8,r=8,m=3"}, "take m >= 4"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(experiment, instead, says):
+    with pytest.raises(ValueError, match=says):
+        experiment.EXPERIMENT.check(one(experiment, **instead))
+
+
+def test_schemes_that_there_are_not_are_refused():
+    for text, check in (("darr", dar_goodput.check_scheme), ("ttc", dar_failure.check_scheme)):
+        with pytest.raises(ValueError, match="dar"):
+            check(text)
+    dar_goodput.check_scheme("central")
+
+
+def test_the_daemons_settle_in_simulated_time():
+    run = one(dar_goodput, engine="fabric", scheme="dar", warm_up_s=1, seconds=1)
+    found = dar_goodput.measure(run).figures
+    assert found["most_flows"] <= 2
+    assert found["late_moves"] == found["replaced"] == 0
+    assert 0 < found["moves_per_flow"] < 0.5
+    assert 0 < found["settled_ms"] < 500
+
+
+def test_figures_are_drawn():
+    common = {"engine": "kernel", "fidelity": "PASS", "seed": 0, "transport": "tcp"}
+    first = {key: values[0] for key, values in dar_goodput.EXPERIMENT.sweep.items()}
+    seen = dict.fromkeys(dar_goodput.PANELS, 0.5)
+    rows = [{**first, **common, **seen, "scheme": "dar"}, {**first, **common, **seen, "settled_ms": None}]
+    figure = Figure()
+    dar_goodput.plot(rows, figure)
+    assert len(figure.axes) == 4
+    first = {key: values[0] for key, values in dar_failure.EXPERIMENT.sweep.items()}
+    figure = Figure()
+    dar_failure.plot([{**first, **common, "off_dead_ms": 10.0, "settled_ms": 20.0, "failure": "spine"}], figure)
+    assert len(figure.axes) == 2
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("scheme", ["dar", "central", "ecmp"])
+def test_a_small_run_of_goodput(scheme):
+    run = one(dar_goodput, scheme=scheme, warm_up_s=1, seconds=1, **SMALL)
+    result = dar_goodput.measure(run)
+    assert 0 < result.figures["slowest_fraction"] <= result.figures["goodput_fraction"] <= 1.05
+    assert (result.figures["requests"] is None) == (scheme != "dar")
+    assert result.figures["most_flows"] == {"ecmp": None, "central": 1}.get(scheme, result.figures["most_flows"])
+
+
+@pytest.mark.kernel
+def test_a_small_run_of_failure():
+    figures = dar_failure.measure(one(dar_failure, failure="spine", before_s=1, after_s=2, **SMALL)).figures
+    assert figures["most_flows"] <= 2
+    assert figures["replaced"] >= figures["flows_hit"] > 0
+    assert figures["off_dead_ms"] <= figures["settled_ms"]
