@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 KERNEL = 0  # the number of the rule that leaves the choice to Linux multipath routes
+FLOW_HASH = 2  # and of the one that takes a flow's hash
 NO_QUEUES = "it chooses by what waits in queues, and links without a rate have none; give them a rate such as 20mbit"
 
 

@@ -6,7 +6,8 @@ FatPaths' senders draw a layer uniformly at random for each flowlet (sections II
 
     gap   the flow was silent for longer than gap_us, as in LetFlow
     cut   TCP cut its window (section VIII-A1).  On the wire that is a packet with CWR, or one that is sent again.  What
-          is sent again in one recovery is one cut; the packet with which it began, sent once more, is another.
+          is sent again of all that was sent before a cut belongs to it; the packet with which a recovery began, sent
+          once more, is another cut.
     ecn   as Linux' tcp_plb: in each of ecn_rounds rounds, a window of packets long, at least ecn_percent of the
           acknowledgements bore ECN echoes
 
@@ -94,6 +95,8 @@ def shows_cut(flow: FlowState, seq: int, end: int, reduced: bool) -> bool:
         flow.recover, flow.again_seq = flow.next_seq, seq
     if comes_before(flow.next_seq, end):
         flow.next_seq = end
+    if reduced:
+        flow.recover = flow.next_seq
     return cut
 
 

@@ -19,7 +19,7 @@ from daemons.control import parameters
 from daemons.core.contract import StateMachine
 from daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
 from daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
-from daemons.core.selection_rule import SelectionRule
+from daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
 from daemons.fatpaths import construction
 from daemons.fatpaths.daemon import Layered
 from daemons.fatpaths.forwarding import MOST_LAYERS
@@ -167,13 +167,11 @@ def rule(options: Options) -> SelectionRule:
 
     A route of a layer has one port; where addresses without a layer have several, a flow's hash chooses, as under ecmp.
     """
-    from daemons.load_balancing.scheme import Rule  # which a daemon does not need
-
     if options["forwarding"] and options["ecn"]:
         raise ValueError("fatpaths: the kernel's own table does not mark packets; take forwarding=ebpf, or ecn=0")
     hosts = {name: options[name] for name in ("layers", *HOSTS)}
     hosts["trigger"] = int(tuple(TRIGGERS.values())[options["trigger"]])
-    return SelectionRule(Rule.KERNEL if options["forwarding"] else Rule.FLOW_HASH, {"ecn": options["ecn"]}, hosts=hosts)
+    return SelectionRule(KERNEL if options["forwarding"] else FLOW_HASH, {"ecn": options["ecn"]}, hosts=hosts)
 
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:

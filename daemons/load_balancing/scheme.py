@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from daemons.core.actions import Hop
 from daemons.core.node_config import Options
 from daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
-from daemons.core.selection_rule import KERNEL, SelectionRule
+from daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
 from daemons.routing import path_shares, selection, updown
 from daemons.shortest_paths import scheme as shortest_paths
 from topologies.core.address import FabricNaming
@@ -41,7 +41,7 @@ class Rule(IntEnum):
 
     KERNEL = KERNEL
     D_MOD_K = 1
-    FLOW_HASH = 2
+    FLOW_HASH = FLOW_HASH
     RANDOM = 3
     ROUND_ROBIN = 4
     DRILL = 5

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from daemons.control import parameters
 from daemons.core.contract import StateMachine
 from daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
-from daemons.core.scheme import Path, Scheme, Selection, for_switches
-from daemons.core.selection_rule import KERNEL, SelectionRule
+from daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
+from daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
 from daemons.routing import shortest
 from daemons.shortest_paths.daemon import Bfs
 
@@ -53,6 +53,11 @@ def equal_paths(topology: Topology, options: Options, src: int, dst: int) -> lis
     return path_shares.shortest(topology, src, dst)
 
 
+def rule(options: Options) -> SelectionRule:
+    """Linux multipath routes; or, where packets are to be marked, the data plane's choice by a flow's hash."""
+    return SelectionRule(FLOW_HASH, {"ecn": options["ecn"]}) if options["ecn"] else SelectionRule(KERNEL)
+
+
 SCHEMES = (
     Scheme(
         name="bfs",
@@ -67,11 +72,11 @@ SCHEMES = (
         name="ecmp",
         summary="all equal-cost shortest paths of a switch fabric over the links that live, a flow's by its hash",
         source="RFC 2992",
-        parameters=PARAMETERS,
+        parameters={"ecn": ECN, **PARAMETERS},
         check=check_fabric,
         configure=configure,
         machine=machine,
-        selection=Selection(parameters={}, rule=lambda options: SelectionRule(KERNEL)),
+        selection=Selection(parameters={"ecn": ECN}, rule=rule),
         path=equal_paths,
     ),
 )

@@ -71,6 +71,8 @@ static __always_inline int shows_cut(struct flow *flow, __u32 seq, __u32 end, in
 	}
 	if (comes_before(flow->next_seq, end))
 		flow->next_seq = end;
+	if (reduced)
+		flow->recover = flow->next_seq;
 	return cut;
 }
 

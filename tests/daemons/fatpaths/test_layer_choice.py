@@ -91,6 +91,17 @@ def test_a_packet_with_cwr_shows_a_cut():
     assert not shows_cut(flow, 2000, 3000, False)
 
 
+def test_what_was_sent_before_a_packet_with_cwr_and_is_sent_again_belongs_to_that_cut():
+    """Packets that went by the new layer overtake those before them, which TCP may take for lost."""
+    flow = FlowState()
+    for seq in range(0, 5000, 1000):
+        assert shows_cut(flow, seq, seq + 1000, seq == 4000) == (seq == 4000)
+    assert not shows_cut(flow, 2000, 3000, False)
+    assert not shows_cut(flow, 5000, 6000, False)
+    assert not shows_cut(flow, 3000, 4000, False)
+    assert shows_cut(flow, 5000, 6000, False)
+
+
 def test_a_gap_is_longer_than_the_gap():
     assert not ends_gap(500_000, 500)
     assert ends_gap(500_001, 500)

@@ -40,7 +40,7 @@ def test_lbsps_parameters_are_those_of_the_paper() -> None:
     ("spec", "said"),
     [
         ("tcc", "did you mean ttc?"),
-        ("ecmp:seed=3", "ecmp: no parameter seed"),
+        ("ecmp:seed=3", "ecmp: no parameter 'seed' (there are: ecn)"),
         ("drill:m=2", "drill: m must be at most 1, got 2"),
         ("drill:d=0", "drill: d must be at least 1, got 0"),
         ("ttc:delta=-1", "ttc: delta must be at least 0, got -1"),
@@ -64,3 +64,9 @@ def test_one_scheme_has_one_name() -> None:
     for name in registry.with_data_plane():
         assert registry.canonical_rule(name) == name
         assert registry.rule(name).rule in list(Rule)
+
+
+def test_ecmp_marks_by_the_data_planes_own_hash():
+    assert registry.rule("ecmp").rule == Rule.KERNEL
+    marks = registry.rule("ecmp:ecn=33")
+    assert (marks.rule, marks["ecn"], marks.asks_queues) == (Rule.FLOW_HASH, 33, True)

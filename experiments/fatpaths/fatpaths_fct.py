@@ -1,0 +1,207 @@
+"""How long do flows take over layers, beside ECMP and LetFlow, when a skewed pattern makes them collide?
+
+FatPaths' figures 11, 14, 15 and 16: flows arrive at random (Poisson) at pairs of a fixed pattern, with the web-search
+sizes in 20 steps.  Under a skewed off-diagonal all hosts of a router send to those of one other router, which have one
+minimal path between them in most cases; with random mapping hosts are placed at random.  Long flows are those of the
+paper's 1 MiB and more, times `size_fraction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.fatpaths import layered_network
+from experiments.figures import figures, style
+from experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from experiments.scenarios import common_parameters as common
+from topologies.core.link import Mbps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from testbed.traffic.flows import FlowResults
+
+Floats = NDArray[np.float64]
+GRACE_S = 15.0  # after the last arrival, for flows to end
+
+
+def measure(run: Run) -> Result:
+    """Time of every flow, and means and 99th percentiles of short and long ones; what the hosts' layers did."""
+    from experiments.scenarios import fabric_run
+
+    fraction, seconds = float(run.parameters["size_fraction"]), run.integer("seconds")
+    with layered_network.brought_up(run) as network:
+        hosts = network.topology.servers
+        wanted = layered_network.arrivals(
+            np.random.default_rng([run.seed, 1]),
+            layered_network.who(run, hosts),
+            layered_network.steps(fraction),
+            load_fraction=float(run.parameters["load_fraction"]),
+            rate_bps=run.integer("rate_mbps") * Mbps * fabric_run.PAYLOAD_FRACTION,
+            duration_s=seconds,
+        )
+        seen = layered_network.tcp(run, network, list(wanted), deadline_s=seconds + GRACE_S)
+        return Result(
+            figures={
+                **times(seen.flows, fraction),
+                **layered_network.layer_figures(network),
+                **fabric_run.order_figures(seen),
+            },
+            fidelity=seen.report.verdict,
+            circumstances=layered_network.circumstances(network, seen),
+        )
+
+
+def times(table: FlowResults, fraction: float) -> dict[str, Value]:
+    """The columns about the flows' times; one that has not ended counts with the time that it has had."""
+    sizes = np.array([one.flow.size_bytes for one in table.results])
+    ms = np.array(
+        [1000 * (table.measured_s - one.began_s if one.seconds is None else one.seconds) for one in table.results]
+    )
+    long = sizes >= layered_network.LONG_BYTES * fraction
+    return {
+        "flows": len(ms),
+        "unfinished": table.unfinished,
+        **summary("long", ms[long]),
+        **summary("short", ms[~long]),
+        "long_flows": int(long.sum()),
+        "sizes_bytes": sizes.tolist(),
+        "times_ms": ms.round(3).tolist(),
+    }
+
+
+def summary(name: str, ms: Floats) -> dict[str, Value]:
+    """Mean and 99th percentile; None if there is no such flow."""
+    return {
+        f"{name}_mean_ms": float(ms.mean()) if len(ms) else None,
+        f"{name}_p99_ms": float(np.percentile(ms, 99)) if len(ms) else None,
+    }
+
+
+SETTING = (
+    *("topology", "mapping", "pattern", "load_fraction", "size_fraction", "rate_mbps", "queue_packets", "ecn_packets"),
+    *("congestion_control", "transport", "min_rtt_window_s", "rto_ms", "seconds"),
+)
+BASELINE = "ecmp"
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """For each setting: mean and 99th percentile of long flows relative to ECMP's, the distribution of their times, and
+    the mean time by size.
+
+    All flows of the runs of a scheme count together.  Runs that failed fidelity count only where there are no others;
+    bars are hollow then, and lines pale.
+    """
+    groups = figures.by_setting(table, SETTING, always=4)
+    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
+    figure.set_size_inches(11.0, (0.28 * len(looks) + 1.6) * len(groups) + 0.4)
+    places = figure.subfigures(len(groups), 1, squeeze=False).flat
+    for place, (title, rows) in zip(places, groups.items(), strict=True):
+        place.suptitle(title, fontsize=8.5, x=0.01, ha="left")
+        bars, distribution, by_size = place.subplots(1, 3, width_ratios=[1.1, 1, 1])
+        draw_ratios(bars, rows, looks)
+        draw_times(distribution, by_size, rows, looks)
+
+
+def flows_of(rows: Sequence[Row], scheme: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], bool]:
+    """Sizes in bytes, times in ms, and whether each is long, of all flows under a scheme; and whether any run did not
+    fail fidelity."""
+    of = [row for row in rows if row["scheme"] == scheme]
+    kept = [row for row in of if not figures.failed_fidelity(row)]
+    chosen = kept or of
+    if not chosen:
+        return np.zeros(0), np.zeros(0), np.zeros(0, bool), False
+    sizes = np.concatenate([np.array(row["sizes_bytes"]) for row in chosen])
+    ms = np.concatenate([np.array(row["times_ms"]) for row in chosen])
+    least = layered_network.LONG_BYTES * float(str(rows[0]["size_fraction"]))
+    return sizes, ms, sizes >= least, bool(kept)
+
+
+def draw_ratios(axes: Axes, rows: Sequence[Row], looks: Mapping[str, tuple[style.Look, str]]) -> None:
+    """Bars of the mean and marks of the 99th percentile of long flows, over ECMP's."""
+    _, base, long, _ = flows_of(rows, next((spec for spec in looks if spec.startswith(BASELINE)), next(iter(looks))))
+    if not long.any():
+        return
+    for y, (scheme, (look, _)) in enumerate(looks.items()):
+        _, ms, chosen, sound = flows_of(rows, scheme)
+        if not chosen.any():
+            continue
+        face = look.colour if sound else style.PAPER
+        axes.barh(y, ms[chosen].mean() / base[long].mean(), 0.62, facecolor=face, edgecolor=look.colour)
+        tail = np.percentile(ms[chosen], 99) / np.percentile(base[long], 99)
+        axes.plot([tail], [y], "|", color=style.INK, markersize=9, markeredgewidth=1.8)
+    axes.axvline(1, color=style.INK, linewidth=0.7)
+    axes.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()], fontsize=6.5)
+    axes.invert_yaxis()
+    axes.set_xlabel("time of long flows / ECMP's\n(bar: mean, stroke: 99th percentile)", fontsize=7.5)
+
+
+def draw_times(
+    distribution: Axes, by_size: Axes, rows: Sequence[Row], looks: Mapping[str, tuple[style.Look, str]]
+) -> None:
+    """The distribution of long flows' times, and the mean time by size."""
+    for scheme, (look, dash) in looks.items():
+        sizes, ms, long, sound = flows_of(rows, scheme)
+        if not len(ms):
+            continue
+        drawn: dict[str, Any] = {"color": look.colour, "alpha": 1.0 if sound else 0.35, "linewidth": 1.0}
+        if long.any():
+            ends = np.sort(ms[long])
+            distribution.plot(ends, np.arange(1, len(ends) + 1) / len(ends), dash, **drawn)
+        each = np.unique(sizes)
+        by_size.loglog(each, [ms[sizes == size].mean() for size in each], dash, **drawn)
+    distribution.set(xscale="log", ylim=(0, 1.02))
+    distribution.set_xlabel("time of long flows (ms)", fontsize=7.5)
+    distribution.set_ylabel("fraction of flows", fontsize=7.5)
+    by_size.set_xlabel("flow size (bytes)", fontsize=7.5)
+    by_size.set_ylabel("mean time (ms)", fontsize=7.5)
+
+
+EXPERIMENT = Experiment(
+    name="fatpaths_fct",
+    question="How long do flows take over FatPaths' layers, beside ECMP and LetFlow, under skewed and random mapping?",
+    source="FatPaths, figures 11, 14, 15 and 16",
+    engines=("kernel",),
+    sweep={
+        "topology": ["slimfly:q=5,p=4"],
+        "scheme": [
+            *("ecmp", "letflow:gap_us=125000"),
+            "fatpaths:trigger=cut,start=random",
+            "fatpaths:construction=intree,trigger=cut,start=random",
+            "fatpaths:construction=intree,trigger=cut",
+            "fatpaths:construction=intree,gap_us=125000,start=random",
+            "fatpaths:construction=intree,trigger=ecn,start=random",
+            "fatpaths:construction=intree,trigger=none,start=random",
+            "fatpaths:layers=4,trigger=cut,start=random",
+            "fatpaths:rho=1,trigger=cut,start=random",
+        ],
+        "pattern": ["off-diagonal:c=100"],
+        "mapping": ["linear", "random"],
+        "load_fraction": [0.3],
+        "size_fraction": [0.25],
+        "rate_mbps": [4],
+        "queue_packets": [100],
+        "ecn_packets": [33],
+        "congestion_control": ["reno"],
+        "transport": ["tcp"],
+        "min_rtt_window_s": [300],
+        "rto_ms": [200],
+        "seconds": [10],
+    },
+    parameters={
+        **layered_network.PARAMETERS,
+        "load_fraction": common.LOAD_FRACTION,
+        "size_fraction": layered_network.SIZE_FRACTION,
+        "seconds": common.SECONDS,
+    },
+    seeds=1,
+    takes_s=900,
+    measure=measure,
+    plot=plot,
+    check=layered_network.check,
+)

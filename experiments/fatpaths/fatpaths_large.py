@@ -1,0 +1,203 @@
+"""How long do flows take over layers in networks of 10,000 hosts and more, as fluids?
+
+FatPaths' figure 13: flows of 1 MiB arrive at random (Poisson) at the pairs of a pattern.  Here they are fluids with
+max-min fair rates, worked out again after every step of time, a hundredth of what a flow takes alone: no packets, no
+queues, no slow start.  `balance` says how a flow uses the layers:
+
+one     it takes a random layer, for good: what hashing does, and what layers alone are worth
+all     it is spread over all layers, as much as each can carry: what flowlets may reach at the best
+
+With `construction` minimal there is layer 0 alone, a shortest path.  Times are over that of a flow alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daemons.core import registry
+from daemons.fatpaths import scheme
+from experiments.fatpaths import networks
+from experiments.fatpaths.layered_network import MAPPING, PATTERN
+from experiments.figures import figures, style
+from experiments.graph_engine.compiled import compiled
+from experiments.graph_engine.fluid import fair_rates
+from experiments.graph_engine.workloads import mapped, pairs
+from experiments.runner.definition import Experiment, Result, Run, Table
+from experiments.runner.parameters import Integer, Number, Word
+from topologies import build
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from topologies.core.topology import Topology
+
+Array = NDArray[np.int64]
+Numbers = NDArray[np.float64]
+STEP = 0.01  # of the time that a flow takes alone
+MOST_TIMES = 60.0  # for flows to end after the last one came, in that time
+MINIMAL = "minimal"
+NONE = -1  # no channel
+
+
+def measure(run: Run) -> Result:
+    """Times of flows over that of a flow alone."""
+    topology = build(run.text("topology"))
+    rng = np.random.default_rng(run.seed)
+    chosen = pairs(run.text("pattern"), topology.servers, rng)
+    chosen = mapped(rng, topology.servers, chosen) if run.text("mapping") == "random" else chosen
+    begin = arrivals(rng, len(chosen), float(run.parameters["load_fraction"]), run.integer("times"))
+    who = np.array(chosen)[rng.integers(len(chosen), size=len(begin))]
+    tables = layer_tables(topology, run)
+    layer = None if run.text("balance") == "all" else rng.integers(len(tables), size=len(begin))
+    taken = simulate(begin, channels(topology, tables, who, layer))
+    counted = taken[begin > run.integer("times") / 2]  # the paper drops the first half, too
+    return Result(
+        figures={
+            "flows": len(counted),
+            "unfinished": int(np.isinf(counted).sum()),
+            "mean_times": float(np.minimum(counted, MOST_TIMES).mean()),
+            "p50_times": float(np.percentile(counted, 50)),
+            "p99_times": float(np.minimum(np.percentile(counted, 99), MOST_TIMES)),
+            "histogram": np.histogram(np.minimum(counted, MOST_TIMES), BINS)[0].tolist(),
+        }
+    )
+
+
+BINS = np.geomspace(1 - STEP, MOST_TIMES, 61)
+
+
+def arrivals(rng: np.random.Generator, senders: int, load: float, times: float) -> Numbers:
+    """When flows begin, in times of a flow alone, each of `senders` using `load` of its link."""
+    count = int(rng.poisson(senders * load * times))
+    return np.sort(rng.random(count)) * times
+
+
+def layer_tables(topology: Topology, run: Run) -> NDArray[np.int32]:
+    """The tables of the layers of `run`, those of the scheme with its seed."""
+    construction = run.text("construction")
+    layers, kind = (1, "random") if construction == MINIMAL else (run.integer("layers"), construction)
+    spec = f"fatpaths:layers={layers},construction={kind},seed={1 + run.seed}"
+    return scheme.tables(topology, registry.scheme(spec)[1])
+
+
+def channels(topology: Topology, tables: NDArray[np.int32], who: Array, layer: Array | None) -> Array:
+    """The channels that each flow takes in its layer, or in each if `layer` is None: shape (flows, layers, hops), NONE
+    behind the last.  Links between routers come first, then those from hosts, then those to them."""
+    first, routers = topology.servers, tables.shape[1]
+    router_of = np.array([topology.ports(host)[0][1] - first for host in range(topology.servers)])
+    src, dst = router_of[who].T
+    layers = np.arange(len(tables))[None, :] if layer is None else layer[:, None]
+    layers = np.broadcast_to(layers, (len(who), layers.shape[1]))
+    at, t = np.broadcast_to(src[:, None], layers.shape), np.broadcast_to(dst[:, None], layers.shape)
+    out, into = routers**2 + who[:, 0], routers**2 + topology.servers + who[:, 1]
+    hops = [np.broadcast_to(out[:, None], layers.shape), np.broadcast_to(into[:, None], layers.shape)]
+    while (at != t).any():
+        after = tables[layers, t, at]
+        hops.append(np.where(at == t, NONE, at * routers + after))
+        at = after
+    found = np.stack(hops, axis=2)
+    used, renumbered = np.unique(found, return_inverse=True)
+    return np.asarray(renumbered.reshape(found.shape) - int(used[0] == NONE), np.int64)
+
+
+def simulate(begin: Numbers, routes: Array) -> Numbers:
+    """How long each flow takes, in times of a flow alone; infinite for one that has not ended in MOST_TIMES after the
+    last one began."""
+    flows, parts, width = routes.shape
+    lengths = (routes != NONE).sum(axis=2)
+    packed = np.take_along_axis(routes, np.argsort(routes == NONE, axis=2, kind="stable"), axis=2)
+    rate_of, count = compiled(fair_rates), int(routes.max()) + 1
+    left, took = np.ones(flows), np.full(flows, np.inf)
+    active, following, now = np.zeros(0, np.int64), 0, 0.0
+    while following < flows or len(active):
+        if not len(active):
+            now = max(now, begin[following])
+        upto = int(np.searchsorted(begin, now, side="right"))
+        active = np.concatenate([active, np.arange(following, upto)])
+        following = upto
+        if len(active):
+            taken, hops = packed[active].reshape(-1, width), lengths[active].reshape(-1)
+            used = np.bincount(taken[taken != NONE], minlength=count)
+            rates = np.zeros(len(taken))
+            rate_of(np.arange(len(taken)), taken, hops, used, 1.0, True, rates)
+            rate = rates.reshape(-1, parts).sum(axis=1)
+            ends = left[active] <= rate * STEP
+            took[active[ends]] = now + left[active[ends]] / rate[ends] - begin[active[ends]]
+            left[active] -= rate * STEP
+            active = active[~ends]
+        now += STEP
+        if now > begin[-1] + MOST_TIMES:
+            break
+    return took
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """For each network, pattern, mapping and load, the distribution of times under each construction and balance."""
+    keys = ("topology", "pattern", "mapping", "load_fraction", "times", "layers")
+    groups = figures.by_setting(table, keys, always=3)
+    lines = sorted({(str(row["construction"]), str(row["balance"])) for row in table})
+    columns = min(3, len(groups))
+    down = -(-len(groups) // columns)
+    figure.set_size_inches(4.0 * columns + 1.6, 2.7 * down + 0.3)
+    panels = figure.subplots(down, columns, squeeze=False)
+    for axes, (title, rows) in zip(panels.flat, groups.items(), strict=False):
+        for at, (construction, balance) in enumerate(lines):
+            of = [row for row in rows if (row["construction"], row["balance"]) == (construction, balance)]
+            if of:
+                counts = np.sum([np.array(row["histogram"]) for row in of], axis=0)
+                axes.plot(
+                    BINS[1:], counts.cumsum() / counts.sum(), style.DASHES[balance == "all"],
+                    color=style.SEVERAL[at // 2 % len(style.SEVERAL)], label=f"{construction}, {balance}",
+                )  # fmt: skip
+        axes.set(xscale="log", ylim=(0, 1.02), xlabel="time / that of a flow alone", ylabel="fraction of flows")
+        figures.plain_numbers(axes.xaxis)
+        axes.set_title(title, fontsize=7)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize=7.5)
+
+
+def check(run: Run) -> None:
+    """ValueError unless there are such layers, more than one to take all of, and hosts for the traffic."""
+    if run.text("construction") == MINIMAL and run.text("balance") == "all":
+        raise ValueError("fatpaths_large: construction=minimal is one layer, take balance=one")
+    topology = build(run.text("topology"))
+    pairs(run.text("pattern"), topology.servers, np.random.default_rng(0))
+    registry.checked(topology, "fatpaths:layers=1")
+
+
+CONSTRUCTIONS: Mapping[str, str] = {MINIMAL: "layer 0 alone", **{word: word for word in scheme.WORDS}}
+
+EXPERIMENT = Experiment(
+    name="fatpaths_large",
+    question="How long do flows take over FatPaths' layers in networks of 10,000 hosts, as fluids?",
+    source="FatPaths, section VII-B4, figure 13",
+    engines=("graph",),
+    sweep={
+        "topology": ["slimfly:q=5,p=4", "slimfly:q=19,p=14"],
+        "construction": [MINIMAL, "random", "intree"],
+        "balance": ["one", "all"],
+        "layers": [9],
+        "pattern": ["off-diagonal:c=100", "off-diagonal:c=1400", "permutation"],
+        "mapping": ["linear"],
+        "load_fraction": [0.3],
+        "times": [20],
+    },
+    parameters={
+        "topology": networks.NETWORK,
+        "construction": Word(meaning="how layers are made; minimal: layer 0 alone", words=[*CONSTRUCTIONS]),
+        "balance": Word(meaning="whether a flow takes one layer or all", words=("one", "all")),
+        "layers": Integer(meaning="n, layer 0 counted", least=1, most=63),
+        "pattern": PATTERN,
+        "mapping": MAPPING,
+        "load_fraction": Number(meaning="load of the sending hosts' links", unit="fraction", least=0.01, most=0.99),
+        "times": Integer(meaning="how long flows come, in times of a flow alone", least=1, most=10_000),
+    },
+    seeds=1,
+    takes_s=300,
+    measure=measure,
+    plot=plot,
+    check=check,
+)

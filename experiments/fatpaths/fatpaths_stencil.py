@@ -1,0 +1,132 @@
+"""How long does a stencil with a barrier take over layers, beside ECMP and LetFlow?
+
+FatPaths' figure 17: hosts compute, send to their four neighbours of a two-dimensional stencil, and wait for all others
+at a barrier.  Here the computing takes no time: in each round every host sends `flow_bytes` to each of its neighbours
+at once, and the next round begins when the last flow has ended.  What counts is the sum over the rounds of the time of
+the last flow, relative to ECMP's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiments.fatpaths import layered_network
+from experiments.figures import figures, style
+from experiments.runner.definition import Experiment, Result, Row, Run, Table
+from experiments.runner.parameters import Integer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PATIENCE_S = 60.0  # for a round
+WORST = ("PASS", "WARN", "FAIL")
+
+
+def measure(run: Run) -> Result:
+    """Time of each round, and of all of them."""
+    from experiments.scenarios import fabric_run
+    from testbed.traffic.flows import Flow
+
+    size = run.integer("flow_bytes")
+    rounds, seen, verdicts = list[float](), [], list[str]()
+    with layered_network.brought_up(run) as network:
+        chosen = layered_network.who(run, network.topology.servers)
+        for _ in range(run.integer("rounds")):
+            wanted = [Flow(0.0, src, dst, size) for src, dst in chosen]
+            seen.append(layered_network.tcp(run, network, wanted, deadline_s=PATIENCE_S))
+            ends = [one.ended_s for one in seen[-1].flows.results]
+            rounds.append(max(PATIENCE_S if end is None else end for end in ends))
+            verdicts.append(seen[-1].report.verdict)
+        return Result(
+            figures={
+                "completion_s": sum(rounds),
+                "rounds_s": rounds,
+                "unfinished": sum(one.flows.unfinished for one in seen),
+                "flow_mean_s": float(
+                    np.mean([each.seconds or PATIENCE_S for one in seen for each in one.flows.results])
+                ),
+                **layered_network.layer_figures(network),
+                **fabric_run.order_figures(seen[-1]),
+            },
+            fidelity=max(verdicts, key=WORST.index),
+            circumstances=layered_network.circumstances(network, seen[-1]),
+        )
+
+
+SETTING = (
+    *("topology", "pattern", "mapping", "rate_mbps", "queue_packets", "ecn_packets", "congestion_control", "transport"),
+    *("min_rtt_window_s", "rto_ms", "rounds"),
+)
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """For each setting and size of flows, a bar for each scheme: its completion time over ECMP's, means of the runs.
+
+    Runs that failed fidelity count only where there are no others; bars are hollow then.
+    """
+    groups = figures.by_setting(table, (*SETTING, "flow_bytes"), always=3)
+    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
+    figure.set_size_inches(7.6, (0.26 * len(looks) + 1.0) * len(groups) + 0.3)
+    for axes, (title, rows) in zip(figure.subplots(len(groups), 1, squeeze=False).flat, groups.items(), strict=True):
+        base = completion([row for row in rows if str(row["scheme"]).startswith("ecmp")] or rows)[0]
+        for y, (scheme, (look, _)) in enumerate(looks.items()):
+            of = [row for row in rows if row["scheme"] == scheme]
+            if of:
+                seconds, sound = completion(of)
+                face = look.colour if sound else style.PAPER
+                axes.barh(y, seconds / base, 0.62, facecolor=face, edgecolor=look.colour)
+        axes.axvline(1, color=style.INK, linewidth=0.7)
+        axes.set_yticks(range(len(looks)), [look.label for look, _ in looks.values()], fontsize=6.5)
+        axes.invert_yaxis()
+        axes.set_xlabel("completion time / ECMP's", fontsize=8)
+        axes.set_title(title, fontsize=8)
+
+
+def completion(rows: Sequence[Row]) -> tuple[float, bool]:
+    """The mean completion time in s, and whether it is of runs that did not fail fidelity."""
+    kept = [row for row in rows if not figures.failed_fidelity(row)]
+    return float(np.mean([float(str(row["completion_s"])) for row in kept or rows])), bool(kept)
+
+
+EXPERIMENT = Experiment(
+    name="fatpaths_stencil",
+    question="How long does a stencil with a barrier take over FatPaths' layers, beside ECMP and LetFlow?",
+    source="FatPaths, figure 17",
+    engines=("kernel",),
+    sweep={
+        "topology": ["slimfly:q=5,p=4"],
+        "scheme": [
+            *(
+                "ecmp",
+                "letflow:gap_us=500",
+                "fatpaths:layers=9,trigger=cut",
+                "fatpaths:layers=9,trigger=cut,start=random",
+            ),
+            *("fatpaths:layers=4,trigger=cut,start=random", "fatpaths:layers=9,rho=1,trigger=cut,start=random"),
+        ],
+        "pattern": ["stencil:offset=42"],
+        "mapping": ["linear", "random"],
+        "flow_bytes": [20_000, 200_000],
+        "rate_mbps": [4],
+        "queue_packets": [100],
+        "ecn_packets": [33],
+        "congestion_control": ["reno"],
+        "transport": ["tcp"],
+        "min_rtt_window_s": [300],
+        "rto_ms": [200],
+        "rounds": [3],
+    },
+    parameters={
+        **layered_network.PARAMETERS,
+        "flow_bytes": Integer(meaning="what a host sends to each neighbour", unit="bytes", least=1, most=10**9),
+        "rounds": Integer(meaning="rounds between barriers", least=1, most=1000),
+    },
+    seeds=1,
+    takes_s=600,
+    measure=measure,
+    plot=plot,
+    check=layered_network.check,
+)

@@ -1,0 +1,141 @@
+"""Do flowlets exist?  How long flows are silent between two packets, where hosts send them.
+
+LetFlow and FatPaths give a flow another path after a silence, of 50 us in FatPaths: seven times as long as a frame of
+9 kB takes at 10 Gbit/s.  Here every silence is counted, by transport, congestion control and rate, and given in packet
+times: how long a full frame takes on a link.  Flows are endless, or come and go as in fatpaths_fct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiments.fatpaths import layered_network
+from experiments.figures import figures, style
+from experiments.runner.definition import Experiment, Result, Row, Run, Table
+from experiments.runner.parameters import Word
+from experiments.scenarios import common_parameters as common
+from topologies.core.link import Mbps
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LOAD_FRACTION, SIZE_FRACTION = 0.2, 0.25
+MULTIPLES = (2, 7, 30)  # of a packet time
+WARM_UP_S = 0.5
+
+
+def measure(run: Run) -> Result:
+    """The histogram of silences, and how many packets came after the longer ones."""
+    from experiments.graph_engine.workloads import endless
+    from experiments.scenarios import fabric_run
+    from testbed.measure.flow_gaps import FlowGaps
+
+    seconds, packet_us = run.integer("seconds"), layered_network.packet_time_us(run.integer("rate_mbps"))
+    with layered_network.brought_up(run) as network:
+        chosen = layered_network.who(run, network.topology.servers)
+        wanted = endless(chosen)
+        if run.text("flows") == "arriving":
+            rate_bps = run.integer("rate_mbps") * Mbps * fabric_run.PAYLOAD_FRACTION
+            wanted = list(
+                layered_network.arrivals(
+                    *(np.random.default_rng([run.seed, 1]), chosen, layered_network.steps(SIZE_FRACTION)),
+                    load_fraction=LOAD_FRACTION,
+                    rate_bps=rate_bps,
+                    duration_s=seconds,
+                )
+            )
+        with FlowGaps(network) as gaps:
+            seen = layered_network.tcp(run, network, wanted, deadline_s=seconds, warm_up_s=WARM_UP_S)
+        table = gaps.table
+        return Result(
+            figures={
+                "packets": table.packets,
+                "median_packet_times": table.quantile_us(50) / packet_us,
+                "p99_packet_times": table.quantile_us(99) / packet_us,
+                **{f"beyond_{times}_fraction": table.beyond(times * packet_us) for times in MULTIPLES},
+                "gaps": list(table.gaps),
+                "goodput_bps": seen.flows.goodput_bps,
+                **fabric_run.order_figures(seen),
+            },
+            fidelity=seen.report.verdict,
+            circumstances=layered_network.circumstances(network, seen),
+        )
+
+
+SETTING = ("topology", "pattern", "mapping", "flows", "queue_packets", "ecn_packets", "min_rtt_window_s", "seconds")
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """For each setting, a line for each transport, congestion control and rate: the fraction of packets before which
+    their flow was silent for longer than x packet times.  Dotted: seven, as in the paper.
+
+    Lines of runs that all failed fidelity are pale.
+    """
+    from testbed.measure.reordering import bounds_us
+
+    groups = figures.by_setting(table, SETTING, always=3)
+    figure.set_size_inches(4.6 * len(groups) + 2.2, 3.9)
+    panels = figure.subplots(1, len(groups), squeeze=False, sharey=True)[0]
+    lines = sorted({name_of(row) for row in table})
+    for axes, (title, rows) in zip(panels, groups.items(), strict=True):
+        for at, (scheme, transport, control, rate) in enumerate(lines):
+            of = [row for row in rows if name_of(row) == (scheme, transport, control, rate)]
+            kept = [row for row in of if not figures.failed_fidelity(row)]
+            if not of:
+                continue
+            gaps = np.sum([np.array(row["gaps"]) for row in kept or of], axis=0)
+            beyond = gaps[::-1].cumsum()[::-1] / max(1, gaps.sum())
+            dash = style.DASHES[at // len(style.SEVERAL) % len(style.DASHES)]
+            axes.loglog(
+                np.maximum(bounds_us(), 1) / layered_network.packet_time_us(rate), np.maximum(beyond, 1e-7),
+                dash, color=style.SEVERAL[at % len(style.SEVERAL)],
+                label=f"{scheme}, {transport} {control}, {rate} Mbit/s", alpha=1.0 if kept else 0.35, linewidth=1.2,
+            )  # fmt: skip
+        axes.axvline(layered_network.PAPERS_PACKET_TIMES, color=style.INK, linestyle=":", linewidth=1)
+        axes.set(xlim=(1e-2, 1e4), ylim=(1e-5, 1.2), xlabel="silence (packet times)")
+        axes.set_title(title, fontsize=7.5)
+    panels[0].set_ylabel("packets after a longer silence (fraction)")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=7)
+
+
+def name_of(row: Mapping[str, object] | Row) -> tuple[str, str, str, int]:
+    """What a line of the figure is for."""
+    return (
+        str(row["scheme"]), str(row["transport"]), str(row["congestion_control"]), int(str(row["rate_mbps"]))
+    )  # fmt: skip
+
+
+EXPERIMENT = Experiment(
+    name="flowlet_gaps",
+    question="Do flowlets exist: how long are flows silent between two packets?",
+    source="FatPaths, sections III-B and VII-A6; LetFlow (NSDI 2017), section 2",
+    engines=("kernel",),
+    sweep={
+        "topology": ["slimfly:q=3,p=2"],
+        "scheme": ["ecmp"],
+        "pattern": ["off-diagonal:c=18"],
+        "mapping": ["linear"],
+        "flows": ["endless", "arriving"],
+        "rate_mbps": [2, 10],
+        "queue_packets": [100],
+        "ecn_packets": [0],
+        "congestion_control": ["reno", "cubic", "bbr"],
+        "transport": ["tcp", "mptcp:subflows=4"],
+        "min_rtt_window_s": [300],
+        "rto_ms": [200],
+        "seconds": [5],
+    },
+    parameters={
+        **layered_network.PARAMETERS,
+        "flows": Word(meaning="whether flows last, or arrive as in fatpaths_fct", words=("endless", "arriving")),
+        "seconds": common.SECONDS,
+    },
+    seeds=1,
+    takes_s=200,
+    measure=measure,
+    plot=plot,
+    check=layered_network.check,
+)

@@ -1,0 +1,211 @@
+"""A network with layers on the kernel for one run, traffic in FatPaths' patterns, and what was seen meanwhile.
+
+What the paper simulates at 10 Gbit/s is slower here by a stated factor, packet for packet: queues, thresholds and gaps
+count packets or packet times, and flows are shorter by `size_fraction`, so that a run ends in time.  What does not
+scale: links have no delay of their own, and the least retransmission timeout, delayed acknowledgements and the
+processing of hosts are those of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from daemons.core import registry
+from experiments.graph_engine.workloads import SIZES, mapped, pairs
+from experiments.runner.definition import Run, Value
+from experiments.runner.parameters import Integer, Number, Spec, Word
+from experiments.scenarios import common_parameters as common
+from topologies import build
+from topologies.core.grammar import parse, unparse
+from topologies.core.link import LinkSpec, Mbps
+
+if TYPE_CHECKING:
+    from experiments.scenarios.fabric_run import Seen
+    from testbed.network.network import Network
+    from testbed.traffic.flows import Flow
+
+FRAME_BYTES = 1514
+PROCESSES = 2  # that the daemons share
+SIZE_STEPS, LEAST_BYTES, MOST_BYTES = 20, 32 << 10, 2 << 20  # section VII-A4
+LONG_BYTES = 1 << 20  # "long flows (1MiB)", figures 15 and 16
+PAPERS_PACKET_TIMES = 7  # silence of 50 us at 10 Gbit/s and 9 kB a frame
+
+
+def scheme_of_a_fabric(text: str) -> None:
+    """ValueError unless `text` names a scheme that has daemons and a data plane."""
+    common.daemon_scheme(text)
+    found, options = registry.scheme(text)
+    if not found.selection:
+        raise ValueError(f"scheme {text} has no data plane")
+    found.rule(options)
+
+
+SCHEME = Spec(
+    meaning="routing scheme, with daemons and data plane; its layers are drawn anew for each seed",
+    form="ecmp, letflow, rps, fatpaths:layers=9,trigger=cut, ... (`weft list`)",
+    check=scheme_of_a_fabric,
+)
+PATTERN = Spec(
+    meaning="who sends to whom", form="off-diagonal:c=N, permutation, stencil:offset=N, ...", check=lambda text: None
+)
+MAPPING = Word(meaning="whether hosts are placed at random (section III-D)", words=("linear", "random"))
+ECN_PACKETS = Integer(
+    meaning="packets in a queue from which on they are marked, 0: never", unit="packets", least=0, most=10**6
+)
+SIZE_FRACTION = Number(meaning="size of flows, as a fraction of the paper's", unit="fraction", least=1e-4, most=1)
+RTO_MS = Integer(meaning="TCP's least retransmission timeout", unit="ms", least=1, most=10_000)
+
+
+def packet_time_us(rate_mbps: int) -> float:
+    """How long a full frame takes on a link, and the gap behind it."""
+    return FRAME_BYTES * 8 / rate_mbps
+
+
+def complete(spec: str, *, seed: int, ecn: int) -> str:
+    """`spec` with what the run decides: FatPaths' seed, and from when on packets are marked."""
+    name, given = parse(spec)
+    known = registry.find(name).parameters
+    if "seed" in known:
+        given = {"seed": str(1 + seed), **given}
+    if ecn:
+        given = {"ecn": str(ecn), **given}
+    return unparse(name, given)
+
+
+@contextmanager
+def brought_up(run: Run) -> Iterator[Network]:
+    """The network of `run` with its scheme, up for the length of a `with`."""
+    from testbed.forwarding.data_plane import DataPlane
+    from testbed.network.network import Network
+    from testbed.plan.plane_selection import balancing
+
+    link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+    spec = complete(run.text("scheme"), seed=run.seed, ecn=run.integer("ecn_packets"))
+    network = Network.create(build(run.text("topology")), link, scheme=spec, packed=PROCESSES)
+    try:
+        with DataPlane.open(network) as plane:
+            plane.set_scheme(balancing(registry.scheme(spec)[0], spec, delayed=False), seed=run.seed)
+        yield network
+    finally:
+        network.down()
+
+
+def check(run: Run) -> None:
+    """ValueError unless `run` names a network of switches that its scheme suits, traffic that it has hosts for, and a
+    TCP that this kernel has."""
+    topology = common.network(run)
+    registry.checked(topology, complete(run.text("scheme"), seed=run.seed, ecn=run.integer("ecn_packets")))
+    pairs(run.text("pattern"), topology.servers, np.random.default_rng(0))
+    common.check_tcp(run)
+
+
+def who(run: Run, hosts: int) -> list[tuple[int, int]]:
+    """The pairs that send in `run`, the same for every scheme."""
+    rng = np.random.default_rng(run.seed)
+    chosen = pairs(run.text("pattern"), hosts, rng)
+    return mapped(rng, hosts, chosen) if run.text("mapping") == "random" else chosen
+
+
+def steps(fraction: float) -> NDArray[np.int64]:
+    """The paper's flow sizes: the web-search distribution in 20 equally likely steps, from 32 KiB to 2 MiB, times
+    `fraction`."""
+    of = SIZES["web-search"]
+    middle = (np.arange(SIZE_STEPS) + 0.5) / SIZE_STEPS
+    sizes = np.clip(np.interp(middle, of.fraction, of.bytes_), LEAST_BYTES, MOST_BYTES)
+    return np.maximum(1, sizes * fraction).astype(np.int64)
+
+
+def arrivals(
+    rng: Generator,
+    chosen: Sequence[tuple[int, int]],
+    sizes: NDArray[np.int64],
+    *,
+    load_fraction: float,
+    rate_bps: float,
+    duration_s: float,
+) -> Iterator[Flow]:
+    """Flows that arrive at random between the pairs `chosen`, so many that a pair's sender uses `load_fraction` of
+    `rate_bps`, headers aside."""
+    from testbed.traffic.flows import Flow
+
+    per_s = len(chosen) * load_fraction * rate_bps / (8 * float(sizes.mean()))
+    at_s = rng.exponential(1 / per_s)
+    while at_s < duration_s:
+        src, dst = chosen[int(rng.integers(len(chosen)))]
+        yield Flow(at_s, src, dst, int(rng.choice(sizes)))
+        at_s += rng.exponential(1 / per_s)
+
+
+def tcp(run: Run, network: Network, wanted: Sequence[Flow], *, deadline_s: float, warm_up_s: float = 0.0) -> Seen:
+    """Let the flows happen over the TCP of `run`, every packet watched."""
+    from experiments.scenarios.fabric_run import Seen
+    from testbed.measure.fidelity import Fidelity
+    from testbed.measure.reordering import Reordering
+    from testbed.traffic import flows
+
+    sysctls = {
+        "ipv4/tcp_min_rtt_wlen": str(run.integer("min_rtt_window_s")),
+        "ipv4/tcp_ecn": "1" if run.integer("ecn_packets") else "0",
+        "ipv4/tcp_rto_min_us": str(1000 * run.integer("rto_ms")),
+    }
+    flows.tune(network, sysctls)
+    with Fidelity(network) as fidelity, Reordering(network) as order:
+        table = flows.run(
+            network,
+            wanted,
+            deadline_s=deadline_s,
+            warm_up_s=warm_up_s,
+            congestion_control=run.text("congestion_control"),
+            transport=run.text("transport"),
+        )
+    return Seen(table, order.table, fidelity.report)
+
+
+def layer_figures(network: Network) -> dict[str, Value]:
+    """How often flows of hosts drew a layer again, by reason, and the fraction of packets in layer 0; None where hosts
+    choose no layers."""
+    from testbed.forwarding.layer_program import LayerProgram, program_of
+
+    names = ("flows", "gaps", "cuts", "echoes", "errors")
+    if program_of(network) is None:
+        return {**{f"layer_{name}": None for name in names}, "first_layer_fraction": None}
+    with closing(LayerProgram.open(network)) as program:
+        counted = program.counters()
+    found: dict[str, Value] = {f"layer_{name}": getattr(counted, name) for name in names}
+    return {**found, "first_layer_fraction": counted.packets[0] / max(1, sum(counted.packets))}
+
+
+def circumstances(network: Network, seen: Seen) -> dict[str, object]:
+    """What a reader may ask for later."""
+    return {
+        "scheme": network.run.journal["scheme"],
+        "fidelity_report": seen.report.as_dict(),
+        "tcp": {
+            "transport": seen.flows.transport,
+            "congestion_control": seen.flows.congestion_control,
+            "subflows": seen.flows.total("subflows"),
+            **seen.flows.sysctls,
+        },
+        "generator_late_s": seen.flows.late_s,
+    }
+
+
+PARAMETERS = {
+    "topology": common.TOPOLOGY,
+    "scheme": SCHEME,
+    "pattern": PATTERN,
+    "mapping": MAPPING,
+    "rate_mbps": common.RATE_MBPS,
+    "queue_packets": common.QUEUE_PACKETS,
+    "ecn_packets": ECN_PACKETS,
+    "congestion_control": common.CONGESTION_CONTROL,
+    "transport": common.TRANSPORT,
+    "min_rtt_window_s": common.MIN_RTT_WINDOW_S,
+    "rto_ms": RTO_MS,
+}

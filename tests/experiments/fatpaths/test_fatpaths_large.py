@@ -1,0 +1,76 @@
+"""Flows as fluids over layers, against times that can be worked out by hand."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from experiments.fatpaths import fatpaths_large
+from experiments.fatpaths.fatpaths_large import NONE, STEP, arrivals, channels, simulate
+from experiments.runner.definition import Run
+from topologies import build
+
+TOPOLOGY = build("slimfly:q=3,p=2")
+
+
+def one(**instead):
+    first = {key: values[0] for key, values in fatpaths_large.EXPERIMENT.sweep.items()}
+    chosen = {**first, "topology": "slimfly:q=3,p=2", "pattern": "off-diagonal:c=18", "times": 10, **instead}
+    return Run(experiment="fatpaths_large", version=1, parameters=chosen, seed=0, engine="graph")
+
+
+def test_flows_that_share_a_channel_share_its_rate_and_go_on_faster_when_one_has_ended():
+    routes = np.array([[[0, 5]], [[1, 5]], [[2, 6]]])
+    took = simulate(np.array([0.0, 0.5, 0.5]), routes)
+    assert took == pytest.approx([1.5, 1.5, 1.0], abs=3 * STEP)  # two share from 0.5 to 1.5, then 0.5 is left alone
+
+
+def test_a_flow_in_several_layers_adds_their_rates_and_leaves_by_one_link():
+    routes = np.array([[[0, 10], [0, 11]], [[1, 10], [1, 12]], [[2, 10], [2, 13]], [[3, 10], [3, 14]]])
+    together = simulate(np.zeros(4), routes)
+    assert together == pytest.approx(np.ones(4), abs=2 * STEP)
+    apart = simulate(np.zeros(4), routes[:, :1])
+    assert apart == pytest.approx(np.full(4, 4.0), abs=2 * STEP)
+
+
+def test_channels_follow_the_tables():
+    run = one(construction="random")
+    tables = fatpaths_large.layer_tables(TOPOLOGY, run)
+    who = np.array([[0, 20], [3, 2], [20, 0]])
+    each = channels(TOPOLOGY, tables, who, None)
+    assert each.shape[:2] == (3, 9)
+    lengths = (each != NONE).sum(axis=2)
+    assert (lengths[1] == 2).all()  # of one router: from the host and to the host
+    assert lengths[0].min() >= 3
+    assert len(set(each[0, :, 0].tolist())) == 1
+    chosen = channels(TOPOLOGY, tables, who, np.array([2, 0, 5]))
+    assert chosen.shape[1] == 1
+    assert ((chosen[:, 0] != NONE).sum(axis=1) == [lengths[0, 2], 2, lengths[2, 5]]).all()
+
+
+def test_flows_come_as_often_as_the_load_asks():
+    begin = arrivals(np.random.default_rng(1), 100, 0.3, 200.0)
+    assert len(begin) == pytest.approx(6000, rel=0.05)
+    assert (np.diff(begin) >= 0).all()
+
+
+def test_layers_end_collisions_and_are_drawn():
+    rows = []
+    for construction, balance in (("minimal", "one"), ("random", "one"), ("random", "all")):
+        run = one(construction=construction, balance=balance, load_fraction=0.4)
+        fatpaths_large.check(run)
+        figures = fatpaths_large.measure(run).figures
+        assert figures["flows"] == sum(figures["histogram"])
+        assert figures["mean_times"] >= 1 - STEP
+        rows.append({**run.parameters, **figures, "seed": 0})
+    assert rows[2]["mean_times"] < rows[0]["mean_times"]
+    fatpaths_large.plot(rows, Figure())
+
+
+@pytest.mark.parametrize(("wrong", "said"), [
+    ({"balance": "all"}, "construction=minimal is one layer"),
+    ({"pattern": "off-diagonal:c=100"}, "c must be at most 35"),
+    ({"topology": "dcell:n=3,k=1", "pattern": "permutation"}, "runs on switch fabrics"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        fatpaths_large.check(one(**wrong))

@@ -1,0 +1,122 @@
+"""What FatPaths' experiments on the kernel share, and small runs of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from experiments.fatpaths import fatpaths_fct, fatpaths_stencil, flowlet_gaps, layered_network
+from experiments.runner.definition import Run
+from topologies.core.link import Mbps
+
+EXPERIMENTS = (fatpaths_fct, fatpaths_stencil, flowlet_gaps)
+
+
+def one(experiment, **instead):
+    """A run of `experiment` with the first value of everything else."""
+    first = {key: values[0] for key, values in experiment.EXPERIMENT.sweep.items()}
+    name, engine = experiment.EXPERIMENT.name, experiment.EXPERIMENT.engines[0]
+    return Run(
+        experiment=name, version=experiment.EXPERIMENT.version, parameters={**first, **instead}, seed=0, engine=engine
+    )
+
+
+def test_flow_sizes_are_twenty_steps_of_the_web_search_distribution():
+    sizes = layered_network.steps(1.0)
+    assert len(sizes) == 20
+    assert (sizes.min(), sizes.max()) == (32 << 10, 2 << 20)
+    assert (np.diff(sizes) >= 0).all()
+    assert 0.5e6 < sizes.mean() < 1e6
+    assert layered_network.steps(0.25) == pytest.approx(sizes / 4, abs=1)
+
+
+def test_pairs_send_what_the_load_asks():
+    chosen = [(0, 3), (1, 4), (2, 5)]
+    sizes = layered_network.steps(0.1)
+    flows = list(
+        layered_network.arrivals(
+            np.random.default_rng(1), chosen, sizes, load_fraction=0.3, rate_bps=10 * Mbps, duration_s=400.0
+        )
+    )
+    assert {(flow.src, flow.dst) for flow in flows} == set(chosen)
+    assert sum(flow.size_bytes for flow in flows) * 8 / 400 == pytest.approx(3 * 0.3 * 10 * Mbps, rel=0.1)
+    assert [flow.at_s for flow in flows] == sorted(flow.at_s for flow in flows)
+    assert {flow.size_bytes for flow in flows} == set(sizes.tolist())
+
+
+def test_a_run_decides_the_layers_and_the_marks():
+    assert layered_network.complete("fatpaths:layers=4", seed=2, ecn=33) == "fatpaths:ecn=33,seed=3,layers=4"
+    assert layered_network.complete("fatpaths:seed=9,ecn=5", seed=2, ecn=33) == "fatpaths:ecn=5,seed=9"
+    assert layered_network.complete("ecmp", seed=2, ecn=0) == "ecmp"
+
+
+def test_the_mapping_places_hosts_alike_for_every_scheme():
+    linear = layered_network.who(one(fatpaths_fct), 200)
+    assert linear == [(host, (host + 100) % 200) for host in range(200)]
+    placed = layered_network.who(one(fatpaths_fct, mapping="random"), 200)
+    assert placed == layered_network.who(one(fatpaths_fct, mapping="random", scheme="letflow"), 200)
+    assert sorted(src for src, _ in placed) == sorted(dst for _, dst in placed) == list(range(200))
+    back = dict(placed)
+    assert all(back[back[host]] == host for host in range(200))
+
+
+@pytest.mark.parametrize(("wrong", "said"), [
+    ({"scheme": "bfs"}, "scheme bfs has no data plane"),
+    ({"scheme": "fatpath"}, "no scheme 'fatpath'"),
+    ({"scheme": "fatpaths:forwarding=kernel"}, "does not mark packets"),
+    ({"pattern": "off-diagonal:c=500"}, "c must be at most 199"),
+    ({"topology": "dcell:n=3,k=1"}, "runs on switch fabrics"),
+])  # fmt: skip
+def test_what_cannot_be_run_is_refused_in_one_line(wrong, said):
+    with pytest.raises(ValueError, match=said) as raised:  # noqa: PT012
+        for key, value in wrong.items():
+            fatpaths_fct.EXPERIMENT.parameters[key].read("fatpaths_fct", key, value)
+        layered_network.check(one(fatpaths_fct, **wrong))
+    assert "\n" not in str(raised.value)
+
+
+def test_every_scheme_of_the_sweep_can_be_run():
+    for experiment in EXPERIMENTS:
+        for scheme in experiment.EXPERIMENT.sweep["scheme"]:
+            experiment.EXPERIMENT.parameters["scheme"].read("it", "scheme", str(scheme))
+            layered_network.check(one(experiment, scheme=scheme))
+
+
+def small(experiment, **instead):
+    """A run that takes some seconds."""
+    return one(
+        experiment,
+        **{"topology": "slimfly:q=3,p=1", "pattern": "off-diagonal:c=9", "rate_mbps": 10, "seconds": 1, **instead},
+    )
+
+
+@pytest.mark.kernel
+def test_small_runs_measure_and_are_drawn():
+    rows = []
+    for scheme in ("ecmp", "fatpaths:layers=3,trigger=cut,start=random,rho=0.7"):
+        run = small(fatpaths_fct, scheme=scheme, size_fraction=0.02, ecn_packets=5)
+        result = fatpaths_fct.measure(run)
+        found = result.figures
+        assert found["flows"] == len(found["times_ms"]) > 5
+        assert found["unfinished"] == 0
+        assert (found["layer_flows"] is None) == (scheme == "ecmp")
+        assert (found["first_layer_fraction"] or 0) < 1
+        rows.append({**run.parameters, **found, "fidelity": result.fidelity, "seed": 0})
+    fatpaths_fct.plot(rows, Figure())
+    run = small(flowlet_gaps)
+    result = flowlet_gaps.measure(run)
+    assert sum(result.figures["gaps"]) == result.figures["packets"] > 500
+    assert 0 <= result.figures["beyond_30_fraction"] <= result.figures["beyond_2_fraction"] < 1
+    assert 0.3 < result.figures["median_packet_times"] < 30
+    flowlet_gaps.plot([{**run.parameters, **result.figures, "fidelity": result.fidelity, "seed": 0}], Figure())
+    run = one(
+        fatpaths_stencil,
+        **{"topology": "slimfly:q=3,p=1", "pattern": "stencil:offset=4", "rate_mbps": 20, "flow_bytes": 3000},
+        rounds=2,
+    )
+    result = fatpaths_stencil.measure(run)
+    assert len(result.figures["rounds_s"]) == 2
+    assert result.figures["unfinished"] == 0
+    assert 0 < result.figures["flow_mean_s"] <= result.figures["completion_s"] == sum(result.figures["rounds_s"])
+    fatpaths_stencil.plot([{**run.parameters, **result.figures, "fidelity": result.fidelity, "seed": 0}], Figure())
