@@ -44,6 +44,8 @@ def _add_up(commands: Commands) -> None:
     clocks = "virtual: exact, computing takes no time, which stands still while you type; needs --rate and no root"
     parser.add_argument("--clock", choices=["real", "virtual"], default="real", help=clocks)
     parser.add_argument("--pace", type=float, metavar="P", help="at most P virtual seconds a second (--clock virtual)")
+    hop = "ns that the processor takes for each packet that arrives (0; --clock virtual)"
+    parser.add_argument("--hop-ns", type=int, metavar="N", help=hop)
     parser.add_argument("--seed", type=int, help="of all that is random (--clock virtual)")
 
 

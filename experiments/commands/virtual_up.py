@@ -8,6 +8,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from topologies.core.link import MOST_HOP_NS
+
 if TYPE_CHECKING:
     from testbed.interop.net import Net
 
@@ -18,9 +20,9 @@ OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", 
 def check(given: argparse.Namespace) -> None:
     """ValueError, in one line, unless the options about clocks go together."""
     if given.clock == "real":
-        for name in ("pace", "seed"):
+        for name in ("pace", "seed", "hop_ns"):
             if getattr(given, name) is not None:
-                raise ValueError(f"--{name} needs --clock virtual")
+                raise ValueError(f"--{name.replace('_', '-')} needs --clock virtual")
         return
     if given.detach is not None:
         raise ValueError("--detach needs the real clock: a virtual one ends with its command line")
@@ -28,12 +30,15 @@ def check(given: argparse.Namespace) -> None:
         raise ValueError("--clock virtual needs --rate: without it links would carry any load in no time")
     if given.pace is not None and not 0 < given.pace < math.inf:
         raise ValueError(f"--pace must be more than 0, got {given.pace:g}")
+    if given.hop_ns is not None and not 0 <= given.hop_ns <= MOST_HOP_NS:
+        raise ValueError(f"--hop-ns must be 0 .. {MOST_HOP_NS}, got {given.hop_ns}")
 
 
 def up(given: argparse.Namespace) -> int:
     """Bring the network up on a kernel for virtual time, and pass lines that are typed to its command line."""
     from testbed.host import uml
     from testbed.host.host_questions import ATTENDED, Host
+    from testbed.network.bring_up import HOP_NS
 
     options = [(f"--{name.replace('_', '-')}", getattr(given, name)) for name in OPTIONS]
     argv = [sys.executable, "-m", "experiments.commands.cli", "up", given.topology]
@@ -43,7 +48,7 @@ def up(given: argparse.Namespace) -> int:
         virtual=uml.VirtualClock(seed=1 if given.seed is None else given.seed),
         memory_mb=MEMORY_MB,
         timeout_s=math.inf,
-        env=os.environ | {ATTENDED: str(given.pace or "")},
+        env=os.environ | {ATTENDED: str(given.pace or ""), HOP_NS: str(given.hop_ns or 0)},
         host=Host(sys.stdin),
     )
 

@@ -38,6 +38,7 @@ CIRCUMSTANCES = (
     "engine",
     "clock",
     "virtual_s",
+    "hop_ns",
     "fidelity",
     "run",
 )  # columns that every row may have beside parameters and figures
@@ -50,6 +51,7 @@ class Run:
     """One cell of a sweep with one seed on one engine, identified by its content.
 
     clock: of the kernel engine: this machine's, or a virtual one under which computing takes no time.
+    hop_ns: what a packet takes of the processor at each hop under the virtual clock, in ns.
 
     A field that has a default is left out of the content where it has that value, so that ids stay what they were
     before there was such a field.
@@ -61,6 +63,7 @@ class Run:
     seed: int
     engine: str
     clock: str = "real"
+    hop_ns: int = 0
 
     @cached_property
     def id(self) -> str:
@@ -79,6 +82,7 @@ class Run:
     def __str__(self) -> str:
         cell = " ".join(f"{key}={value}" for key, value in self.parameters.items())
         clock = f" clock={self.clock}" if self.clock != "real" else ""
+        clock += f" hop_ns={self.hop_ns}" if self.hop_ns else ""
         return f"{cell} seed={self.seed} engine={self.engine}{clock}"
 
     def text(self, key: str) -> str:
@@ -179,6 +183,7 @@ class Experiment:
         seeds: int | None = None,
         engines: Sequence[str] = (),
         clock: str = "real",
+        hop_ns: int = 0,
     ) -> Plan:
         """The runs of the sweep, where `given` replaces the values of some parameters by those in its text.
 
@@ -200,6 +205,7 @@ class Experiment:
                     seed=0,
                     engine=engine,
                     clock=clock,
+                    hop_ns=hop_ns,
                 )
                 if not both_named and not self.goes_together(first):
                     continue

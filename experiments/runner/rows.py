@@ -27,6 +27,8 @@ def row_of(run: Run, result: Result) -> Row:
     clock: Row = {"clock": run.clock} if run.engine == "kernel" else {}
     if result.virtual_s is not None:
         clock["virtual_s"] = result.virtual_s
+    if run.hop_ns:
+        clock["hop_ns"] = run.hop_ns
     return {**run.parameters, **figures, "seed": run.seed, "engine": run.engine, **clock, **fidelity, "run": run.id}
 
 

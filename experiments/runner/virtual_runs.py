@@ -20,6 +20,7 @@ from experiments.runner.definition import Result, Run, find
 from experiments.runner.failures import Failure, reason
 from testbed.host import uml
 from testbed.linux import clock
+from testbed.network.bring_up import HOP_NS
 
 FOLDER = Path("/run/uml")
 RUN, ANSWER = "run.json", "answer.json"
@@ -43,7 +44,7 @@ def measure(run: Run, *, core: int | None = None) -> Answer:
     """
     exchange = uml.Exchange({RUN: json.dumps(run.content)}, [ANSWER])
     seeded = uml.VirtualClock(seed=run.seed + 1)
-    environment = os.environ | {"NUMBA_CACHE_DIR": COMPILED}
+    environment = os.environ | {"NUMBA_CACHE_DIR": COMPILED, HOP_NS: str(run.hop_ns)}
     argv = [sys.executable, "-m", "experiments.runner.virtual_runs"]
     status = uml.run(
         argv,

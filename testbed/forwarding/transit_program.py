@@ -19,6 +19,7 @@ MOST_PREFIXES = 1 << 20  # one takes memory only when it is set
 def attach(net: NetworkHandle) -> int:
     """Load the program, which does nothing yet, attach it at every port of every router, and return its id."""
     link = net.run.journal_or_empty().get("link")
+    delayed = bool(link and (link["delay_us"] or link.get("hop_ns")))
     nodes = routers(net.topology)
     ports = [(node, port) for node in nodes for port, *_ in net.topology.ports(node)]
     entries = {
@@ -31,7 +32,7 @@ def attach(net: NetworkHandle) -> int:
     with libbpf.Object(libbpf.DIRECTORY / PROGRAM, entries=entries) as program:
         numbers = program.map("ports", "=I", "=2I")
         for node, port in ports:
-            numbers[net.ifindex(node, port) & 0xFFFF,] = (1 + node, bool(link and link["delay_us"]))
+            numbers[net.ifindex(node, port) & 0xFFFF,] = (1 + node, delayed)
         for node in nodes:
             messages = []
             for port, *_ in net.topology.ports(node):

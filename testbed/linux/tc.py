@@ -33,6 +33,8 @@ LEAST_BURST_BYTES = 2 * FRAME_BYTES
 TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_DIRECT_QLEN, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 5, 6, 7
 LINKLAYER_ETHERNET = 1
+TCA_NETEM_RATE, TCA_NETEM_RATE64, TCA_NETEM_LATENCY64 = 6, 8, 10
+HOP_CELL_BYTES = 1 << 20  # longer than any packet, and long enough for times that are exact to a nanosecond
 TICK_NS = 64  # unit of a burst on the wire: PSCHED_SHIFT is 6
 CONTROL_PORT = 6330  # UDP port of the routing daemons
 TC_ACT_SHOT = 2
@@ -174,12 +176,20 @@ def _bytecode(program: list[tuple[int, int, int, int]]) -> str:
     return ",".join([str(len(program)), *(" ".join(map(str, instruction)) for instruction in program)])
 
 
-def delay(ifindex: int, dev: str, delay_us: int) -> Message:
-    """The change that makes device `ifindex` hold every packet for `delay_us`, however many there are."""
+def delay(ifindex: int, dev: str, delay_us: int, hop_ns: int = 0) -> Message:
+    """The change that makes device `ifindex` hold every packet for `delay_us`, however many there are.
+
+    hop_ns: how long each packet takes on top of that, whatever its length, one after the other.
+    """
     # struct tc_netem_qopt: latency (ticks), limit (packets), loss, gap, duplicate, jitter; the 64-bit latency rules.
     options = struct.pack("=6I", min(delay_us * 1000 // TICK_NS, 0xFFFFFFFF), 1_000_000, 0, 0, 0, 0)
-    options += netlink.attribute(10, struct.pack("=q", delay_us * 1000))  # TCA_NETEM_LATENCY64
+    options += netlink.attribute(TCA_NETEM_LATENCY64, struct.pack("=q", delay_us * 1000))
     command = f"tc qdisc add dev {dev} root handle 2: netem delay {delay_us}us limit 1000000"
+    if hop_ns:  # a rate at which every packet counts as one cell
+        rate = HOP_CELL_BYTES * 1_000_000_000 // hop_ns
+        options += netlink.attribute(TCA_NETEM_RATE, struct.pack("=IiIi", min(rate, 0xFFFFFFFF), 0, HOP_CELL_BYTES, 0))
+        options += netlink.attribute(TCA_NETEM_RATE64, struct.pack("=Q", rate))
+        command += f" rate {8 * rate}bit 0 {HOP_CELL_BYTES}"
     return qdisc(ifindex, ROOT, NETEM, "netem", options, command)
 
 
@@ -267,6 +277,7 @@ class Shape:
     queue_packets: int | None
     delay_us: int | None
     header_packets: int | None = None
+    hop_ns: int = 0
 
     def __str__(self) -> str:
         headers = "" if self.header_packets is None else f", queue of headers {self.header_packets}"
@@ -279,6 +290,7 @@ def shapes(socket: netlink.Socket) -> dict[int, Shape]:
     queue: dict[int, int] = {}
     headers: dict[int, int] = {}
     held: dict[int, int] = {}
+    hop: dict[int, int] = {}
     for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
         _, ifindex, handle, _, _ = TCMSG.unpack_from(body)
         found = netlink.attributes(body, TCMSG.size)
@@ -286,11 +298,17 @@ def shapes(socket: netlink.Socket) -> dict[int, Shape]:
         if kind == b"pfifo" and handle in (FIFO, HEADER_FIFO):
             (queue if handle == FIFO else headers)[ifindex] = struct.unpack_from("=I", found[TCA_OPTIONS])[0]
         elif kind == b"netem":
-            held[ifindex] = struct.unpack("=q", netlink.attributes(found[TCA_OPTIONS], 24)[10])[0] // 1000
+            options = netlink.attributes(found[TCA_OPTIONS], 24)
+            held[ifindex] = struct.unpack("=q", options[TCA_NETEM_LATENCY64])[0] // 1000
+            if TCA_NETEM_RATE in options:
+                (rate_32,) = struct.unpack_from("=I", options[TCA_NETEM_RATE])
+                rate_64 = options.get(TCA_NETEM_RATE64)
+                per_s = struct.unpack("=Q", rate_64)[0] if rate_64 else rate_32
+                hop[ifindex] = HOP_CELL_BYTES * 1_000_000_000 // per_s if per_s else 0
         elif kind == b"htb":
             rate[ifindex] = _rate(socket, ifindex)
     known = rate.keys() | queue.keys() | held.keys()
-    return {i: Shape(rate.get(i), queue.get(i), held.get(i), headers.get(i)) for i in known}
+    return {i: Shape(rate.get(i), queue.get(i), held.get(i), headers.get(i), hop.get(i, 0)) for i in known}
 
 
 def _rate(socket: netlink.Socket, ifindex: int) -> int:

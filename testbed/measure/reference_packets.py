@@ -38,6 +38,7 @@ class Kind(NamedTuple):
     rate_bps: int
     queue_packets: int
     delay_us: int
+    hop_ns: int = 0
 
     @property
     def frame_ns(self) -> float:
@@ -110,8 +111,8 @@ def _planned(net: NetworkHandle) -> dict[int, Sent]:
         shape = shapes.get(index)
         if shape is None or not shape.rate_bps or shape.queue_packets is None:
             continue
-        delaying = shapes.get(_far_index(net, index) - FIRST_PORT + FIRST_IFB)
-        kind = Kind(shape.rate_bps, shape.queue_packets, (delaying.delay_us if delaying else None) or 0)
+        far = shapes.get(_far_index(net, index) - FIRST_PORT + FIRST_IFB)
+        kind = Kind(shape.rate_bps, shape.queue_packets, (far and far.delay_us) or 0, far.hop_ns if far else 0)
         held = kind.at_once + kind.queue_packets
         if kind.queue_packets <= LONGEST_QUEUE and kind not in filled:
             filled.add(kind)
@@ -175,7 +176,7 @@ def _send(net: NetworkHandle, sockets: Mapping[int, socket.socket], planned: Map
 def _lasts_s(one: Sent) -> float:
     """Until everything has arrived and the bucket is full again."""
     frames = one.arriving + one.kind.at_once + 1
-    return (frames * one.kind.frame_ns + 1000 * one.kind.delay_us) / 1e9
+    return (frames * max(one.kind.frame_ns, one.kind.hop_ns) + 1000 * one.kind.delay_us) / 1e9
 
 
 def _take(receiver: socket.socket, stamps: dict[str, list[int]]) -> None:
@@ -193,5 +194,7 @@ def _entered(port: PortCounters) -> int:
 
 
 def _deviation(sent: Sent, arrived: list[int]) -> Deviation:
-    gap_ns = abs(arrived[-1] - arrived[-2] - sent.kind.frame_ns)
-    return Deviation(gap_ns, abs(arrived[0] - sent.at_ns - 1000 * sent.kind.delay_us), len(arrived) - sent.arriving)
+    kind = sent.kind
+    gap_ns = abs(arrived[-1] - arrived[-2] - max(kind.frame_ns, kind.hop_ns))
+    delay_ns = abs(arrived[0] - sent.at_ns - 1000 * kind.delay_us - kind.hop_ns)
+    return Deviation(gap_ns, delay_ns, len(arrived) - sent.arriving)

@@ -6,7 +6,9 @@ plane, and the daemons.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +27,9 @@ from testbed.network import read_back, status
 from testbed.network.handle import Handle
 from testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL, SEED_SYSCTL, Plan, node_interfaces
 from testbed.plan.plane_selection import Planes
+from topologies.core.link import LinkSpec
 
+HOP_NS = "WEFT_HOP_NS"  # in the environment: what the processor takes for each packet that arrives, in ns
 Stage = tuple[str, Callable[[], None]]
 
 
@@ -36,6 +40,14 @@ def kernel_properties() -> dict[str, bool]:
         **{what: Path("/proc/sys/net", path).exists() for what, path in found.items()},
         "virtual": clock.is_virtual(),
     }
+
+
+def with_hop_cost(link: LinkSpec | None) -> LinkSpec | None:
+    """`link` with the processor time that a hop is to take in this environment; ValueError if that is no time."""
+    text = os.environ.get(HOP_NS) or "0"
+    if not text.isdecimal():
+        raise ValueError(f"${HOP_NS}: {text!r} is no number of nanoseconds")
+    return replace(link, hop_ns=int(text)) if link and int(text) else link
 
 
 def require_processes(packed: int | None) -> None:

@@ -73,6 +73,7 @@ class Network(Handle):
         """
         need_root()
         bring_up.require_processes(packed)
+        link, host_link = (bring_up.with_hop_cost(each) for each in (link, host_link))
         how = planes(topology, scheme, link, host_link=host_link)
         held = bring_up.kernel_properties()
         draft = Plan(run.UNNAMED, topology, link, static=how.static, host_link=host_link, **held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import NamedTuple
 
 from testbed.linux import netlink, tc
@@ -59,6 +60,8 @@ def check(network: Handle) -> None:
             link = plan.link_spec(end.link)
             if link is None:
                 continue
+            if network.topology.is_crossbar(node):  # it has no processor
+                link = replace(link, hop_ns=0)
             _check_shape(end, link, shapes.get(end.ifindex), shapes.get(plan.ifb(end)[0]))
             if node < network.topology.servers and interface.gso_max_segs != 1:
                 raise Mismatch(f"{end.dev}: planned gso_max_segs 1, the kernel has {interface.gso_max_segs}")
@@ -75,3 +78,5 @@ def _check_shape(end: End, link: LinkSpec, held: tc.Shape | None, arrivals: tc.S
         raise Mismatch(f"{end.dev}: planned {link}, the kernel has {held}")
     if link.delay_us and arrivals and arrivals.delay_us != link.delay_us:
         raise Mismatch(f"{end.dev}: planned {link}, the kernel delays packets by {arrivals.delay_us} us")
+    if link.hop_ns and arrivals and arrivals.hop_ns != link.hop_ns:
+        raise Mismatch(f"{end.dev}: planned {link}, the kernel takes {arrivals.hop_ns} ns for a packet")

@@ -103,6 +103,8 @@ class Plan:
     def __post_init__(self) -> None:
         if self.host_link and self.topology.server_centric:
             raise ValueError(f"{self.topology.spec} has no host links: at least one end of each forwards")
+        if not self.virtual and any(each and each.hop_ns for each in (self.link, self.host_link)):
+            raise ValueError("a hop has a cost of our choosing under the virtual clock only")
         if self.host_link and not self.link:
             raise ValueError("host links have a rate of their own only where the others have one")
         for what, count, most in (
@@ -229,22 +231,24 @@ class Plan:
             found += tc.shape(end.ifindex, end.dev, link)
             if self.topology.is_crossbar(node):
                 found.append(tc.control_first(end.ifindex, end.dev))
-            if link.delay_us:
-                found += self._delayed(end, link.delay_us)
+            hop_ns = 0 if self.topology.is_crossbar(node) else link.hop_ns
+            if link.delay_us or hop_ns:
+                found += self._delayed(end, link.delay_us, hop_ns)
         return found
 
     def ports(self, node: int) -> list[Message]:
         """The queues of every port, and then the ports set up."""
         return self.queues(node) + [set_up(end, True) for end in self.ends[node].values()]
 
-    def _delayed(self, end: End, delay_us: int) -> list[Message]:
-        """Delay what arrives at `end`: behind the wire, so that it takes no place in the queue before it."""
+    def _delayed(self, end: End, delay_us: int, hop_ns: int) -> list[Message]:
+        """Delay what arrives at `end`, and let each packet take `hop_ns` then: behind the wire, so that it takes no
+        place in the queue before it."""
         index, dev = self.ifb(end)
         info = netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "ifb"))
         body = IFINFO.pack(0, 0, index, IFF_UP, IFF_UP) + netlink.text(IFLA_IFNAME, dev) + info
         made = Message(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {dev} up index {index} type ifb")
         redirected = tc.redirect_arrivals(end.ifindex, end.dev, index, dev, seen=self.virtual)
-        return [made, tc.delay(index, dev, delay_us), redirected]
+        return [made, tc.delay(index, dev, delay_us, hop_ns), redirected]
 
     def addresses(self, node: int) -> list[Message]:
         """The node's own address and its neighbour entries; none for a crossbar."""

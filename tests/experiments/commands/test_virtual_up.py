@@ -21,6 +21,8 @@ UP = ("up", "dcell:n=3,k=1")
         (["--clock", "virtual", "--rate", "10mbit", "--pace", "0"], "--pace must be more than 0, got 0"),
         (["--pace", "1"], "--pace needs --clock virtual"),
         (["--seed", "1"], "--seed needs --clock virtual"),
+        (["--hop-ns", "1"], "--hop-ns needs --clock virtual"),
+        (["--clock", "virtual", "--rate", "10mbit", "--hop-ns", "-1"], "--hop-ns must be 0 .. 1000000000, got -1"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options, words, capsys):

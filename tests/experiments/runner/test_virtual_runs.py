@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from experiments.commands.cli import main
 from experiments.runner import sweep, virtual_runs
-from experiments.runner.definition import Run, find
+from experiments.runner.definition import Result, Run, find
 from experiments.runner.rows import row_of
 
 ROOT = Path(__file__).parents[3]
@@ -38,12 +40,24 @@ def test_runs_in_real_time_keep_the_machine_to_themselves():
 
 
 def test_a_row_tells_its_clock():
-    from experiments.runner.definition import Result
-
     virtual = Run(**{**RUN.content, "clock": "virtual"})
     row = row_of(virtual, Result(figures={"lost": 0}, virtual_s=1.5))
     assert (row["clock"], row["virtual_s"]) == ("virtual", 1.5)
     assert "virtual_s" not in row_of(RUN, Result(figures={"lost": 0}))
+
+
+def test_what_a_hop_costs_is_part_of_a_run():
+    runs = find("link_loss").plan(clock="virtual", hop_ns=500).runs
+    assert {run.hop_ns for run in runs} == {500}
+    plain = replace(runs[0], hop_ns=0)
+    assert runs[0].id != plain.id
+    assert "hop_ns" not in plain.content
+    assert row_of(runs[0], Result(figures={"lost": 0}))["hop_ns"] == 500
+
+
+def test_a_hop_costs_nothing_that_can_be_chosen_in_real_time(tmp_path, capsys):
+    assert main(["run", "link_loss", "--hop-ns", "500", "--results", str(tmp_path)]) == 2
+    assert "--hop-ns needs --clock virtual" in capsys.readouterr().err
 
 
 def weft(*argv: str, results: Path) -> subprocess.CompletedProcess[str]:

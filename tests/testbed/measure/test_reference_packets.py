@@ -5,7 +5,9 @@ import pytest
 from testbed.linux import libbpf
 from testbed.measure import reference_packets
 from testbed.measure.fidelity import FAIL, PASS, Fidelity
+from testbed.measure.ping import ping
 from testbed.measure.reference_packets import Deviation, Kind, deviations
+from testbed.network.bring_up import HOP_NS
 from testbed.plan.network_handle import ports
 from testbed.traffic import flows
 from topologies.core.link import LinkSpec, Mbps
@@ -47,6 +49,19 @@ class TestOnTheKernel:
         assert max(one.gap_ns for one in found.values()) <= 1
         assert {one.delay_ns for one in found.values()} == {0}
         assert {one.packets for one in found.values()} == {0}
+
+    @pytest.mark.parametrize(("topology", "scheme"), [("star:n=2", "static"), ("dcell:n=3,k=1", "dfr")])
+    def test_a_hop_takes_what_was_asked(self, network, monkeypatch, topology, scheme):
+        """Hosts and routers take it, bridges do not; where it is more than a frame's time, frames come at its pace."""
+        monkeypatch.setenv(HOP_NS, "700")
+        net = network(topology, LinkSpec(rate_bps=10**9, queue_packets=20, delay_us=5), scheme)
+        assert {max(one) for one in deviations(net).values()} == {0}
+        hops, links = (2, 2) if topology == "star:n=2" else (1, 2)
+        assert ping(net, [(0, 1)]).pings[0].rtts_us == pytest.approx([2 * (0.7 * hops + 5 * links)], abs=0.01)
+        net.down()
+        monkeypatch.setenv(HOP_NS, "20000")
+        slow = network("star:n=2", LinkSpec(rate_bps=10**9, queue_packets=20), "static")
+        assert {max(one) for one in deviations(slow).values()} == {0}
 
     @pytest.mark.parametrize(
         ("claimed", "off"),
