@@ -41,7 +41,7 @@ def recorded(name: str, seed: int = 0) -> str:
         [sys.executable, str(RECORDED)],
         virtual=uml.VirtualClock(seed=seed + 1),
         memory_mb=2000,
-        timeout_s=1000,
+        timeout_s=1700,
         env=os.environ | {"NUMBA_CACHE_DIR": "/tmp/compiled"},
         exchange=exchange,
         stdout=out,
@@ -52,7 +52,7 @@ def recorded(name: str, seed: int = 0) -> str:
 
 
 @pytest.mark.virtual
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_repeats_to_the_byte(name):
     first = recorded(name)
