@@ -135,7 +135,8 @@ class TarRouting:
             }
             for flow, own in self._own.items()
         ]
-        return {**self._routes.status(), "flows": flows, "states": len(self._states), **self._counters}
+        own = {"capacity_kbps": self._states.capacity_kbps, "flows": flows, "states": len(self._states)}
+        return {**self._routes.status(), **own, **self._counters}
 
     def event(self, event: Event, now: float) -> Sequence[Action]:
         match event:

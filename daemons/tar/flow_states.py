@@ -36,7 +36,7 @@ class States:
     """
 
     def __init__(self, *, capacity_kbps: int, gain_kbps: int, most: int = 4096) -> None:
-        self._capacity_kbps, self._gain_kbps, self._most = capacity_kbps, gain_kbps, most
+        self.capacity_kbps, self._gain_kbps, self._most = capacity_kbps, gain_kbps, most
         self._states: dict[Flow, State] = {}
         self._virtual: dict[Flow, float] = {}  # when each expires
         self._expiring: list[tuple[float, Flow]] = []  # states; may hold superseded entries
@@ -117,5 +117,5 @@ class States:
         if own := self._states.get(flow):
             loads[own.hop.port] -= loads[own.hop.port] // max(1, self._leaving[own.hop.port])
         loads[0] += virtual * mean + self._gain_kbps
-        left = [max(1, self._capacity_kbps - load) for load in loads]
+        left = [max(1, self.capacity_kbps - load) for load in loads]
         return left[0] if 0 in alive else 0, left[1] if 1 in alive else 0

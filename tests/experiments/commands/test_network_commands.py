@@ -210,6 +210,28 @@ def test_a_daemon_that_was_killed_can_be_started_by_hand(name):
     weft("down", name)
 
 
+@pytest.mark.kernel
+def test_a_daemon_by_hand_knows_of_its_links_what_the_supervisor_s_did(name):
+    of_run = ["--run", name]
+    weft("up", "ficonn:n=4,k=1", "--routing", "tar", "--rate", "20mbit", "--detach", name)
+
+    def known() -> int:
+        return json.loads(weft("status", *of_run, "h0", "--json").stdout)["protocol"]["capacity_kbps"]
+
+    assert known() == 20_000
+    weft("daemon", *of_run, "--node", "h0", "--stop")
+    by_hand = subprocess.Popen([*WEFT, "daemon", *of_run, "--node", "h0"], cwd=ROOT, stderr=subprocess.PIPE)
+    try:
+        wait_until("all converged", lambda: all(row["converged"] and row["pid"] for row in status(of_run)["nodes"]))
+        assert next(row["pid"] for row in status(of_run)["nodes"] if row["node"] == "h0") == by_hand.pid
+        assert known() == 20_000
+        assert ", 0% packet loss" in weft("exec", *of_run, "h0", "--", "ping", "-c2", "-i0.2", "-W2", "10.0.2.3").stdout
+    finally:
+        by_hand.kill()
+        by_hand.communicate()
+    weft("down", name)
+
+
 def lost(of_run: list[str], count: int) -> dict | None:
     state = status(of_run)
     return state if sum(row["losses"] for row in state["nodes"]) == count else None
