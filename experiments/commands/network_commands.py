@@ -363,9 +363,12 @@ def rekey(given: argparse.Namespace) -> int:
 def daemon(given: argparse.Namespace) -> int:
     from testbed.agent import control
     from testbed.network import foreground
+    from testbed.plan.run import ENVIRONMENT
 
     network = _open(given.run)
     if given.stop:
         control.stop(network.run.directory, _name(network, given.node))
         return 0
+    if os.environ.get(ENVIRONMENT) != network.run.id:  # the mark of a run's processes, by which `weft down` finds them
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, ENVIRONMENT: network.run.id})
     return foreground.serve(network, network.topology.naming.node(given.node), given.scheme)

@@ -14,8 +14,8 @@ NODE = st.integers(0, 2**31 - 1)
 FLOWS = st.builds(Flow, WORD, WORD, st.integers(0, 255), WORD)
 PROBES = st.builds(
     FlowProbe,
-    sender=WORD,
-    target=WORD,
+    sender=NODE,
+    target=NODE,
     flow=FLOWS,
     token=WORD,
     attempt=WORD,
@@ -34,14 +34,14 @@ def test_what_is_written_is_read(probe):
     assert wire.decode(payload) is None
 
 
-@given(PROBES, WORD, WORD)
+@given(PROBES, NODE, NODE)
 def test_what_is_passed_on_differs_in_who_speaks_to_whom(probe, sender, target):
     passed = messages.passed_on(messages.encode(probe), sender, target)
     assert passed == messages.encode(probe._replace(sender=sender, target=target))
 
 
 @example(1, 2, [(Flow(1, 2, 3, 4), 5)] * (messages.MOST_BREAKS + 1))
-@given(WORD, WORD, st.lists(st.tuples(FLOWS, WORD), min_size=1, max_size=3 * messages.MOST_BREAKS))
+@given(NODE, NODE, st.lists(st.tuples(FLOWS, WORD), min_size=1, max_size=3 * messages.MOST_BREAKS))
 def test_breaks_are_read_as_written_each_message_within_a_frame(sender, target, flows):
     payloads = messages.breaks(sender, target, flows)
     told = [messages.decode(payload) for payload in payloads]

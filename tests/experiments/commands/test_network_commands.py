@@ -226,10 +226,11 @@ def test_a_daemon_by_hand_knows_of_its_links_what_the_supervisor_s_did(name):
         assert next(row["pid"] for row in status(of_run)["nodes"] if row["node"] == "h0") == by_hand.pid
         assert known() == 20_000
         assert ", 0% packet loss" in weft("exec", *of_run, "h0", "--", "ping", "-c2", "-i0.2", "-W2", "10.0.2.3").stdout
+        weft("down", name)
+        assert by_hand.wait(timeout=20) == -signal.SIGKILL
     finally:
         by_hand.kill()
         by_hand.communicate()
-    weft("down", name)
 
 
 def lost(of_run: list[str], count: int) -> dict | None:
