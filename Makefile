@@ -35,6 +35,9 @@ uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, 
 	tools/setup.sh --uml-kernel
 	$(SUDO) $(PYTHON) -m testbed.host.virtual_kernel
 
+fuzz: $(READY) ## ten million hostile messages to daemons of every scheme, in the simulator; half an hour
+	$(PYTHON) -m tests.fuzz.hostile_messages
+
 bench: setup $(BENCHES) ## how fast it is, beside Mininet and beside what was asked for
 
 $(BENCHES): setup
@@ -64,4 +67,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check test test-virtual uml-kernel bench $(BENCHES) figures bpf clean
+.PHONY: help setup demo check test fuzz test-virtual uml-kernel bench $(BENCHES) figures bpf clean

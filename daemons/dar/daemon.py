@@ -25,6 +25,7 @@ from daemons.core import wire
 from daemons.core.actions import NOTHING, Action, Flow, Hop, Send, SetFlowPort, SetRoute
 from daemons.core.capabilities import FlowPlacement
 from daemons.core.events import Event, FlowsSeen, SeenFlow
+from daemons.core.wire import Garbage, within
 from daemons.dar import messages
 from daemons.dar.leaf import Choices, Leaf, Random
 from daemons.dar.messages import Ear
@@ -84,6 +85,9 @@ class Dar(Bfs):
         ear = messages.decode(payload)
         if ear is None or ear.target != self._node:
             return NOTHING
+        if all(near.hop != (port, ear.sender) for near in self._neighbourhood.neighbours()):
+            raise Garbage(f"switch {ear.sender} is no neighbour at port {port}")
+        within((ear.origin,), self._first_spine + self._spines)
         return self._adapt(ear, now) if ear.leaf == self._node else self._pass_on(ear)
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:

@@ -161,6 +161,17 @@ class Simulator:
         """Let `event` happen at `node` now."""
         self._act(node, self._nodes[node], self.protocol(node).event(event, self.now))
 
+    def hear(self, node: int, payload: bytes, port: int) -> list[Action]:
+        """Let `node` hear `payload` at `port` now, whoever may have said it; what it does about that."""
+        running = self._nodes[node]
+        try:
+            actions = list(self.protocol(node).receive(payload, port, self.now))
+        except Garbage:
+            running.garbage += 1
+            return []
+        self._act(node, running, actions)
+        return actions
+
     def walk(self, src: int, dst: int, choice: int = 0, *, first_octet: int | None = None) -> Walk:
         """Where a packet from server `src` to server `dst` goes; of several hops it takes number `choice`, modulo how
         many there are.

@@ -13,6 +13,8 @@ from daemons.core.actions import Flow
 from daemons.core.events import FlowInUse
 from daemons.core.registry import configure
 from daemons.core.registry import machine as make_machine
+from daemons.dar import messages as dar
+from daemons.dar.messages import Ear
 from daemons.lbsp import messages as lbsp
 from daemons.proxy.probe import MOST_REMEMBERED
 from daemons.simulator.simulator import Simulator
@@ -40,7 +42,7 @@ def converged(topology, spec):
 
 def hear(simulator, node, payload, port=0):
     """`payload` reaches `node` at `port` now."""
-    simulator._act(node, simulator.node(node), simulator.protocol(node).receive(payload, port, simulator.now))
+    simulator.hear(node, payload, port)
 
 
 def in_order(simulator):
@@ -110,8 +112,8 @@ def test_an_adjacency_survives_one_forged_hello_or_returns_by_itself(spec, seque
 @pytest.mark.parametrize("spec", ["dr", "bfs"])
 def test_an_incarnation_that_was_forged_is_forgotten_with_the_next_silence(spec):
     simulator = converged(DCELL, spec)
-    with pytest.raises(wire.Garbage):
-        hear(simulator, 0, wire.encode(wire.Hello(1, 2**64 - 1, 1, 30, 0, ())))
+    hear(simulator, 0, wire.encode(wire.Hello(1, 2**64 - 1, 1, 30, 0, ())))
+    assert simulator.status(0)["garbage"] == 1
     hear(simulator, 0, wire.encode(wire.Hello(1, 2**63 - 1, NEVER, 10_000, 0, ((0, 1 << 32),))))
     simulator.run_for(31.0)  # as long as the longest interval allows
     assert in_order(simulator)
@@ -229,3 +231,13 @@ def test_a_flow_ends_only_by_the_neighbour_that_its_path_goes_on_to():
         machine.receive(told, 0, 0.03)
         assert machine.status()["states"] == left
     assert machine.event(FlowInUse(flow), 0.04) == ()
+
+
+@pytest.mark.parametrize("field", [{"sender": 11}, {"origin": 15}, {"origin": 2**32 - 1}])
+def test_a_request_comes_from_a_neighbour_in_the_name_of_a_switch_that_there_is(field):
+    clos = build("clos:n=3,m=3,r=3")
+    flow = Flow(clos.naming.address(0), clos.naming.address(8), 17, 0)
+    ear = Ear(sender=12, target=9, origin=11, leaf=9, sequence=5, flow=flow, spine=12, count=2)
+    begun(clos, "dar", 9).receive(dar.encode(ear), 3, 0.1)
+    with pytest.raises(wire.Garbage):
+        begun(clos, "dar", 9).receive(dar.encode(replace(ear, **field)), 3, 0.1)

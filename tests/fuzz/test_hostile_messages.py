@@ -1,0 +1,60 @@
+"""The search for hostile messages: that it finds what is wrong, and finds nothing in a little time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from daemons.core import wire
+from daemons.core.actions import Action
+from daemons.proxy.daemon import Pr
+from daemons.tar.daemon import TarRouting
+from tests.fuzz.hostile_messages import Campaign, corpus, schemes
+
+TYPES = (
+    *(wire.HELLO, wire.LINK_STATES, wire.SUMMARY, wire.PROBE, wire.HOP_DIED, wire.LBSP_FAILURES, wire.LBSP_CROWDING),
+    *(wire.FLOW_PROBE, wire.FLOW_BREAKS, wire.DAR_EAR),
+)
+
+
+@pytest.mark.parametrize("scheme", schemes())
+def test_hostile_messages_raise_nothing_and_the_network_heals(scheme: str) -> None:
+    campaign = Campaign(scheme, random.Random(f"1 {scheme}"))
+    campaign.run(1500)
+    assert [failure.line() for failure in campaign.failures] == []
+    assert len(campaign.seen) > 8
+
+
+def test_messages_of_every_type_are_overheard_or_known() -> None:
+    said = {payload[2] for payload in corpus() if len(payload) > 2}
+    for scheme in ("bfs", "pr-gpi", "lbsp", "tar"):
+        said |= {payload[2] for payload in Campaign(scheme, random.Random(1)).kept if len(payload) > 2}
+    assert said >= set(TYPES)
+
+
+def test_a_check_that_is_missing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = wire.decode
+    monkeypatch.setattr(wire, "decode", lambda payload, nodes=0: decode(payload))
+    campaign = Campaign("pr-gpi", random.Random(1))
+    campaign.run(5000)
+    assert campaign.failures
+    assert "IndexError" in campaign.failures[0].line()
+
+
+@pytest.mark.parametrize(("scheme", "machine"), [("pr-gpi", Pr), ("tar", TarRouting)])
+def test_what_a_message_leaves_behind_to_raise_later_is_found(
+    scheme: str, machine: type[Pr | TarRouting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tick = machine.tick
+
+    def fail(self: Pr | TarRouting, now: float) -> Sequence[Action]:
+        if now > 10.0:
+            raise KeyError("left behind")
+        return tick(self, now)
+
+    monkeypatch.setattr(machine, "tick", fail)
+    campaign = Campaign(scheme, random.Random(1))
+    campaign.run(10)
+    assert "left behind" in campaign.failures[0].line()
