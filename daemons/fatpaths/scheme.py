@@ -24,7 +24,7 @@ from daemons.fatpaths import construction
 from daemons.fatpaths.daemon import Layered
 from daemons.fatpaths.forwarding import MOST_LAYERS
 from daemons.fatpaths.layer_choice import Trigger
-from daemons.fatpaths.layers import Graph
+from daemons.fatpaths.layers import Graph, as_it_is
 from daemons.fatpaths.live_layers import LayerTables, packed
 from topologies.core.family import Parameter
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 WORDS = tuple(construction.CONSTRUCTIONS)
 RHO_DECIMALS = 3
+MOST_UNCOMPILED = 60  # routers up to which layers are there before a compiler is
 WAIT = 3  # times how long it takes to find a neighbour dead
 OWN = {
     "layers": Parameter(meaning="n, layer 0 with all links counted", least=1, most=MOST_LAYERS, default=9),
@@ -124,12 +125,15 @@ def tables(topology: Topology, options: Options) -> NDArray[np.int32]:
 def _tables(wiring: Wiring, layers: int, kind: int, rho: int, seed: int) -> NDArray[np.int32]:
     import numpy as np
 
+    from daemons.core.compiled import compiled  # which a daemon does not need
+
     found = construction.layers_of(
         WORDS[kind],
         Graph.of(wiring.topology),
         layers,
         np.random.Generator(np.random.PCG64(seed)),
         rho=rho / 10**RHO_DECIMALS,
+        accelerate=as_it_is if wiring.topology.switches <= MOST_UNCOMPILED else compiled,
     )
     found.setflags(write=False)
     return found

@@ -5,10 +5,10 @@ import random
 import numpy as np
 import pytest
 
+from daemons.core import compiled as module
+from daemons.core.compiled import compiled
 from daemons.proxy import routing as proxy
 from daemons.routing import dr
-from experiments.graph_engine import compiled as module
-from experiments.graph_engine.compiled import compiled
 from experiments.graph_engine.rules import compiled_for
 from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
 
