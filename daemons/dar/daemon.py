@@ -186,8 +186,15 @@ class Dar(Bfs):
         """Move the flow that is asked for, if it is still where it was and has rested."""
         self._ears["heard"] += 1
         port = next((port for port, node in self._far.items() if node == ear.spine), None)
-        usable = self._usable(ear.flow.destination)
-        if port is None or not usable or not self._leaf.accepts(ear.flow, port, ear.origin, ear.sequence, now):
+        usable, towards = self._usable(ear.flow.destination), self._towards(ear.flow.destination)
+        # Only the spine and the output leaf see the flow; what others ask in its name is not even remembered.
+        told = towards is not None and ear.origin in (ear.spine, towards[1])
+        if (
+            port is None
+            or not told
+            or not usable
+            or not self._leaf.accepts(ear.flow, port, ear.origin, ear.sequence, now)
+        ):
             self._ears["stale"] += 1
             return NOTHING
         room = [port for port in usable if self._is_in(ear, self._far[port])]

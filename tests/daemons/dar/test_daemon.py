@@ -115,6 +115,8 @@ def test_a_request_moves_a_flow_that_is_where_it_was_and_has_rested():
         {"flow": Flow(1, 2, 6, 3)},
         {"target": 16 + 1},
         {"leaf": 16 + 1},
+        {"origin": 16 + 2},  # the flow does not go there
+        {"origin": 16 + 4 + 2},
     ],
 )
 def test_a_request_that_does_not_fit_has_no_effect(change):
@@ -143,6 +145,15 @@ def test_requests_of_different_switches_have_numbers_of_their_own():
     there = fabric.spine(port - 4)
     older = replace(ear, origin=there, sender=there, spine=there, sequence=1 << 32)
     assert moved(machine, older, now + 0.01)
+
+
+def test_requests_in_any_number_of_names_are_not_remembered():
+    fabric, machine, flow, ear, now = alone("cool=1000")
+    for origin in range(2000):
+        for spine in (1, 2):
+            forged = replace(ear, origin=origin, spine=fabric.spine(spine), sequence=1)
+            machine.receive(messages.encode(forged), 4, now)
+    assert len(machine._leaf.outgoing[flow].heard) <= 1 + 2
 
 
 def test_a_forged_request_of_a_late_number_is_forgotten():
