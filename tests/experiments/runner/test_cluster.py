@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from quick import EXPERIMENT
 
-from experiments.runner import definition
+from experiments.runner import cluster, definition, virtual_runs
 from experiments.runner.cluster import on_cluster
+from experiments.runner.definition import Result, find
 from experiments.runner.failures import Failure
 from experiments.runner.results import Store
 from experiments.runner.sweep import sweep
@@ -99,6 +100,16 @@ def test_runs_on_the_kernel_stay_here(tmp_path, address, monkeypatch):
     runs = EXPERIMENT.runs({"size": "1"}, seeds=1, engines=["graph", "kernel"])
     carry_out(runs, Store(tmp_path / "results"), scheduler=address)
     assert set(log.read_text().split()) == {run.id for run in runs if run.engine == "kernel"}
+
+
+def test_a_virtual_clock_is_one_on_a_worker_too(monkeypatch):
+    """A kernel of its own measures the run, not the worker's."""
+    (run, *_) = find("link_loss").plan(clock="virtual").runs
+    given = virtual_runs.Answer(Result(figures={"lost_pairs": 1}), {"kernel": "weft"})
+    monkeypatch.setattr(virtual_runs, "measure", lambda asked: given if asked == run else None)
+    told = cluster.answer(run)
+    assert told.given == given.given
+    assert told.about["inside"] == {"kernel": "weft"}
 
 
 def test_another_version_of_the_experiment_is_refused(address):
