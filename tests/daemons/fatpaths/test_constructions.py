@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from daemons.fatpaths import near_minimal, spain, trees
+from daemons.fatpaths import in_trees, near_minimal, spain, trees
 from daemons.fatpaths.construction import near_minimal_layers
 from daemons.fatpaths.layers import Graph, distances, everything, path
 from topologies import build
@@ -167,3 +167,21 @@ def test_near_minimal_layers_lead_one_link_farther_where_they_are_their_own():
     lengths = [len(path(table, s, t)) - 1 for table in found[1:] for s in range(50) for t in range(50) if s != t]
     assert set(lengths) <= {1, 2, 3}
     assert lengths.count(3) > 0.3 * len(lengths)
+
+
+# -- ours
+
+
+def test_hops_that_are_given_count_as_paths_where_they_are_new():
+    """In a clique of five, to router 4: 0 by way of 1 is new, 1 straight to 4 is its shortest path again."""
+    graph = graph_of("complete:n=5,p=1")
+    tables = np.full((2, 5, 5), UNSET, dtype=np.int32)
+    tables[0, 4] = 4
+    tables[1, 4, [0, 1]] = 1, 4
+    distinct = integers(5)
+    in_trees.grow(
+        *(graph.start, graph.peer, graph.arc_of(), tables, np.zeros(20), 2),
+        *(np.array([4]), np.tile(np.arange(5), (5, 1)), integers(20), distinct),
+    )
+    assert tables[1, 4].tolist()[:2] == [1, 4]
+    assert distinct[:4].tolist() == [2, 1, *(len({tuple(path(table, s, 4)) for table in tables}) for s in (2, 3))]
