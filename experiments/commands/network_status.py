@@ -19,6 +19,8 @@ def show_status(state: Mapping[str, Any]) -> None:
         print(f"{link} has MTU {one} at one end and {other} at the other: larger packets are dropped on arrival")
     if state["bypassed_packets"]:
         print(f"{state['bypassed_packets']} packets bypassed the scheme: fragments, IP options, or longer than an MTU")
+    if trimming := state["trimming"]:
+        print(f"{trimming['trimmed_packets']} packets trimmed to headers, {trimming['header_drops']} headers dropped")
     if layers := state["layers"]:
         sent = " ".join(map(str, layers["packets"])) or "none: hosts send to plain addresses"
         print(f"packets by layer: {sent}")

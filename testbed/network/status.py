@@ -15,6 +15,7 @@ from testbed.agent.counters import DaemonCounters, Row
 from testbed.forwarding import data_plane, layer_program
 from testbed.linux import clock
 from testbed.linux.clock import wait_until
+from testbed.measure.port_counters import Counters as PortsCounters
 from testbed.network import faults, scheme_change
 from testbed.network.handle import Handle
 from testbed.plan.plane_selection import NONE, has_daemons
@@ -89,6 +90,16 @@ def flows(network: Handle) -> list[dict[str, Any]] | None:
     return found
 
 
+def trimming(network: Handle) -> dict[str, int] | None:
+    """What switches have trimmed, and lost of it, since the network came up; None if they do not trim."""
+    if not network.plan.link or not network.plan.link.trim_packets or data_plane.program_of(network) is None:
+        return None
+    with data_plane.DataPlane.open(network) as plane, PortsCounters(network) as counters:
+        trimmed = sum(port.trimmed for port in plane.counters().values())
+        drops = sum(port.header_drops for port in counters.snapshot().ports.values())
+    return {"trimmed_packets": trimmed, "header_drops": drops}
+
+
 def read_keys(network: Handle) -> None:
     """Have every daemon read the run's keys, and return when each has heard what was sealed before: what was under way,
     and what lay unread until its daemon's next tick.  ValueError or TimeoutError if one does not obey."""
@@ -111,6 +122,8 @@ def status(network: Handle) -> dict[str, Any]:
     differ: the smaller one drops larger packets on arrival.
     bypassed_packets: of a fabric with a data plane, those that the kernel has sent on in the scheme's place, once for
         each switch: fragments, packets with IP options, or longer than the MTU.
+    trimming: where switches trim, how many packets were trimmed, and how many headers found their queue full; None
+        elsewhere.
     flows: of a scheme that places flows, those on the links of each leaf (flows()); None of any other.
     layers: where hosts choose layers, packets that left in each, flows that began, and how often one drew again, by the
         reason; None elsewhere.
@@ -126,6 +139,7 @@ def status(network: Handle) -> dict[str, Any]:
         "failed": [link_name(link) for link in links.failed],
         "mtu_bytes": {link_name(link): list(both) for link, both in links.mtu_bytes.items()},
         "bypassed_packets": data_plane.bypassed(network),
+        "trimming": trimming(network),
         "flows": flows(network),
         "layers": layer_program.counted(network),
         "nodes": [

@@ -159,6 +159,14 @@ def test_two_senders_lose_payload_but_no_header(star: Network, udp: Callable[...
 
 
 @pytest.mark.kernel
+def test_the_status_of_a_network_tells_of_trimming(star: Network, network: Callable[..., Network]) -> None:
+    with DataPlane.open(star) as plane:
+        trimmed = sum(port.trimmed for port in plane.counters().values())
+    assert star.status()["trimming"] == {"trimmed_packets": trimmed, "header_drops": 0}
+    assert network("star:n=2", scheme="rps").status()["trimming"] is None
+
+
+@pytest.mark.kernel
 def test_headers_have_ten_times_the_share(star: Network, udp: Callable[..., socket.socket]) -> None:
     receiver = udp(0)
     receiver.bind(address(0, star))
