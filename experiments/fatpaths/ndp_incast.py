@@ -86,7 +86,7 @@ def senders(row: Row) -> int | None:
 def plot(table: Table, figure: Figure) -> None:
     """For each network and setting: the last message of an incast by its ideal, over the number of senders; what was
     trimmed and lost; and the same ratio for other patterns."""
-    keys = ("topology", "rate_mbps", "message_kb", "header_packets", "rto_min_ms")
+    keys = ("topology", "rate_mbps", "message_kb", "header_packets", "rto_min_ms", "clock")
     groups = figures.by_setting(table, keys, always=3)
     figure.set_size_inches(11.5, 0.5 + 3.1 * len(groups))
     lines = figure.subplots(len(groups), 3, squeeze=False)
@@ -101,10 +101,17 @@ def plot(table: Table, figure: Figure) -> None:
         draw_packets(packets, [row for row in incast if str(row["transport"]).startswith("ndp")])
         draw_others(others, [row for row in rows if not senders(row)], names)
         ratio.axhline(1, color=style.INK, linewidth=0.8)
-        ratio.set(xlabel="senders", ylabel="last message / ideal", xscale="log", yscale="log")
+        ratio.set(xlabel="senders", ylabel="last message / ideal", xscale="log")
         figures.plain_numbers(ratio.xaxis)
-        figures.plain_numbers(ratio.yaxis)
+        if is_wide(incast):
+            ratio.set_yscale("log")
+            figures.plain_numbers(ratio.yaxis)
         ratio.legend(fontsize=7)
+
+
+def is_wide(rows: Sequence[Row]) -> bool:
+    """Whether their ratios lie so far apart that a logarithmic axis shows them better."""
+    return any(float(str(row["last_ratio"])) > 4 for row in rows if row["last_ratio"])
 
 
 def draw(axes: Axes, rows: Sequence[Row], key: str, colour: str, engine: str, label: str) -> None:
@@ -152,8 +159,10 @@ def draw_others(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> None:
     axes.axvline(1, color=style.INK, linewidth=0.8)
     axes.set_yticks(range(len(patterns)), patterns, fontsize=7)
     axes.set_ylim(len(patterns) - 0.5, -0.5)
-    axes.set(xlabel="last message / ideal of the hosts' links", xscale="log")
-    figures.plain_numbers(axes.xaxis)
+    axes.set(xlabel="last message / ideal of the hosts' links")
+    if is_wide(rows):
+        axes.set_xscale("log")
+        figures.plain_numbers(axes.xaxis)
 
 
 EXPERIMENT = Experiment(

@@ -78,9 +78,11 @@ class Both:
         assert self.one.deadline() == self.other.deadline()
 
 
-def both_on(spec: str, path: Path, *, seed: int, header_bytes: int, trouble: Trouble | None = None) -> TransportNetwork:
+def both_on(
+    spec: str, path: Path, *, seed: int, header_bytes: int, trim_packets: int = 8, trouble: Trouble | None = None
+) -> TransportNetwork:
     topology = build(spec)
-    link = LinkModel(rate_bps=RATE, header_bytes=header_bytes)
+    link = LinkModel(rate_bps=RATE, header_bytes=header_bytes, trim_bytes=trim_packets * 1514)
     make = lambda parameters: Both(parameters, path)  # noqa: E731
     return TransportNetwork(
         topology, link, PARAMETERS, sprayed(topology), random.Random(seed), trouble=trouble, make=make
@@ -109,6 +111,16 @@ def test_incast_is_the_same_in_both_languages(senders: int, header_bytes: int, c
     net.run_until(10**9)
     assert len(net.delivered) == len(net.finished) == senders
     assert sum(host.counters.timeouts for host in net.hosts) > 0 or header_bytes > 3_000
+
+
+def test_a_message_whose_packets_are_refused_again_and_again_is_the_same(compiled: Path) -> None:
+    """More refusals than the window, in an order that is not that of packets."""
+    net = both_on("star:n=4", compiled, seed=3, header_bytes=72_000, trim_packets=1, trouble=Trouble(jitter_ns=20_000))
+    for src in (1, 2, 3):
+        net.send(0, src, 0, src, 60_000)
+    net.run_until(10**9)
+    assert len(net.delivered) == 3
+    assert all(net.hosts[src].counters.retransmissions > 16 for src in (1, 2, 3))
 
 
 @pytest.mark.slow
