@@ -128,7 +128,7 @@ def plot(table: Table, figure: Figure) -> None:
     figure.set_size_inches(14, 0.5 + 3.4 * len(groups))
     lines = figure.subplots(len(groups), len(PANELS) + 1, squeeze=False)
     transports_ = list(dict.fromkeys(str(row["transport"]) for row in table))
-    networks = list(dict.fromkeys(str(row["topology"]) for row in table))
+    networks = sorted({str(row["topology"]) for row in table}, key=lambda name: (not name.startswith("star"), name))
     for (*panels, distribution), (title, rows) in zip(lines, groups.items(), strict=True):
         panels[0].set_title(f"{title.split(',')[0]} Mbit/s, {', '.join(title.split(', ')[1:])}", fontsize=8)
         for transport, colour in zip(transports_, LOOKS, strict=False):
@@ -145,7 +145,8 @@ def plot(table: Table, figure: Figure) -> None:
         for axes in panels[1:]:
             axes.set_yscale("log")
             figures.plain_numbers(axes.yaxis)
-        distribution.set(xlabel=f"time of long flows (ms), {networks[0]}", ylabel="fraction of flows", xscale="log")
+        distribution.set(xlabel="time of long flows (ms)", ylabel="fraction of flows", xscale="log", ylim=(0, 1))
+        distribution.set_title(networks[0], fontsize=8)
         figures.plain_numbers(distribution.xaxis)
         panels[1].legend(fontsize=6.5)
         distribution.legend(fontsize=6.5)
@@ -190,7 +191,7 @@ EXPERIMENT = Experiment(
         "rate_mbps": [5],
         "header_packets": [1125],
         "rto_min_ms": [200],
-        "seconds": [20],
+        "seconds": [10],
     },
     parameters={
         "topology": common.TOPOLOGY,
