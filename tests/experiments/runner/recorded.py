@@ -7,10 +7,11 @@ many packets arrived at any interface and the digest of all of them with their t
 import hashlib
 import json
 import os
-import select
 import signal
 import socket
 import struct
+import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from testbed.plan.run import Run as NetworkRun
 COMMON = Path("/run/uml")
 ETH_P_ALL, SO_RCVBUFFORCE, SO_TIMESTAMPNS, PACKET_OUTGOING = 3, 33, 35, 4
 BUFFER_BYTES = 1 << 26
+LOOK_S = 0.2  # of virtual time
 told: dict[str, list[object]] = {"captures": [], "logs": []}
 
 
@@ -49,24 +51,22 @@ class Capture:
             taken.close()
 
     def take(self) -> dict[str, object]:
-        """Until SIGTERM."""
-        wake, woken = os.pipe()
-        signal.signal(signal.SIGTERM, lambda *_: os.write(woken, b"x"))
+        """Until SIGTERM.  Looks seldom: to be woken for each packet would cost more than all else."""
+        over: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _: over.append(number))
         digests, packets = [hashlib.sha256() for _ in self.sockets], 0
-        poll = select.epoll()
-        for taken in self.sockets:
-            poll.register(taken, select.EPOLLIN)
-        poll.register(wake, select.EPOLLIN)
-        numbers = {taken.fileno(): number for number, taken in enumerate(self.sockets)}
         while True:
-            for fd, _ in poll.poll():
-                if fd == wake:
-                    return {"packets": packets, "digests": [digest.hexdigest() for digest in digests]}
-                frame, about, _, address = self.sockets[numbers[fd]].recvmsg(1 << 16, 64)
-                if address[2] != PACKET_OUTGOING:
-                    packets += 1
-                    stamp = about[0][2][: struct.calcsize("=qq")]
-                    digests[numbers[fd]].update(stamp + address[0].encode() + frame)
+            last = bool(over)
+            for taken, digest in zip(self.sockets, digests, strict=True):
+                with suppress(BlockingIOError):
+                    while True:
+                        frame, about, _, address = taken.recvmsg(1 << 16, 64)
+                        if address[2] != PACKET_OUTGOING:
+                            packets += 1
+                            digest.update(about[0][2][: struct.calcsize("=qq")] + address[0].encode() + frame)
+            if last:
+                return {"packets": packets, "digests": [digest.hexdigest() for digest in digests]}
+            time.sleep(LOOK_S)
 
     def stop(self) -> None:
         os.kill(self.pid, signal.SIGTERM)
