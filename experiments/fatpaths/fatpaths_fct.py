@@ -98,14 +98,28 @@ def plot(table: Table, figure: Figure) -> None:
     bars are hollow then, and lines pale.
     """
     groups = figures.by_setting(table, SETTING, always=4)
-    looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
-    figure.set_size_inches(11.0, (0.28 * len(looks) + 1.6) * len(groups) + 0.4)
-    places = figure.subfigures(len(groups), 1, squeeze=False).flat
-    for place, (title, rows) in zip(places, groups.items(), strict=True):
+    looks = coloured(style.lines(style.in_order(str(row["scheme"]) for row in table)))
+    shown = [
+        {spec: look for spec, look in looks.items() if any(row["scheme"] == spec for row in rows)}
+        for rows in groups.values()
+    ]
+    heights = [0.3 * len(each) + 1.4 for each in shown]
+    figure.set_size_inches(11.6, sum(heights) + 0.4)
+    places = figure.subfigures(len(groups), 1, squeeze=False, height_ratios=heights).flat
+    for place, each, (title, rows) in zip(places, shown, groups.items(), strict=True):
         place.suptitle(title, fontsize=8.5, x=0.01, ha="left")
         bars, distribution, by_size = place.subplots(1, 3, width_ratios=[1.1, 1, 1])
-        draw_ratios(bars, rows, looks)
-        draw_times(distribution, by_size, rows, looks)
+        draw_ratios(bars, rows, each)
+        draw_times(distribution, by_size, rows, each)
+
+
+def coloured(looks: Mapping[str, tuple[style.Look, str]]) -> dict[str, tuple[style.Look, str]]:
+    """`looks` with a colour of its own for each scheme that differs from another in its parameters alone."""
+    colours = dict[str, str]()
+    for spec, (look, _) in looks.items():
+        free = [colour for colour in style.SEVERAL if colour not in colours.values()]
+        colours[spec] = free[0] if look.variant and free else look.colour
+    return {spec: (look._replace(colour=colours[spec]), dash) for spec, (look, dash) in looks.items()}
 
 
 def flows_of(rows: Sequence[Row], scheme: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], bool]:
@@ -158,6 +172,8 @@ def draw_times(
     distribution.set(xscale="log", ylim=(0, 1.02))
     distribution.set_xlabel("time of long flows (ms)", fontsize=7.5)
     distribution.set_ylabel("fraction of flows", fontsize=7.5)
+    for axis in (distribution.xaxis, by_size.yaxis):
+        figures.plain_numbers(axis)
     by_size.set_xlabel("flow size (bytes)", fontsize=7.5)
     by_size.set_ylabel("mean time (ms)", fontsize=7.5)
 
@@ -170,28 +186,28 @@ EXPERIMENT = Experiment(
     sweep={
         "topology": ["slimfly:q=5,p=4"],
         "scheme": [
-            *("ecmp", "letflow:gap_us=125000"),
+            *("ecmp", "letflow:gap_us=500000"),
             "fatpaths:trigger=cut,start=random",
             "fatpaths:construction=intree,trigger=cut,start=random",
             "fatpaths:construction=intree,trigger=cut",
-            "fatpaths:construction=intree,gap_us=125000,start=random",
+            "fatpaths:construction=intree,gap_us=500000,start=random",
             "fatpaths:construction=intree,trigger=ecn,start=random",
             "fatpaths:construction=intree,trigger=none,start=random",
-            "fatpaths:layers=4,trigger=cut,start=random",
+            "fatpaths:construction=intree,trigger=cut,start=random,choice=least",
             "fatpaths:rho=1,trigger=cut,start=random",
         ],
         "pattern": ["off-diagonal:c=100"],
         "mapping": ["linear", "random"],
         "load_fraction": [0.3],
-        "size_fraction": [0.25],
-        "rate_mbps": [4],
+        "size_fraction": [0.125],
+        "rate_mbps": [1],
         "queue_packets": [100],
         "ecn_packets": [33],
         "congestion_control": ["reno"],
         "transport": ["tcp"],
         "min_rtt_window_s": [300],
         "rto_ms": [200],
-        "seconds": [10],
+        "seconds": [15],
     },
     parameters={
         **layered_network.PARAMETERS,

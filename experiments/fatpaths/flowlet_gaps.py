@@ -20,6 +20,7 @@ from experiments.scenarios import common_parameters as common
 from topologies.core.link import Mbps
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
 LOAD_FRACTION, SIZE_FRACTION = 0.2, 0.25
@@ -77,7 +78,8 @@ def plot(table: Table, figure: Figure) -> None:
     from testbed.measure.reordering import bounds_us
 
     groups = figures.by_setting(table, SETTING, always=3)
-    figure.set_size_inches(4.6 * len(groups) + 2.2, 3.9)
+    figure.set_size_inches(4.6 * len(groups) + 2.6, 3.9)
+    named: dict[str, Artist] = {}
     panels = figure.subplots(1, len(groups), squeeze=False, sharey=True)[0]
     lines = sorted({name_of(row) for row in table})
     for axes, (title, rows) in zip(panels, groups.items(), strict=True):
@@ -89,16 +91,16 @@ def plot(table: Table, figure: Figure) -> None:
             gaps = np.sum([np.array(row["gaps"]) for row in kept or of], axis=0)
             beyond = gaps[::-1].cumsum()[::-1] / max(1, gaps.sum())
             dash = style.DASHES[at // len(style.SEVERAL) % len(style.DASHES)]
-            axes.loglog(
+            (named[f"{scheme}, {transport} {control}, {rate} Mbit/s"],) = axes.loglog(
                 np.maximum(bounds_us(), 1) / layered_network.packet_time_us(rate), np.maximum(beyond, 1e-7),
                 dash, color=style.SEVERAL[at % len(style.SEVERAL)],
-                label=f"{scheme}, {transport} {control}, {rate} Mbit/s", alpha=1.0 if kept else 0.35, linewidth=1.2,
+                alpha=1.0 if kept else 0.35, linewidth=1.2,
             )  # fmt: skip
         axes.axvline(layered_network.PAPERS_PACKET_TIMES, color=style.INK, linestyle=":", linewidth=1)
         axes.set(xlim=(1e-2, 1e4), ylim=(1e-5, 1.2), xlabel="silence (packet times)")
-        axes.set_title(title, fontsize=7.5)
+        axes.set_title(title, fontsize=6.5)
     panels[0].set_ylabel("packets after a longer silence (fraction)")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=7)
+    figure.legend([*named.values()], [*named], loc="outside right upper", fontsize=7)
 
 
 def name_of(row: Mapping[str, object] | Row) -> tuple[str, str, str, int]:
