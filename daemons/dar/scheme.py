@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 QUEUE = 1  # among the words of `detect`
 OWN = {
     "p": Parameter(meaning="flows that a link carries", least=1, most=64, default=2),
-    "period_ms": Parameter(meaning="from one look at a switch's flows to the next", least=1, most=10_000, default=10),
+    "period_ms": Parameter(meaning="time between looks at a switch's flows, in ms", least=1, most=10_000, default=10),
     "cool": Parameter(meaning="periods that a flow rests when it has been moved", least=0, most=1000, default=2),
     "every": Parameter(
         meaning="1: an output leaf asks for a flow of each bad link at once, not only of the fullest",
