@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +18,7 @@ from typing import Any
 from experiments.runner.definition import Result, Run, find
 from experiments.runner.failures import Failure, reason
 from testbed.host import uml
-from testbed.linux import clock
+from testbed.linux import clock, isolated_python
 from testbed.network.bring_up import HOP_NS
 
 FOLDER = Path("/run/uml")
@@ -45,7 +44,7 @@ def measure(run: Run, *, core: int | None = None) -> Answer:
     exchange = uml.Exchange({RUN: json.dumps(run.content)}, [ANSWER])
     seeded = uml.VirtualClock(seed=run.seed + 1)
     environment = os.environ | {"NUMBA_CACHE_DIR": COMPILED, HOP_NS: str(run.hop_ns)}
-    argv = [sys.executable, "-m", "experiments.runner.virtual_runs"]
+    argv = isolated_python.command("experiments.runner.virtual_runs")
     status = uml.run(
         argv,
         virtual=seeded,

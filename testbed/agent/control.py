@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -17,9 +16,8 @@ from testbed.agent.counters import FILE, DaemonCounters
 from testbed.agent.daemon import REKEY
 from testbed.agent.daemon_set import Daemons
 from testbed.agent.supervisor import READY, SOCKET, START_S, STOP_S
+from testbed.linux import isolated_python, private_files
 from testbed.plan.run import ENVIRONMENT, Run
-
-ROOT = Path(__file__).parents[2]
 
 
 def launch(run: Run, daemons: Daemons, *, nodes: int, packed: int | None = None, keep: int | None = None) -> int:
@@ -34,13 +32,16 @@ def launch(run: Run, daemons: Daemons, *, nodes: int, packed: int | None = None,
     daemons.write(run.directory)
     DaemonCounters(run.directory / FILE, create_nodes=nodes).close()
     log = run.directory / "log"
-    log.mkdir(exist_ok=True)
+    private_files.make_folder(log)
     argv = [str(run.directory), str(packed or 0), str(0 if keep is not None else os.getpid())]
     # Without site: a daemon needs no package but ours and its scheme's; start-up files cost time and memory.
-    with open(log / "supervisor.err", "w") as errors:
+    command = isolated_python.command("testbed.agent.supervisor", argv, packages=False, search=search_path(daemons))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with open(private_files.open_file(log / "supervisor.err", flags), "w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-S", "-m", "testbed.agent.supervisor", *argv],
-            env={**os.environ, ENVIRONMENT: run.id, "PYTHONPATH": search_path(daemons)},
+            command,
+            cwd=isolated_python.FOLDER,
+            env=isolated_python.environment({ENVIRONMENT: run.id}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -55,14 +56,14 @@ def launch(run: Run, daemons: Daemons, *, nodes: int, packed: int | None = None,
     return process.pid
 
 
-def search_path(daemons: Daemons) -> str:
-    """Where daemons find weft, and the modules of schemes that other packages register."""
-    found = [ROOT]
+def search_path(daemons: Daemons) -> list[Path]:
+    """Where daemons find the modules of schemes that other packages register."""
+    found = []
     for module in sorted({config.module for config in daemons.configs.values()}):
         file = import_module(module).__file__
-        if file and not Path(file).is_relative_to(ROOT):
+        if file and not Path(file).is_relative_to(isolated_python.ROOT):
             found.append(Path(file).parents[module.count(".") + (Path(file).name == "__init__.py")])
-    return os.pathsep.join(map(str, dict.fromkeys(found)))
+    return list(dict.fromkeys(found))
 
 
 def start(directory: Path, name: str) -> int:

@@ -14,11 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from testbed.linux import clock
+from testbed.linux import clock, private_files
 
 REPLY_BYTES = 1 << 20
 SO_SNDBUFFORCE = 32
-MODE = 0o644
 PID_BYTES = 16
 
 
@@ -43,9 +42,9 @@ class Log(Descriptor):
     """Lines of one node: wall clock, monotonic clock in seconds, what happened."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        (directory / "log").mkdir(exist_ok=True)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        super().__init__(os.open(directory / "log" / f"{name}.log", flags, MODE))
+        private_files.make_folder(directory / "log")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        super().__init__(private_files.open_file(directory / "log" / f"{name}.log", flags))
 
     def write(self, text: str) -> None:
         """Add a line, or the lines of a traceback."""
@@ -58,7 +57,7 @@ class Lock(Descriptor):
 
     def __init__(self, directory: Path, name: str) -> None:
         """Take it; ValueError if another process has it."""
-        super().__init__(os.open(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE))
+        super().__init__(private_files.open_file(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT))
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -76,11 +75,14 @@ class Lock(Descriptor):
 
 def holder(directory: Path, name: str) -> int | None:
     """The process that is the daemon of the node called `name`, None if there is none."""
-    with suppress(FileNotFoundError), open(directory / f"{name}.lock") as file:
+    with suppress(FileNotFoundError):
+        fd = private_files.open_file(directory / f"{name}.lock", os.O_RDONLY)
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return int(file.read())
+            return int(os.pread(fd, PID_BYTES, 0))
+        finally:
+            os.close(fd)
     return None
 
 
@@ -93,6 +95,12 @@ def wait_until_ended(directory: Path, name: str, timeout_s: float = 5.0) -> None
         clock.sleep(0.002)
 
 
+def bind(to: socket.socket, path: Path) -> None:
+    """Give the socket a place in the file system, to which nobody but this user can write, whatever the umask is."""
+    os.fchmod(to.fileno(), private_files.FILE_MODE)  # which the file takes over
+    to.bind(str(path))
+
+
 class Requests:
     """The socket at which a daemon can be asked."""
 
@@ -102,19 +110,21 @@ class Requests:
         self._path.unlink(missing_ok=True)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         self.socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, REPLY_BYTES)
-        self.socket.bind(str(self._path))
+        bind(self.socket, self._path)
 
     def fileno(self) -> int:
         return self.socket.fileno()
 
-    def read(self) -> tuple[str, str] | None:
-        """What is asked, and whom to answer."""
+    def read(self) -> tuple[str, str | None] | None:
+        """What is asked, and whom to answer: None if who asked has a socket without a name."""
         with suppress(BlockingIOError):
             asked, who = self.socket.recvfrom(64)
             return asked.decode(errors="replace"), who
         return None
 
-    def answer(self, who: str, told: dict[str, Any]) -> None:
+    def answer(self, who: str | None, told: dict[str, Any]) -> None:
+        if who is None:
+            return
         with suppress(OSError):  # who asked has gone, or does not read
             self.socket.sendto(json.dumps(told).encode(), who)
 
@@ -132,7 +142,7 @@ def ask(directory: Path, name: str, what: str, timeout_s: float = 2.0) -> dict[s
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as asking:
         asking.settimeout(timeout_s)
         try:
-            asking.bind(str(own))
+            bind(asking, own)
             asking.sendto(what.encode(), str(directory / f"{name}.sock"))
             told: dict[str, Any] = json.loads(asking.recv(REPLY_BYTES))
         except (FileNotFoundError, ConnectionRefusedError):

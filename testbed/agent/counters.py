@@ -13,6 +13,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from testbed.linux import private_files
+
 FILE = "counters"
 LATENESS_US = (100, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)  # upper ends of all but the last class
 
@@ -71,8 +73,7 @@ class DaemonCounters:
 
     def __init__(self, file: Path, *, create_nodes: int | None = None) -> None:
         """Map `file`; make it anew, for so many nodes, if `create_nodes`.  FileNotFoundError if it is not there."""
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create_nodes else 0)
-        fd = os.open(file, flags, 0o644)
+        fd = private_files.open_file(file, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create_nodes else 0))
         try:
             if create_nodes:
                 os.ftruncate(fd, create_nodes * WORDS * 8)

@@ -90,13 +90,13 @@ class Daemon:
         self.closed = False
         self._credentials = credentials
         self.received = self.garbage = self._sent = 0
-        self._counters = NodeCounters(cells, config.interval_ms / 1000)
         self._converged = self._news = False
         self._reconcile_at = inf
         self._carrier = dict.fromkeys(interfaces.ports, True)
         with ExitStack() as opened:
             self._lock = opened.enter_context(closing(Lock(directory, interfaces.name)))
             self._log = opened.enter_context(closing(Log(directory, interfaces.name)))
+            self._counters = NodeCounters(cells, config.interval_ms / 1000)  # not before the row is this daemon's
             with _inside(interfaces):
                 self._open_inside(opened, config, crowding, flows, transit)
             self.requests = opened.enter_context(closing(Requests(directory, interfaces.name)))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from daemons.core.node_config import NodeConfig
+from testbed.linux import private_files
 from testbed.linux.node_interfaces import NodeInterfaces
 
 FILE = "daemons.pickle"
@@ -41,13 +43,14 @@ class Daemons:
 
     def write(self, directory: Path) -> None:
         """Put them where read() finds them."""
-        (directory / FILE).write_bytes(pickle.dumps(self, pickle.HIGHEST_PROTOCOL))
+        private_files.write(directory / FILE, pickle.dumps(self, pickle.HIGHEST_PROTOCOL))
 
 
 def read(directory: Path) -> Daemons:
     """The daemons of the run in `directory`; ValueError if it has none."""
     try:
-        found: Daemons = pickle.loads((directory / FILE).read_bytes())
+        with open(private_files.open_file(directory / FILE, os.O_RDONLY), "rb") as file:
+            found: Daemons = pickle.load(file)
     except FileNotFoundError:
         raise ValueError(f"run {directory.name} has no daemons: its routes are fixed, or it has none") from None
     return found

@@ -10,6 +10,7 @@ from testbed.agent.daemon_set import Daemons
 from testbed.agent.loop import Loop
 from testbed.agent.make_daemon import NO_PROGRAMS
 from testbed.authentication.credentials import rehearsed
+from testbed.linux import private_files
 
 REHEARSALS, TURNS = 8, 10
 
@@ -25,7 +26,7 @@ def rehearse(directory: Path, daemons: Daemons) -> None:
     first = next(iter(daemons.configs.values()))
     if first.needs:
         return
-    (directory / "log").mkdir(parents=True)
+    private_files.make_folder(directory)
     nodes = [first.node, *(first.ports[0][1][:2] if first.ports else ())]
     for _ in range(REHEARSALS):
         quick = [replace(daemons.configs[node], interval_ms=1) for node in nodes]

@@ -49,6 +49,7 @@ DESCRIPTORS_PER_NODE = 128
 TOGETHER = 12
 WORTH_REHEARSING = 8  # processes
 START_S, STOP_S = 30.0, 5.0
+REQUEST_S, REQUEST_BYTES, SHOWN_BYTES = 1.0, 4096, 80
 
 
 def main(argv: Sequence[str]) -> None:
@@ -88,7 +89,7 @@ class Supervisor:
         self._children: dict[int, Child] = {}  # by descriptor
         self._ended: dict[int, str] = {}  # node -> how its last daemon did
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        self._server.bind(str(directory / SOCKET))
+        control_socket.bind(self._server, directory / SOCKET)
         self._server.listen()
         self._owner = os.pidfd_open(owner) if owner else -1
         theirs = self._daemons
@@ -207,13 +208,11 @@ class Supervisor:
 
     def _answer(self) -> None:
         connection, _ = self._server.accept()
-        with connection, suppress(OSError):  # who asked has gone
-            connection.settimeout(1.0)
-            with connection.makefile("rw") as stream:
-                told = self._do(stream.readline())
-                stream.write(json.dumps(told) + "\n")
+        with connection, suppress(OSError):  # who asked has gone, or does not say what it wants
+            told = self._do(read_line(connection))
+            connection.sendall(json.dumps(told).encode() + b"\n")
 
-    def _do(self, line: str) -> dict[str, Any]:
+    def _do(self, line: bytes) -> dict[str, Any]:
         commands: dict[str, Callable[..., dict[str, Any]]] = {
             "start": self._start,
             "stop": self._stop,
@@ -221,12 +220,15 @@ class Supervisor:
             "list": self._list,
         }
         try:
-            command, *arguments = json.loads(line)
-            return commands[command](*arguments)
+            words = json.loads(line)
+            if not words or not all(isinstance(word, str) for word in words):
+                raise TypeError
+            return commands[words[0]](*words[1:])
+        except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+            said = ascii(line[:SHOWN_BYTES].decode(errors="replace").strip())
+            return {"error": f'{said} is no request; write ["start", NODE], or stop, kill or list'}
         except (ValueError, OSError) as error:
             return {"error": str(error)}
-        except (KeyError, TypeError):
-            return {"error": f'{line.strip()} is no request; write ["start", NODE], or stop, kill or list'}
 
     def _start(self, name: str) -> dict[str, Any]:
         node = self._daemons.node(name)
@@ -269,6 +271,20 @@ class Supervisor:
                 for fd, _ in self._poll.poll(max(0.0, end - clock.monotonic())):
                     if fd in self._children:
                         self._reap(self._children[fd])
+
+
+def read_line(connection: socket.socket) -> bytes:
+    """What was sent up to the end of a line, or of REQUEST_BYTES; TimeoutError if it has not come within a second."""
+    end, line = clock.monotonic() + REQUEST_S, b""
+    while b"\n" not in line and len(line) < REQUEST_BYTES:
+        connection.settimeout(max(1e-3, end - clock.monotonic()))
+        if not (more := connection.recv(REQUEST_BYTES - len(line))):
+            break
+        line += more
+        if clock.monotonic() > end:
+            raise TimeoutError("a request that does not end")
+    connection.settimeout(REQUEST_S)
+    return line
 
 
 def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int) -> NoReturn:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.host.features import PROGRAMS, TRIES, Scratch, Try
-from testbed.linux import netns
+from testbed.linux import netns, private_files
 from testbed.linux.netlink import NetlinkError
 from testbed.plan.run import DIRECTORY
 
@@ -139,7 +139,7 @@ def _remember(features: Sequence[Feature]) -> None:
     file = _memory()
     if not file:
         return
-    file.parent.mkdir(parents=True, exist_ok=True)
+    private_files.make_folder(file.parent)
     draft = file.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps({"key": _key(), "features": [asdict(feature) for feature in features]}))
+    private_files.write(draft, json.dumps({"key": _key(), "features": [asdict(one) for one in features]}).encode())
     draft.rename(file)

@@ -38,6 +38,7 @@ from topologies.core.address import Prefix
 USER = "frr"
 # $0 is the daemon's place.  The names of other runs' namespaces are copied, too, and go when those are unlinked.
 CONTAINED = 'for dir in /var/tmp /run/frr; do [ ! -d $dir ] || mount --bind "$0" $dir || exit; done; exec "$@"'
+INSIDE = "/var/tmp"  # where a node's daemons, which are not root and cannot come through a run's folder, have theirs
 SPIN_S = 10
 LIMITED = ("prlimit", f"--rttime={SPIN_S * 1_000_000}:{2 * SPIN_S * 1_000_000}")  # SIGXCPU first, and then SIGKILL
 APART = (*LIMITED, "unshare", "--mount", "sh", "-c", CONTAINED)
@@ -166,10 +167,10 @@ class Frr:
     def _spawn(self, node: int, daemon: str) -> subprocess.Popen[bytes]:
         place = self._place(node)
         command = [*APART, str(place), f"{FRR}/{daemon}", "-u", USER, "-g", USER, "-A", "127.0.0.1", "-P", "0"]
-        command += ["-f", f"{place}/{daemon}.conf", "-i", f"{place}/{daemon}.pid", "-z", f"{place}/zserv"]
-        command += ["--vty_socket", str(place), "--log", "stdout", "--log-level", "errors"]
+        command += ["-f", f"{INSIDE}/{daemon}.conf", "-i", f"{INSIDE}/{daemon}.pid", "-z", f"{INSIDE}/zserv"]
+        command += ["--vty_socket", INSIDE, "--log", "stdout", "--log-level", "errors"]
         if daemon == "bfdd":
-            command += ["--bfdctl", f"{place}/bfdd.sock"]
+            command += ["--bfdctl", f"{INSIDE}/bfdd.sock"]
         mark = {ENVIRONMENT: self.network.run.id}
         with open(place / f"{daemon}.out", "wb") as said, netns.inside(self.network.netns(node)):
             return subprocess.Popen(command, stdout=said, stderr=said, env=os.environ | mark)

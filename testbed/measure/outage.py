@@ -6,16 +6,13 @@ namespace; it stops when its standard input ends, which a death of this process 
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from array import array
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
-from testbed.linux import icmp, netns
+from testbed.linux import icmp, isolated_python, netns
 from testbed.measure.fidelity import Component, at_most
 from testbed.measure.prober import PAIR, READY, REPORT, START
 from testbed.plan.network_handle import NetworkHandle
@@ -138,13 +135,13 @@ class OutageProbe:
                 with netns.inside(self.net.netns(src)):
                     fds[src] = stack.enter_context(icmp.receiver(icmp.ECHO_REPLY)).fileno()
             self._process = process = subprocess.Popen(
-                [sys.executable, "-m", "testbed.measure.prober"],
+                isolated_python.command("testbed.measure.prober", packages=False),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=list(fds.values()),
-                cwd=Path(__file__).parents[2],
-                env=os.environ | {ENVIRONMENT: self.net.run.id},
+                cwd=isolated_python.FOLDER,
+                env=isolated_python.environment({ENVIRONMENT: self.net.run.id}),
             )
         assert process.stdin
         assert process.stdout

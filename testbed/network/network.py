@@ -19,7 +19,7 @@ from testbed.agent.counters import Row
 from testbed.authentication import keys
 from testbed.forwarding import layer_program
 from testbed.forwarding.data_plane import DataPlane
-from testbed.linux import clock, netlink
+from testbed.linux import clock, netlink, private_files
 from testbed.linux.process import need_root
 from testbed.network import bring_up, clean, faults, read_back, scheme_change, status
 from testbed.network.handle import Handle
@@ -190,7 +190,7 @@ def own_graph(plan: Plan) -> dict[str, object]:
     if plan.topology.family != "file":
         return {}
     kept = plan.run.directory / "topology.json"
-    kept.write_text(document(plan.topology), encoding="utf-8")
+    private_files.write(kept, document(plan.topology).encode())
     return {"topology_file": f"file:{kept}"}
 
 

@@ -2,6 +2,7 @@
 
 A run's directory, /run/weft/<id>, holds its journal (run.json: what will be created), its lock (held by whoever keeps
 the run alive, so that a run whose lock is free is dead, whatever killed it), the daemons' counters, sockets and logs.
+Only root can open any of it, so that nobody else can hold a lock.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from testbed.linux import private_files
 
 DIRECTORY = Path("/run/weft")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
@@ -47,11 +50,14 @@ class Run:
 
     def alive(self) -> bool:
         """Whether somebody keeps the run: a foreground `weft up`, a script, or its supervisor."""
-        with suppress(FileNotFoundError), open(self.directory / "lock") as lock:
+        with suppress(FileNotFoundError):
+            lock = private_files.open_file(self.directory / "lock", os.O_RDONLY)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return True
+            finally:
+                os.close(lock)
         return False
 
     def namespace(self, node: str) -> str:
@@ -80,10 +86,13 @@ class RunLock:
 @contextmanager
 def _registry() -> Iterator[None]:
     """Only one process at a time gives out names and slots."""
-    DIRECTORY.mkdir(parents=True, exist_ok=True)
-    with open(DIRECTORY / ".lock", "w") as lock:
+    private_files.make_folder(DIRECTORY)
+    lock = private_files.open_file(DIRECTORY / ".lock", os.O_WRONLY | os.O_CREAT)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def require_name(name: str) -> None:
@@ -109,8 +118,8 @@ def reserve(name: str | None) -> RunLock:
         slots = {run.slot for run in taken.values()}
         slot = next(slot for slot in range(1, SLOTS) if slot not in slots)
         directory = DIRECTORY / name
-        directory.mkdir(mode=0o755)
-        lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        private_files.make_folder(directory)
+        lock = private_files.open_file(directory / "lock", os.O_CREAT | os.O_RDWR)
         fcntl.flock(lock, fcntl.LOCK_EX)
         run = Run(name, slot, directory)
         write_journal(run, {"id": name, "slot": slot, "namespaces": []})
@@ -120,15 +129,14 @@ def reserve(name: str | None) -> RunLock:
 def write_journal(run: Run, journal: dict[str, Any]) -> None:
     """Write `journal` to disk atomically."""
     draft = run.directory / "run.json.new"
-    with open(draft, "w") as file:
-        json.dump(journal, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
+    private_files.write(draft, json.dumps(journal, indent=1).encode(), to_disk=True)
     draft.rename(run.directory / "run.json")
 
 
 def runs() -> list[Run]:
-    """Every run that has a directory, dead or alive, in order of id."""
+    """Every run that has a directory, dead or alive, in order of id; ValueError if only another user may know."""
+    if DIRECTORY.exists() and not os.access(DIRECTORY, os.R_OK | os.X_OK):
+        raise ValueError(f"which runs are up only root may know ({DIRECTORY} is closed to others): use sudo")
     found = []
     for directory in sorted(DIRECTORY.glob("*/")):
         nameless = Run(directory.name, 0, directory)
