@@ -26,7 +26,7 @@ HTB, DATA, FIFO, NETEM = 0x10000, 0x10010, 0x100000, 0x20000
 LINK, HEADERS, HEADER_FIFO = 0x10001, 0x10020, 0x200000
 HEADER_PRIORITY = HEADERS  # SO_PRIORITY that sends a local packet to the class of headers
 HEADER_BYTES, HEADER_SHARE = 64, 10  # of a header; how many go for each packet of data
-CONTROL_PRIORITY = HTB  # SO_PRIORITY that sends a local packet to 1:0
+CONTROL_PRIORITY = HTB  # SO_PRIORITY that sends a local packet to 1:0; setting it needs CAP_NET_ADMIN
 FRAME_BYTES = 1514
 BURST_US = 1000
 LEAST_BURST_BYTES = 2 * FRAME_BYTES
@@ -37,7 +37,7 @@ TCA_NETEM_RATE, TCA_NETEM_RATE64, TCA_NETEM_LATENCY64 = 6, 8, 10
 HOP_CELL_BYTES = 1 << 20  # longer than any packet, and long enough for times that are exact to a nanosecond
 TICK_NS = 64  # unit of a burst on the wire: PSCHED_SHIFT is 6
 CONTROL_PORT = 6330  # UDP port of the routing daemons
-TC_ACT_SHOT = 2
+TC_ACT_UNSPEC, TC_ACT_SHOT = 0xFFFFFFFF, 2
 BLACKHOLE_PRIORITY, DELAY_PRIORITY = 1, 10
 SEEN_DELAY_PRIORITY = 3  # of a delay after which filters see the packet: ahead of all but the filter that drops packets
 DELAYED_MARK = 1 << 31  # on a packet that has been delayed at this node
@@ -122,24 +122,42 @@ def _name(handle: int) -> str:
     return f"{handle >> 16:x}:" + (f"{handle & 0xFFFF:x}" if handle & 0xFFFF else "")
 
 
-def control_first(ifindex: int, dev: str) -> Message:
-    """The change that sends the daemons' packets that pass through crossbar port `ifindex` ahead of its queue.
-
-    (A daemon's own port needs no filter: its socket has CONTROL_PRIORITY, but that is lost on the way across a veth.)
-    """
-    program = [
+def _of_control_packets(then: int, otherwise: int) -> list[tuple[int, int, int, int]]:
+    """The classic BPF program that returns `then` for a packet that looks like a daemon's."""
+    return [
         (0x28, 0, 0, 12),  # ldh [12]: EtherType
-        (0x15, 0, 6, 0x0800),  # jeq IPv4, else no match
+        (0x15, 0, 6, 0x0800),  # jeq IPv4
         (0x20, 0, 0, 20),  # ld [20]: flags and fragment offset, TTL, protocol
         (0x54, 0, 0, 0xBFFFFFFF),  # and: whether it may be fragmented does not matter
         (0x15, 0, 3, 0x0000FF11),  # jeq no fragment, TTL 255, UDP
         (0x28, 0, 0, 36),  # ldh [36]: destination port, behind a header without options
         (0x15, 0, 1, CONTROL_PORT),
-        (0x06, 0, 0, HTB),  # ret 1:0
-        (0x06, 0, 0, 0),  # ret: no match
+        (0x06, 0, 0, then),
+        (0x06, 0, 0, otherwise),
     ]
+
+
+def control_first(ifindex: int, dev: str) -> Message:
+    """The change that sends the daemons' packets that pass through crossbar port `ifindex` ahead of its queue.
+
+    (A daemon's own port needs no filter: its socket has CONTROL_PRIORITY, but that is lost on the way across a veth.)
+    Nothing else that looks like them gets here: see control_from_daemons().
+    """
+    program = _of_control_packets(HTB, 0)  # 0: no match
     command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf bytecode"
     return filter_(ifindex, HTB, 1, "bpf", _classic(program), f"{command} '{_bytecode(program)}'")
+
+
+def control_from_daemons(ifindex: int, dev: str) -> Message:
+    """The change that drops what looks like a daemon's packet and is not, at a node's port to a crossbar: in there it
+    would go ahead of every queue, at no rate.
+
+    What has CONTROL_PRIORITY never gets to the filter: HTB sends it to 1:0 before it asks any.
+    """
+    program = _of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC)
+    options = _classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
+    command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf da bytecode"
+    return filter_(ifindex, HTB, 1, "bpf", options, f"{command} '{_bytecode(program)}'")
 
 
 def routing_first(ifindex: int, dev: str) -> Message:

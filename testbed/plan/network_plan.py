@@ -231,6 +231,8 @@ class Plan:
             found += tc.shape(end.ifindex, end.dev, link)
             if self.topology.is_crossbar(node):
                 found.append(tc.control_first(end.ifindex, end.dev))
+            elif self.topology.is_crossbar(end.peer):
+                found.append(tc.control_from_daemons(end.ifindex, end.dev))
             hop_ns = 0 if self.topology.is_crossbar(node) else link.hop_ns
             if link.delay_us or hop_ns:
                 found += self._delayed(end, link.delay_us, hop_ns)

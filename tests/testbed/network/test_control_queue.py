@@ -2,6 +2,7 @@
 and nothing else does."""
 
 import json
+import os
 import socket
 import subprocess
 
@@ -10,7 +11,7 @@ import pytest
 from testbed.linux import libbpf, netns, tc
 from testbed.linux.clock import wait_until
 from testbed.measure.dequeue_gaps import GapMonitor
-from topologies.core.link import LinkSpec, kbps
+from topologies.core.link import LinkSpec, Mbps, kbps
 
 SLOW = LinkSpec(rate_bps=100 * kbps, queue_packets=50)  # a full frame takes 0.12 s
 
@@ -74,6 +75,44 @@ def test_control_packets_and_nothing_else_overtake_the_queue_of_a_crossbar_port(
 
 
 @pytest.mark.kernel
+def test_only_who_may_set_its_priority_gets_past_the_rate(network):
+    """What else looks like a daemon's packet does not leave the server; what does not, waits for its turn."""
+    net = network("dcell:n=3,k=1", LinkSpec(rate_bps=20 * Mbps, queue_packets=50))
+    crossbar = net.topology.servers
+    dev = f"{net.topology.naming.name(crossbar)}-eth2"
+    control, other = listener(net, 2, tc.CONTROL_PORT), listener(net, 2, tc.CONTROL_PORT + 1)
+    with sender(net, 0) as forger, sender(net, 0) as daemon:
+        for _ in range(20):
+            forger.sendto(bytes(1000), ("10.0.0.2", tc.CONTROL_PORT))
+        forger.sendto(b"last", ("10.0.0.2", tc.CONTROL_PORT + 1))
+        assert other.recv(100) == b"last"
+        assert direct_packets(net, crossbar, dev) == direct_packets(net, 0, "h0-eth0") == 0
+        daemon.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
+        daemon.sendto(b"hello", ("10.0.0.2", tc.CONTROL_PORT))
+        assert control.recv(100) == b"hello"
+        assert direct_packets(net, crossbar, dev) == direct_packets(net, 0, "h0-eth0") == 1
+        control.setblocking(False)
+        with pytest.raises(BlockingIOError):  # none of the forged
+            control.recv(100)
+    control.close()
+    other.close()
+
+
+@pytest.mark.kernel
+def test_a_process_without_rights_cannot_set_that_priority(network):
+    net = network("dcell:n=3,k=1", SLOW)
+    with sender(net, 0) as forger:
+        if not (pid := os.fork()):
+            os.setuid(12345)
+            try:
+                forger.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
+            except PermissionError:
+                os._exit(7)
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+@pytest.mark.kernel
 def test_the_monitor_of_gaps_knows_control_packets_by_the_same_marks(network, compiled):
     """A port that sends only control packets is never busy, however fast they come."""
     compiled(libbpf.DIRECTORY / "fidelity.bpf.c")
@@ -81,6 +120,7 @@ def test_the_monitor_of_gaps_knows_control_packets_by_the_same_marks(network, co
     with GapMonitor(net) as monitor, sender(net, 0) as daemon:
         sending = net.ifindex(0, 0)
         for port, busy in ((tc.CONTROL_PORT, False), (tc.CONTROL_PORT + 1, True)):
+            daemon.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0 if busy else tc.CONTROL_PRIORITY)
             before = monitor.read()[sending].packets
             for _ in range(150):  # 36,300 bytes: a burst of 4,542 and then ten windows of 3,028
                 daemon.sendto(bytes(200), ("10.0.0.2", port))
