@@ -38,6 +38,7 @@ def _add_up(commands: Commands) -> None:
     parser.add_argument(
         "--packed", type=int, metavar="P", help="P processes share the daemons; default: one for each node"
     )
+    parser.add_argument("--no-restart", action="store_true", help="leave daemons dead that die")
     parser.add_argument("--unauthenticated", action="store_true", help="let daemons believe whatever they hear")
     parser.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
     parser.add_argument("--dry-run", action="store_true", help="print the plan as commands and make nothing")
@@ -89,6 +90,10 @@ def _add_on_a_run(commands: Commands) -> None:
     parser.add_argument("--stop", action="store_true", help="end the daemon that the node has; its routes stay")
     _of_run(parser)
 
+    parser = _command(commands, "restart", restart, "end one node's routing daemon, hang though it may, and start it")
+    parser.add_argument("node", help="name or label")
+    _of_run(parser)
+
     parser = _command(commands, "down", down, "take a run down")
     parser.add_argument("run", nargs="?", help="default: $WEFT_RUN, or the only one")
 
@@ -131,6 +136,7 @@ def up(given: argparse.Namespace) -> int:
         raise ValueError(f"--packed shares out daemons, and scheme {routing} has none")
     authenticated = not given.unauthenticated
     wanted = {"link": link, "host_link": host_link, "packed": given.packed, "authenticated": authenticated}
+    wanted["restart"] = not given.no_restart
     if given.dry_run:
         return _print_plan(topology, link, host_link, static=how.static, name=given.detach)
     if given.clock == "virtual":
@@ -280,6 +286,14 @@ def degrade(given: argparse.Namespace) -> int:
 
 def scheme(given: argparse.Namespace) -> int:
     _open(given.run).change_scheme(given.scheme)
+    return 0
+
+
+def restart(given: argparse.Namespace) -> int:
+    from testbed.agent import control
+
+    network = _open(given.run)
+    control.restart(network.run.directory, _name(network, given.node))
     return 0
 
 

@@ -38,11 +38,12 @@ def up(given: argparse.Namespace) -> int:
     """Bring the network up on a kernel for virtual time, and pass lines that are typed to its command line."""
     from testbed.host import uml
     from testbed.host.host_questions import ATTENDED, Host
+    from testbed.linux import isolated_python
     from testbed.network.bring_up import HOP_NS
 
     options = [(f"--{name.replace('_', '-')}", getattr(given, name)) for name in OPTIONS]
-    argv = [sys.executable, "-m", "experiments.commands.cli", "up", given.topology]
-    argv += [word for option, value in options if value is not None for word in (option, str(value))]
+    words = [word for option, value in options if value is not None for word in (option, str(value))]
+    argv = isolated_python.command("experiments.commands.cli", ["up", given.topology, *words])
     return uml.run(
         argv,
         virtual=uml.VirtualClock(seed=1 if given.seed is None else given.seed),

@@ -20,20 +20,30 @@ from testbed.linux import isolated_python, private_files
 from testbed.plan.run import ENVIRONMENT, Run
 
 
-def launch(run: Run, daemons: Daemons, *, nodes: int, packed: int | None = None, keep: int | None = None) -> int:
+def launch(
+    run: Run,
+    daemons: Daemons,
+    *,
+    nodes: int,
+    packed: int | None = None,
+    keep: int | None = None,
+    restart: bool = True,
+) -> int:
     """Start the daemons of `run`, and return their supervisor's process id when each is ready to serve.
 
     nodes: of the whole network, whose counters there are to be.
     packed: how many processes share the daemons; None: every node has one of its own.
     keep: the descriptor of the run's lock: the supervisor keeps the run alive from now on.  None: it ends when this
         process does.
+    restart: whether daemons that die are started again, and the supervisor, too.
     Raises OSError with the supervisor's own words if it cannot start them.
     """
     daemons.write(run.directory)
     DaemonCounters(run.directory / FILE, create_nodes=nodes).close()
     log = run.directory / "log"
     private_files.make_folder(log)
-    argv = [str(run.directory), str(packed or 0), str(0 if keep is not None else os.getpid())]
+    owner, lock = (os.getpid(), -1) if keep is None else (0, keep)
+    argv = [str(run.directory), *map(str, (packed or 0, owner, lock, int(restart)))]
     # Without site: a daemon needs no package but ours and its scheme's; start-up files cost time and memory.
     command = isolated_python.command("testbed.agent.supervisor", argv, packages=False, search=search_path(daemons))
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -79,6 +89,11 @@ def stop(directory: Path, name: str) -> None:
 def kill(directory: Path, name: str) -> None:
     """End the daemon of the node called `name` by SIGKILL.  ValueError if it has none."""
     _request(directory, "kill", name)
+
+
+def restart(directory: Path, name: str) -> int:
+    """End the daemon of the node called `name`, if it has one, also if it hangs, and start it; its process id."""
+    return int(_request(directory, "restart", name)["pid"])
 
 
 def processes(directory: Path) -> dict[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ LATENESS_US = (100, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)  # upper end
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the daemon of one node tells; all 0 when none has run.
+    """What the daemon of one node tells, and of it; all 0 when none has run.
 
     pid: of the process that serves it; 0 when it has ended.
     neighbours_expected, neighbours_up: adjacencies, a neighbour at a port each.
@@ -39,6 +39,9 @@ class Row:
     packets_failed: packets dropped because handling them raised an exception.
     refused: packets dropped before they were decoded: forged, replayed, or too many (authentication/channel.py).
     real_time: 1 if the process has real-time priority.
+    wanted: 1 while the supervisor is to see to it that the daemon runs.
+    deaths: how often it has ended though nobody asked it to.
+    restarts: how often the supervisor has started it again after that.
     lateness: ticks by lateness, in the classes that LATENESS_US divides; subtract two readings for a window of time.
     """
 
@@ -61,11 +64,15 @@ class Row:
     packets_failed: int
     refused: int
     real_time: int
+    wanted: int
+    deaths: int
+    restarts: int
     lateness: tuple[int, ...]
 
 
 COLUMNS = {field.name: number for number, field in enumerate(fields(Row))}
 WORDS = len(COLUMNS) - 1 + len(LATENESS_US) + 1
+OF_NODE = ("wanted", "deaths", "restarts")  # of the node, through all its daemons: those do not begin at 0 with each
 
 
 class DaemonCounters:

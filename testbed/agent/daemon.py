@@ -354,6 +354,10 @@ class Daemon:
             "protocol": {**self.protocol.status(), "garbage": self.garbage},
         }
 
+    def count_death(self) -> None:
+        """It ends, though nobody asked it to."""
+        self._counters.add("deaths")
+
     def log_exception(self) -> None:
         """Log what is being handled."""
         self._log.write(traceback.format_exc().rstrip())

@@ -114,6 +114,7 @@ class Loop:
         """What it decided by itself has raised: who knows what it would do next."""
         self.failed += 1
         daemon.log_exception()
+        daemon.count_death()
         self._drop(daemon, "it failed")
 
     def start(self) -> None:

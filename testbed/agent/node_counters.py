@@ -6,22 +6,25 @@ from bisect import bisect_left
 from typing import Any
 
 from daemons.core.contract import Adjacencies
-from testbed.agent.counters import COLUMNS, LATENESS_US
+from testbed.agent.counters import COLUMNS, LATENESS_US, OF_NODE
 
 TICKS, LATENESS, WORST_LATE_US, LATE_TICKS, SENT, RECEIVED = (
     COLUMNS[name] for name in ("ticks", "lateness", "worst_late_us", "late_ticks", "sent", "received")
 )
+OF_NODE_AT = {COLUMNS[name] for name in OF_NODE}
 
 
 class NodeCounters:
-    """The row `cells`, from 0 on.
+    """The row `cells`, from 0 on but for what is of the node.
 
     interval_s: a tick that is later than this counts as late.
     """
 
     def __init__(self, cells: memoryview, interval_s: float) -> None:
         self._cells = cells
-        cells[:] = memoryview(bytes(cells.nbytes)).cast("Q")
+        for at in range(len(cells)):
+            if at not in OF_NODE_AT:
+                cells[at] = 0
         self._interval_s = interval_s
         self._worst_late_us = self._losses = 0
 

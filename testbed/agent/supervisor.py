@@ -1,15 +1,17 @@
-"""The parent of a run's daemons: python -m testbed.agent.supervisor DIRECTORY PROCESSES OWNER, started by
-control.launch().
+"""The parent of a run's daemons: python -m testbed.agent.supervisor DIRECTORY PROCESSES OWNER LOCK RESTART [again],
+started by control.launch().
 
 A fresh interpreter that has imported no more than daemons need forks PROCESSES that share the nodes (0: one for each
-node), and starts and ends daemons on request.  A daemon that dies stays dead until somebody starts it again; how it
-ended is in log/supervisor.log.
+node), and starts and ends daemons on request.  RESTART is 1 or 0: whether it starts daemons again that died though
+nobody asked them to, ends processes that hang, and has a successor (watchdog.py, successor.py).  How daemons ended is
+in log/supervisor.log, how often in the counters.
 
 Nobody outlives the run unnoticed: the daemons die with the supervisor (PDEATHSIG), the supervisor ends with the process
-OWNER (0: with nobody), and all of them carry the run's id in their environment, by which cleaning up finds them.
+OWNER (0: with nobody), and all of them carry the run's id in their environment, by which cleaning up finds them.  LOCK
+is the descriptor of the run's lock, -1 if another process keeps the run.
 
-Requests are lines of JSON on the stream socket daemons.sock: ["start", NODE], ["stop", NODE], ["kill", NODE], ["list"].
-So are the answers, {"error": text} when it cannot be done.
+Requests are lines of JSON on the stream socket daemons.sock: ["start", NODE], ["stop", NODE], ["kill", NODE],
+["restart", NODE], ["list"].  So are the answers, {"error": text} when it cannot be done.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -36,11 +39,15 @@ from testbed.agent.daemon import Daemon
 from testbed.agent.loop import Loop
 from testbed.agent.make_daemon import Programs
 from testbed.agent.rehearsal import rehearse
+from testbed.agent.watchdog import LOOK_S, Hangs, Restarts
 from testbed.authentication.credentials import RunCredentials
 from testbed.forwarding.groups import Groups
-from testbed.linux import clock, netns
+from testbed.linux import clock, isolated_python, netns
 
-PID, CONVERGED = COLUMNS["pid"], COLUMNS["converged"]
+PID, CONVERGED, TICKS, WANTED, DEATHS, RESTARTS = (
+    COLUMNS[name] for name in ("pid", "converged", "ticks", "wanted", "deaths", "restarts")
+)
+NAME, AGAIN = "supervisor", "again"
 SOCKET = "daemons.sock"
 READY = b"ready"
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
@@ -54,11 +61,14 @@ REQUEST_S, REQUEST_BYTES, SHOWN_BYTES = 1.0, 4096, 80
 
 def main(argv: Sequence[str]) -> None:
     """Serve until SIGTERM, or until the owner ends."""
-    directory, processes, owner = argv
+    directory, processes, owner, lock, restart, *again = argv
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    supervisor = Supervisor(Path(directory), int(processes), int(owner))
+    supervisor = Supervisor(Path(directory), int(processes), int(owner), int(lock) if restart == "1" else None)
     try:
-        supervisor.start_all()
+        if again:
+            supervisor.succeed()
+        else:
+            supervisor.start_all()
         print(READY.decode(), flush=True)
         supervisor.serve()
     except (ValueError, OSError) as error:
@@ -79,15 +89,23 @@ class Child:
 class Supervisor:
     """The parent of the daemons of the run in `directory`."""
 
-    def __init__(self, directory: Path, processes: int, owner: int) -> None:
+    def __init__(self, directory: Path, processes: int, owner: int, lock: int | None) -> None:
+        """lock: the descriptor that a successor is to hold (-1: none); None if nobody that dies is to be replaced."""
+        self._place = control_socket.Lock(directory, NAME)
         self._directory = directory
         self._daemons = daemon_set.read(directory)
         self._counters = DaemonCounters(directory / FILE)
-        self._log = control_socket.Log(directory, "supervisor")
+        self._log = control_socket.Log(directory, NAME)
         self._credentials = RunCredentials(directory)
         self._processes = processes
         self._children: dict[int, Child] = {}  # by descriptor
         self._ended: dict[int, str] = {}  # node -> how its last daemon did
+        self._restarts, self._hangs, self._look_at = Restarts(), Hangs(), inf
+        self._deaths: dict[int, int] = {}  # by node, of those that have been dealt with
+        self._server_of: dict[int, int] = {}  # the process that serves each node
+        self._ending = False
+        self._lock, self._successor = lock, -1
+        (directory / SOCKET).unlink(missing_ok=True)  # of a supervisor that has died
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         control_socket.bind(self._server, directory / SOCKET)
         self._server.listen()
@@ -101,24 +119,59 @@ class Supervisor:
     def start_all(self) -> None:
         """Start every daemon of the run; ValueError or OSError says what keeps one from starting."""
         nodes = list(self._daemons.interfaces)
-        needed = 100 + DESCRIPTORS_PER_NODE * len(nodes)
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(needed, soft), max(needed, hard)))
-        except ValueError:  # root without CAP_SYS_RESOURCE; what is needed is an upper bound
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        for node in nodes:
+            self._counters.cells(node)[WANTED] = 1
+        if min(self._processes or len(nodes), len(nodes)) >= WORTH_REHEARSING:
+            rehearse(self._directory / "rehearsal", self._daemons)
+        self._start_nodes(nodes)
+
+    def succeed(self) -> None:
+        """Start the daemons that have died with the supervisor before this one, and those that it was to start."""
+        nodes = []
+        for node, at in self._daemons.interfaces.items():
+            cells = self._counters.cells(node)
+            control_socket.wait_until_ended(self._directory, at.name, STOP_S)
+            if cells[WANTED]:
+                cells[DEATHS] += bool(cells[PID])
+                cells[RESTARTS] += 1
+                cells[PID] = cells[CONVERGED] = 0
+                nodes.append(node)
+        self._log.write(f"the supervisor has died; process {os.getpid()} takes its place")
+        self._start_nodes(nodes)
+
+    def _start_nodes(self, nodes: Sequence[int]) -> None:
+        allow_descriptors(100 + DESCRIPTORS_PER_NODE * len(nodes))
         # Everything that is done once is done here, before there are children: a child's own memory is what it writes
         # to, and opening sockets alone writes, object by object, to more than a megabyte of what Python shares.
         count = min(self._processes or len(nodes), len(nodes))
         shares = [nodes[i * len(nodes) // count : (i + 1) * len(nodes) // count] for i in range(count)]
-        if count >= WORTH_REHEARSING:
-            rehearse(self._directory / "rehearsal", self._daemons)
         groups = self._programs.groups(nodes)
         loops = [Loop([self._make(node, groups.get(node)) for node in share]) for share in shares]
         self._log.write(f"began: process {os.getpid()}, {len(nodes)} daemons in {count} processes")
         gc.collect()
         gc.freeze()  # nor do children look for garbage in what they share
+        self._deaths = {node: self._counters.cells(node)[DEATHS] for node in self._daemons.interfaces}
         self._fork(loops)
+        if self._lock is not None:
+            self._begin_to_watch(self._lock)
+
+    def _begin_to_watch(self, lock: int) -> None:
+        """Have a successor, which holds `lock`, and look after the daemons from now on."""
+        slowest_s = max((config.interval_ms for config in self._daemons.configs.values()), default=0) / 1000
+        self._look_s = max(LOOK_S, 2 * slowest_s)
+        self._look_at = clock.monotonic() + self._look_s
+        me = os.pidfd_open(os.getpid())
+        command = sys.orig_argv if sys.orig_argv[-1] == AGAIN else [*sys.orig_argv, AGAIN]
+        words = [str(me), str(lock), *command]
+        argv = isolated_python.command("testbed.agent.successor", words, packages=False)
+        if not (pid := os.fork()):
+            for fd in (me, lock):
+                if fd >= 0:
+                    os.set_inheritable(fd, True)
+            os.execv(argv[0], argv)  # all else that is open is closed by this
+        os.close(me)
+        self._successor = os.pidfd_open(pid)
+        self._poll.register(self._successor, select.EPOLLIN)
 
     def _make(self, node: int, groups: Groups | None) -> Daemon:
         at, cells = self._daemons.interfaces[node], self._counters.cells(node)
@@ -151,16 +204,16 @@ class Supervisor:
             if pid == 0:
                 run(*brief, parent)
             pids.append(pid)
-        children = []
-        for pid, loop, row in zip(pids, loops, cells, strict=True):
-            self._wait_until_started(row, pid)
-            child = Child(pid, os.pidfd_open(pid), loop.nodes())
+        children = [Child(pid, os.pidfd_open(pid), loop.nodes()) for pid, loop in zip(pids, loops, strict=True)]
+        for child in children:
             self._children[child.fd] = child
             self._poll.register(child.fd, select.EPOLLIN)
-            children.append(child)
+            self._server_of |= dict.fromkeys(child.nodes, child.pid)
         real_time(False)
         for loop in loops:
             loop.disown()
+        for child, row in zip(children, cells, strict=True):
+            self._wait_until_started(row, child.pid)
         return children
 
     def _wait_until_started(self, cells: memoryview, pid: int) -> None:
@@ -177,15 +230,70 @@ class Supervisor:
         return ", ".join(self._daemons.interfaces[node].name for node in child.nodes)
 
     def serve(self) -> None:
-        """Answer requests and reap children until the owner ends."""
+        """Answer requests, reap children and replace those that died until the owner ends."""
         while True:
-            for fd, _ in self._poll.poll():
+            next_s = min(self._look_at, self._restarts.deadline)
+            for fd, _ in self._poll.poll(max(0.0, next_s - clock.monotonic()) if next_s < inf else None):
                 if fd in self._children:
                     self._reap(self._children[fd])
                 elif fd == self._owner:
                     return
+                elif fd == self._successor:
+                    self._lose_successor()
                 else:
                     self._answer()
+            if clock.monotonic() >= self._look_at:
+                self._look()
+            self._restart_dead()
+
+    def _look(self) -> None:
+        """Look after those that run; who hangs is ended, and dead thereby."""
+        self._look_at = clock.monotonic() + self._look_s
+        if self._successor < 0 and self._lock is not None:
+            self._begin_to_watch(self._lock)
+        ticks = {
+            child.pid: sum(self._counters.cells(node)[TICKS] for node in child.nodes)
+            for child in self._children.values()
+        }
+        hanging = self._hangs.look(ticks)
+        for child in self._children.values():
+            if child.pid in hanging:
+                self._log.write(f"process {child.pid} of {self._names(child)} hangs, and is ended")
+                signal.pidfd_send_signal(child.fd, signal.SIGKILL)
+            self._note_deaths(child.nodes)
+
+    def _note_deaths(self, nodes: Iterable[int]) -> None:
+        """Have those daemons of `nodes` started again that have died."""
+        for node in nodes:
+            cells = self._counters.cells(node)
+            if cells[DEATHS] != self._deaths[node]:
+                self._deaths[node] = cells[DEATHS]
+                if cells[WANTED] and self._lock is not None:
+                    delay = self._restarts.died(node, clock.monotonic())
+                    name = self._daemons.interfaces[node].name
+                    self._log.write(f"the daemon of {name} has died; it is started again in {delay:g} s")
+
+    def _restart_dead(self) -> None:
+        """Start those daemons whose time has come, those that shared a process in one again."""
+        due = self._restarts.take(clock.monotonic())
+        for nodes in [due] if self._processes and due else [[node] for node in due]:
+            try:
+                groups = self._programs.groups(nodes)
+                self._fork([Loop([self._make(node, groups.get(node)) for node in nodes])])
+            except (OSError, ValueError) as error:
+                self._log.write(f"not started again: {error}")
+                for node in nodes:
+                    self._restarts.died(node, clock.monotonic())
+            else:
+                for node in nodes:
+                    self._counters.cells(node)[RESTARTS] += 1
+
+    def _lose_successor(self) -> None:
+        """It has died; the next look starts another."""
+        self._log.write("the supervisor's successor has died")
+        os.waitid(os.P_PIDFD, self._successor, os.WEXITED)
+        os.close(self._successor)
+        self._successor = -1
 
     def _reap(self, child: Child) -> None:
         """`child` has ended."""
@@ -195,10 +303,16 @@ class Supervisor:
         how = f"exit status {status}" if result.si_code == os.CLD_EXITED else signal.Signals(status).name
         del self._children[child.fd]
         os.close(child.fd)
+        self._log.write(f"process {child.pid} of {self._names(child)} has ended: {how}")
         for node in child.nodes:
+            if self._server_of.get(node) != child.pid:
+                continue  # another serves it since
+            cells = self._counters.cells(node)
             self._ended[node] = how
             self._clear(node, child.pid)
-        self._log.write(f"process {child.pid} of {self._names(child)} has ended: {how}")
+            if cells[WANTED] and not self._ending and cells[DEATHS] == self._deaths[node]:
+                cells[DEATHS] += 1
+        self._note_deaths(child.nodes)
 
     def _clear(self, node: int, pid: int) -> None:
         """Show in the counters that `pid` serves `node` no more."""
@@ -217,6 +331,7 @@ class Supervisor:
             "start": self._start,
             "stop": self._stop,
             "kill": self._kill,
+            "restart": self._restart,
             "list": self._list,
         }
         try:
@@ -226,17 +341,35 @@ class Supervisor:
             return commands[words[0]](*words[1:])
         except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
             said = ascii(line[:SHOWN_BYTES].decode(errors="replace").strip())
-            return {"error": f'{said} is no request; write ["start", NODE], or stop, kill or list'}
+            return {"error": f'{said} is no request; write ["start", NODE], or stop, kill, restart or list'}
         except (ValueError, OSError) as error:
             return {"error": str(error)}
 
     def _start(self, name: str) -> dict[str, Any]:
         node = self._daemons.node(name)
         (child,) = self._fork([Loop([self._make(node, self._programs.groups([node]).get(node))])])
+        self._want(node, True)
         return {"pid": child.pid}
 
+    def _want(self, node: int, wanted: bool) -> None:
+        """Somebody asked for the daemon of `node` to run, or to end."""
+        self._counters.cells(node)[WANTED] = wanted
+        self._restarts.forget(node)
+
+    def _restart(self, name: str) -> dict[str, Any]:
+        """End the daemon if there is one, and hangs though it may, and start it.
+
+        One that hangs takes those with it that share its process; they are started again as any that die."""
+        if (pid := control_socket.holder(self._directory, name)) is not None:
+            try:
+                self._stop(name)
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                control_socket.wait_until_ended(self._directory, name, STOP_S)
+        return self._start(name)
+
     def _stop(self, name: str) -> dict[str, Any]:
-        self._daemons.node(name)
+        self._want(self._daemons.node(name), False)
         control_socket.ask(self._directory, name, "stop")
         control_socket.wait_until_ended(self._directory, name, STOP_S)
         return {}
@@ -249,6 +382,7 @@ class Supervisor:
             raise ValueError(f"{name} has no daemon")
         if any(child.pid == pid and len(child.nodes) > 1 for child in self._children.values()):
             return self._stop(name)
+        self._want(node, False)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         control_socket.wait_until_ended(self._directory, name, STOP_S)
@@ -262,7 +396,11 @@ class Supervisor:
         }
 
     def end_all(self) -> None:
-        """Ask the children to end, and see to it that they do."""
+        """Ask the children to end, and see to it that they do; first the one that would take this one's place."""
+        self._ending = True
+        if self._successor >= 0:
+            signal.pidfd_send_signal(self._successor, signal.SIGKILL)
+            os.waitid(os.P_PIDFD, self._successor, os.WEXITED)
         for number in (signal.SIGTERM, signal.SIGKILL):
             for child in self._children.values():
                 signal.pidfd_send_signal(child.fd, number)
@@ -303,6 +441,15 @@ def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int)
         traceback.print_exc()
     finally:
         os._exit(status)
+
+
+def allow_descriptors(count: int) -> None:
+    """Let this process have so many files open, or as many as it may: what is asked for is an upper bound."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(count, soft), max(count, hard)))
+    except ValueError:  # root without CAP_SYS_RESOURCE
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def real_time(wanted: bool) -> None:

@@ -44,6 +44,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
     name: the run's name; by default four hexadecimal digits.
     packed: how many processes share the daemons; None: every node has one of its own.
     authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
+    restart: whether daemons that die though nobody asked them to are started again.
     progress: called with the name of each stage as it begins.
     Raises ValueError for what cannot be built.  start() raises OSError for what the kernel refuses, and leaves nothing.
     """
@@ -60,6 +61,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         name: str | None = None,
         packed: int | None = None,
         authenticated: bool = True,
+        restart: bool = True,
         progress: Callable[[str], None] = lambda stage: None,
     ) -> None:
         super().__init__(build=False, controller=None)
@@ -70,6 +72,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         self.run_name = name
         self.packed = packed
         self.authenticated = authenticated
+        self.restart = restart
         self.progress = progress
 
     def start(self) -> None:
@@ -82,6 +85,7 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
             name=self.run_name,
             packed=self.packed,
             authenticated=self.authenticated,
+            restart=self.restart,
             progress=self.progress,
         )
         self._show(self.network)

@@ -17,8 +17,9 @@ def allow_descriptors(count: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= count:
         return
-    if os.geteuid() == 0:
-        hard = max(hard, count)
-    if hard < count:
-        raise ValueError(f"this network needs {count} open files and the limit is {hard}; raise it with ulimit -n")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(hard, count)))
+    except ValueError:  # not root, or root without CAP_SYS_RESOURCE
+        raise ValueError(
+            f"this network needs {count} open files and the limit is {hard}; raise it with ulimit -n"
+        ) from None

@@ -2,8 +2,9 @@
 
 Each thing that can go wrong is a component with its own figure, limits and verdict; the run's verdict is the worst of
 them.  What decides whether the network was the one asked for (when busy links sent, oversize packets, losses that were
-not configured) can FAIL a run.  What says that the machine was overloaded only explains, and at worst WARNs, except
-time taken by the hypervisor and late daemons, which change results by themselves.
+not configured, daemons that died though nobody asked them to) can FAIL a run.  What says that the machine was
+overloaded only explains, and at worst WARNs, except time taken by the hypervisor and late daemons, which change results
+by themselves.
 
 If something decisive cannot be measured on this kernel, that is reported and the verdict is WARN at best.
 
@@ -14,12 +15,13 @@ own before the measurement (reference_packets.py), dequeues of busy links to the
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
+from testbed.agent import control_socket
 from testbed.agent.counters import FILE, DaemonCounters, Row
 from testbed.linux import clock
 from testbed.linux.libbpf import BpfError
@@ -149,6 +151,7 @@ class Fidelity:
             self._carrier = self._counters.carrier_changes()
             self._deviations = reference_packets.deviations(self.net) if clock.is_virtual() else {}
             self._before = self._counters.snapshot()
+            self._every, self._supervisor = self._all_rows(), self._running("supervisor")
             self._rows = self._daemon_rows()
             self._load_before = host_load.read(self._processes(self._rows))
             self._stack = stack.pop_all()
@@ -170,21 +173,28 @@ class Fidelity:
         decisive = not missing
         virtual = clock.is_virtual()
         components += self._of_references() if virtual else _of_machine(self._load_before, after, missing)
-        components += [*self._of_daemons(self._rows, rows, missing), *self._added]
+        components += [*self._of_daemons(self._rows, rows, missing), *self._of_deaths(), *self._added]
         seconds = after.at_s - self._load_before.at_s
         return Report(seconds, tuple(components), missing, decisive, "virtual" if virtual else "real")
 
-    def _daemon_rows(self) -> dict[int, Row]:
-        """The rows of the nodes whose daemon runs."""
+    def _all_rows(self) -> dict[int, Row]:
+        """The rows of all nodes; none if there are no daemons."""
         try:
             counters = DaemonCounters(self.net.run.directory / FILE)
         except FileNotFoundError:
             return {}
         try:
-            rows = {node: counters.row(node) for node in range(len(counters))}
+            return {node: counters.row(node) for node in range(len(counters))}
         finally:
             counters.close()
-        return {node: row for node, row in rows.items() if row.pid}
+
+    def _daemon_rows(self) -> dict[int, Row]:
+        """The rows of the nodes whose daemon runs."""
+        return {node: row for node, row in self._all_rows().items() if row.pid}
+
+    def _running(self, name: str) -> int | None:
+        """The process that is the daemon of the node called `name`, or the supervisor."""
+        return control_socket.holder(self.net.run.directory, name)
 
     def _processes(self, rows: Mapping[int, Row]) -> dict[str, int]:
         """This process, and those that serve the daemons, by the name of the first node that each serves."""
@@ -259,6 +269,25 @@ class Fidelity:
         where = f"daemon {self.net.topology.naming.name(worst)}" if late[worst] else ""
         return [at_most("late ticks", 100 * sum(late.values()) / ticks, "%", *LATE_TICKS_PERCENT, where)]
 
+    def _of_deaths(self) -> list[Component]:
+        """Daemons that ended though nobody asked them to, or were to run and do not; supervisors that were lost."""
+        if not self._every:
+            return []
+        name = self.net.topology.naming.name
+        died, restarted = {}, {}
+        for node, row in self._all_rows().items():
+            before = self._every[node]
+            # A daemon that ended as it should has taken its process id out of its row.
+            vanished = (row.wanted or row.pid) and self._running(name(node)) is None
+            died[node] = max(row.deaths - before.deaths, int(bool(vanished)))
+            restarted[node] = row.restarts - before.restarts
+        lost = self._supervisor is not None and self._running("supervisor") != self._supervisor
+        return [
+            at_most("daemons died", sum(died.values()), "", 0, 0, _first(died, name)),
+            at_most("daemons restarted", sum(restarted.values()), "", 0, 0, _first(restarted, name)),
+            at_most("supervisors lost", int(lost), "", 0, 0),
+        ]
+
 
 def at_most(
     name: str, value: float, unit: str, pass_limit: float, warn_limit: float | None, where: str = ""
@@ -266,6 +295,11 @@ def at_most(
     """A component that is the better the smaller it is."""
     verdict = PASS if value <= pass_limit else WARN if warn_limit is None or value <= warn_limit else FAIL
     return Component(name, value, unit, pass_limit, warn_limit, verdict, where)
+
+
+def _first(counts: Mapping[int, int], name: Callable[[int], str]) -> str:
+    """The first node of which something is counted."""
+    return next((name(node) for node, count in counts.items() if count), "")
 
 
 def gap_verdict(p90: float, p99: float) -> str:

@@ -114,22 +114,24 @@ def make_credentials(network: Handle, *, authenticated: bool) -> None:
 
 
 def daemon_stages(
-    network: Handle, configs: Mapping[int, NodeConfig], packed: int | None, keep: int | None
+    network: Handle, configs: Mapping[int, NodeConfig], packed: int | None, keep: int | None, *, restart: bool
 ) -> list[Stage]:
     """Start the daemons and wait for them; a detached run without daemons has a supervisor that only keeps it."""
     if not configs and keep is None:
         return []
-    stages: list[Stage] = [("daemons", partial(_launch, network, configs, packed, keep))]
+    stages: list[Stage] = [("daemons", partial(_launch, network, configs, packed, keep, restart))]
     if configs:
         stages.append(("neighbours", partial(status.wait_for_neighbours, network)))
         stages.append(("convergence", partial(status.wait_until_converged, network)))
     return stages
 
 
-def _launch(network: Handle, configs: Mapping[int, NodeConfig], packed: int | None, keep: int | None) -> None:
+def _launch(
+    network: Handle, configs: Mapping[int, NodeConfig], packed: int | None, keep: int | None, restart: bool
+) -> None:
     programs = program_of(network), network.topology.servers, transit_program.program_of(network)
     daemons = Daemons(node_interfaces(network.plan, configs), configs, *programs)
-    control.launch(network.run, daemons, nodes=network.topology.nodes, packed=packed, keep=keep)
+    control.launch(network.run, daemons, nodes=network.topology.nodes, packed=packed, keep=keep, restart=restart)
 
 
 def _attach_data_plane(network: Handle, scheme: str) -> None:

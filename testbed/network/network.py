@@ -57,6 +57,7 @@ class Network(Handle):
         packed: int | None = None,
         detached: bool = False,
         authenticated: bool = True,
+        restart: bool = True,
         progress: Callable[[str], None] = lambda stage: None,
     ) -> Network:
         """Make `topology` in the kernel, each link like `link` in both directions, or as fast as it goes if None, start
@@ -68,6 +69,7 @@ class Network(Handle):
         packed: how many processes share the daemons; None: every node has one of its own.
         detached: leave the run to its supervisor, which keeps it alive when this process has ended.
         authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
+        restart: whether daemons that die though nobody asked them to are started again.
         progress: called with the name of each stage as it begins.
         Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing is left behind then.
         """
@@ -86,7 +88,7 @@ class Network(Handle):
             bring_up.make_credentials(network, authenticated=authenticated)
             stages = bring_up.kernel_stages(network) + bring_up.program_stages(network, how)
             keep = kept.lock if detached else None
-            stages += bring_up.daemon_stages(network, how.configs, packed, keep)
+            stages += bring_up.daemon_stages(network, how.configs, packed, keep, restart=restart)
             network.stages = bring_up.perform(stages, progress)
         except BaseException:
             if network:

@@ -150,6 +150,8 @@ def status(network: Handle) -> dict[str, Any]:
                 "of": row.neighbours_expected,
                 "routes": row.routes,
                 "losses": row.losses,
+                "deaths": row.deaths,
+                "restarts": row.restarts,
                 "refused": row.refused,
                 "packets_failed": row.packets_failed,
                 "converged": bool(row.converged),

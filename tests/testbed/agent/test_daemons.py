@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +15,6 @@ from testbed.agent.rehearsal import rehearse
 from testbed.agent.transport import ROUTINE, URGENT
 from testbed.linux import fib, netns
 from testbed.linux.clock import wait_until
-from testbed.network import clean
 from testbed.network.network import Network
 from testbed.traffic.iperf import IperfSpec, iperf
 from topologies import build
@@ -145,13 +141,6 @@ def test_a_full_queue_is_no_reason_to_think_a_neighbour_dead(network):
     one = network(SPEC, LinkSpec(rate_bps=5 * Mbps, queue_packets=250), "dr:hello_ms=100,dead=3")
     iperf(one, 0, 3, IperfSpec(seconds=3, streams=2))
     assert sum(row.losses for row in one.rows().values()) == 0
-
-
-def test_daemons_die_with_their_supervisor(routed):
-    theirs = {row.pid for row in routed.rows().values()}
-    (parent,) = {int(Path(f"/proc/{one}/stat").read_text().rsplit(")", 1)[1].split()[1]) for one in theirs}
-    os.kill(parent, signal.SIGKILL)
-    wait_until("no daemon is left", lambda: not theirs & set(clean.processes(routed.run.id, [])))
 
 
 def test_counters_that_are_not_there_are_not_found(tmp_path):

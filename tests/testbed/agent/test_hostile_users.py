@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -66,7 +68,7 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
 
     # Nonsense is answered with what would be right.
     for line in NONSENSE:
-        assert 'is no request; write ["start", NODE], or stop, kill or list' in ask(routed, line)["error"]
+        assert 'is no request; write ["start", NODE], or stop, kill, restart or list' in ask(routed, line)["error"]
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(routed.run.directory / SOCKET))
         assert control.processes(routed.run.directory)["h0"]["pid"] == pids[0]
@@ -98,3 +100,22 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
 
     assert {node: row.pid for node, row in routed.rows().items()} == pids
     assert all(row.converged for row in routed.rows().values())
+
+
+LOW = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+from testbed.agent import control
+from testbed.network.network import Network
+from topologies import build
+network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr")
+pid = control.restart(network.run.directory, "h0")
+network.wait_until_converged()
+print(pid == network.rows()[0].pid)
+network.down()
+"""
+
+
+def test_root_whose_limit_of_open_files_is_low_and_hard_gets_its_network():
+    done = subprocess.run([sys.executable, "-c", LOW], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)

@@ -1,0 +1,64 @@
+"""When a dead daemon is started again, and which process hangs; decided here, done by the supervisor.
+
+A daemon that dies is started again after FIRST_S, and after twice as long each time that it dies within FORGIVEN_S of
+the last time, up to LONGEST_S: one that cannot live costs little, and one that died by mischance is back before its
+neighbours have settled.  A process hangs whose daemons have not ticked once between LOOKS looks in a row.  Looks are
+counted, not seconds, since this process may itself have been kept from running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+
+FIRST_S, LONGEST_S, FORGIVEN_S = 0.1, 30.0, 60.0
+LOOK_S, LOOKS = 1.0, 5
+
+
+class Restarts:
+    """Which nodes' daemons are to be started again, and when.  Times are in seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._due: dict[int, float] = {}
+        self._deaths: dict[int, tuple[int, float]] = {}  # in a row, and when the last was
+
+    def died(self, node: int, now: float) -> float:
+        """The daemon of `node` has died, or could not be started: in how many seconds it is to be started."""
+        count, last = self._deaths.get(node, (0, -inf))
+        count = count + 1 if now - last <= FORGIVEN_S else 1
+        self._deaths[node] = count, now
+        delay = min(FIRST_S * (1 << min(count - 1, 30)), LONGEST_S)
+        self._due[node] = now + delay
+        return delay
+
+    def forget(self, node: int) -> None:
+        """Somebody else sees to the daemon of `node`."""
+        self._due.pop(node, None)
+
+    @property
+    def deadline(self) -> float:
+        """When the next is to be started; inf if none is."""
+        return min(self._due.values(), default=inf)
+
+    def take(self, now: float) -> list[int]:
+        """The nodes whose daemons are to be started now; they are forgotten."""
+        due = sorted(node for node, at in self._due.items() if at <= now)
+        for node in due:
+            del self._due[node]
+        return due
+
+
+class Hangs:
+    """Tells which processes hang, from how often each has ticked."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[int, int]] = {}  # ticks, and how many looks found no more
+
+    def look(self, ticks: Mapping[int, int]) -> list[int]:
+        """The processes that hang; `ticks`: of those that run, so far.  One that has never ticked has no timer."""
+        found = {}
+        for pid, count in ticks.items():
+            before, looks = self._seen.get(pid, (-1, 0))
+            found[pid] = count, looks + 1 if count and count == before else 0
+        self._seen = found
+        return [pid for pid, (_, looks) in found.items() if looks == LOOKS]
