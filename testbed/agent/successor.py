@@ -14,6 +14,25 @@ import select
 import sys
 from collections.abc import Sequence
 
+from testbed.linux import isolated_python
+
+AGAIN = "again"  # the last argument of a supervisor that takes another's place
+
+
+def start(lock: int) -> int:
+    """Start the successor of this process, a supervisor, which holds the descriptor `lock` (-1: none); a descriptor
+    that tells when it has ended."""
+    own = sys.orig_argv if sys.orig_argv[-1] == AGAIN else [*sys.orig_argv, AGAIN]
+    me = os.pidfd_open(os.getpid())
+    argv = isolated_python.command("testbed.agent.successor", [str(me), str(lock), *own], packages=False)
+    if not (pid := os.fork()):
+        for fd in (me, lock):
+            if fd >= 0:
+                os.set_inheritable(fd, True)
+        os.execv(argv[0], argv)  # which closes all else that is open
+    os.close(me)
+    return os.pidfd_open(pid)
+
 
 def main(argv: Sequence[str]) -> None:
     supervisor, lock, *command = argv

@@ -17,23 +17,21 @@ Requests are lines of JSON on the stream socket daemons.sock: ["start", NODE], [
 from __future__ import annotations
 
 import gc
-import json
 import os
-import resource
 import select
 import signal
 import socket
 import sys
-import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from daemons.core.node_config import NodeConfig
-from testbed.agent import control_socket, daemon_set
+from testbed.agent import control_socket, daemon_set, request_line, successor
+from testbed.agent.child_process import Child, allow_descriptors, gaps, real_time, run
 from testbed.agent.counters import COLUMNS, FILE, DaemonCounters
 from testbed.agent.daemon import Daemon
 from testbed.agent.loop import Loop
@@ -42,21 +40,18 @@ from testbed.agent.rehearsal import rehearse
 from testbed.agent.watchdog import LOOK_S, Hangs, Restarts
 from testbed.authentication.credentials import RunCredentials
 from testbed.forwarding.groups import Groups
-from testbed.linux import clock, isolated_python, netns
+from testbed.linux import clock
 
 PID, CONVERGED, TICKS, WANTED, DEATHS, RESTARTS = (
     COLUMNS[name] for name in ("pid", "converged", "ticks", "wanted", "deaths", "restarts")
 )
-NAME, AGAIN = "supervisor", "again"
+NAME = "supervisor"
 SOCKET = "daemons.sock"
 READY = b"ready"
-PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
-REAL_TIME_PRIORITY = 10
 DESCRIPTORS_PER_NODE = 128
 TOGETHER = 12
 WORTH_REHEARSING = 8  # processes
 START_S, STOP_S = 30.0, 5.0
-REQUEST_S, REQUEST_BYTES, SHOWN_BYTES = 1.0, 4096, 80
 
 
 def main(argv: Sequence[str]) -> None:
@@ -75,15 +70,6 @@ def main(argv: Sequence[str]) -> None:
         sys.exit(f"{error}")
     finally:
         supervisor.end_all()
-
-
-@dataclass(frozen=True)
-class Child:
-    """A process that serves daemons, and a descriptor that tells when it has ended."""
-
-    pid: int
-    fd: int
-    nodes: tuple[int, ...]
 
 
 class Supervisor:
@@ -160,17 +146,7 @@ class Supervisor:
         slowest_s = max((config.interval_ms for config in self._daemons.configs.values()), default=0) / 1000
         self._look_s = max(LOOK_S, 2 * slowest_s)
         self._look_at = clock.monotonic() + self._look_s
-        me = os.pidfd_open(os.getpid())
-        command = sys.orig_argv if sys.orig_argv[-1] == AGAIN else [*sys.orig_argv, AGAIN]
-        words = [str(me), str(lock), *command]
-        argv = isolated_python.command("testbed.agent.successor", words, packages=False)
-        if not (pid := os.fork()):
-            for fd in (me, lock):
-                if fd >= 0:
-                    os.set_inheritable(fd, True)
-            os.execv(argv[0], argv)  # all else that is open is closed by this
-        os.close(me)
-        self._successor = os.pidfd_open(pid)
+        self._successor = successor.start(lock)
         self._poll.register(self._successor, select.EPOLLIN)
 
     def _make(self, node: int, groups: Groups | None) -> Daemon:
@@ -321,29 +297,8 @@ class Supervisor:
             cells[PID] = cells[CONVERGED] = 0
 
     def _answer(self) -> None:
-        connection, _ = self._server.accept()
-        with connection, suppress(OSError):  # who asked has gone, or does not say what it wants
-            told = self._do(read_line(connection))
-            connection.sendall(json.dumps(told).encode() + b"\n")
-
-    def _do(self, line: bytes) -> dict[str, Any]:
-        commands: dict[str, Callable[..., dict[str, Any]]] = {
-            "start": self._start,
-            "stop": self._stop,
-            "kill": self._kill,
-            "restart": self._restart,
-            "list": self._list,
-        }
-        try:
-            words = json.loads(line)
-            if not words or not all(isinstance(word, str) for word in words):
-                raise TypeError
-            return commands[words[0]](*words[1:])
-        except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-            said = ascii(line[:SHOWN_BYTES].decode(errors="replace").strip())
-            return {"error": f'{said} is no request; write ["start", NODE], or stop, kill, restart or list'}
-        except (ValueError, OSError) as error:
-            return {"error": str(error)}
+        commands = {"start": self._start, "stop": self._stop, "kill": self._kill, "restart": self._restart}
+        request_line.answer(self._server, {**commands, "list": self._list})
 
     def _start(self, name: str) -> dict[str, Any]:
         node = self._daemons.node(name)
@@ -409,64 +364,6 @@ class Supervisor:
                 for fd, _ in self._poll.poll(max(0.0, end - clock.monotonic())):
                     if fd in self._children:
                         self._reap(self._children[fd])
-
-
-def read_line(connection: socket.socket) -> bytes:
-    """What was sent up to the end of a line, or of REQUEST_BYTES; TimeoutError if it has not come within a second."""
-    end, line = clock.monotonic() + REQUEST_S, b""
-    while b"\n" not in line and len(line) < REQUEST_BYTES:
-        connection.settimeout(max(1e-3, end - clock.monotonic()))
-        if not (more := connection.recv(REQUEST_BYTES - len(line))):
-            break
-        line += more
-        if clock.monotonic() > end:
-            raise TimeoutError("a request that does not end")
-    connection.settimeout(REQUEST_S)
-    return line
-
-
-def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int) -> NoReturn:
-    """In a process forked for it: run `loop`, without the descriptors of others."""
-    status = 1
-    try:
-        for first, after in others:
-            os.closerange(first, after)
-        if not netns.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() == parent:
-            netns.libc.prctl(PR_SET_NAME, name)
-            loop.run()
-            status = 1 if loop.failed else 0
-    except SystemExit:
-        status = 0
-    except Exception:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
-
-
-def allow_descriptors(count: int) -> None:
-    """Let this process have so many files open, or as many as it may: what is asked for is an upper bound."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(count, soft), max(count, hard)))
-    except ValueError:  # root without CAP_SYS_RESOURCE
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def real_time(wanted: bool) -> None:
-    """Have real-time priority from now on, or not; the counters tell whether a daemon has got it."""
-    policy, priority = (os.SCHED_FIFO, REAL_TIME_PRIORITY) if wanted else (os.SCHED_OTHER, 0)
-    with suppress(PermissionError):
-        os.sched_setscheduler(0, policy, os.sched_param(priority))
-
-
-def gaps(kept: Iterable[int]) -> list[tuple[int, int]]:
-    """The ranges, first and one after the last, of all descriptors that are not in `kept`."""
-    found, first = [], 0
-    for fd in sorted(kept):
-        if first < fd:
-            found.append((first, fd))
-        first = fd + 1
-    return [*found, (first, resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 
-from testbed.agent.supervisor import REAL_TIME_PRIORITY
+from testbed.agent.child_process import REAL_TIME_PRIORITY
 from testbed.host.features import FRR
 from testbed.interop.frr_config import Routing
 from testbed.linux import fib, netns

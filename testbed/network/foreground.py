@@ -7,10 +7,10 @@ import sys
 from contextlib import suppress
 
 from daemons.core.capabilities import IN_TRANSIT
+from testbed.agent.child_process import REAL_TIME_PRIORITY
 from testbed.agent.counters import FILE, DaemonCounters
 from testbed.agent.loop import Loop
 from testbed.agent.make_daemon import Programs
-from testbed.agent.supervisor import REAL_TIME_PRIORITY
 from testbed.authentication.credentials import RunCredentials
 from testbed.forwarding import transit_program
 from testbed.forwarding.data_plane import program_of
