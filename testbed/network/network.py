@@ -64,8 +64,7 @@ class Network(Handle):
         the daemons, and return when they have converged.
 
         host_link: what the links between hosts and switches of a fabric are like; None: like all others.
-        scheme: what routes; `static` installs the routes that the topology alone gives, `none` none; everything else is
-            a scheme that daemons/core/registry.py has.
+        scheme: `static` installs the routes that the topology alone gives, `none` none, others are the registry's.
         packed: how many processes share the daemons; None: every node has one of its own.
         detached: leave the run to its supervisor, which keeps it alive when this process has ended.
         authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
