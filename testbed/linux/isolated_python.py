@@ -1,6 +1,6 @@
 """Python processes that import what belongs to weft and to Python, and nothing that lies where they are started.
 
-`python -m` looks for modules in the current folder first, and where PYTHONPATH says, so that a file called pickle.py in
+`python -m` looks for modules in the current folder first, and where PYTHONPATH says, so that a module called pickle in
 a folder of somebody else's would be run by root.  Such a process starts in /, does not look there, and has no more of
 the environment than is named here.
 """
