@@ -6,7 +6,7 @@ LEAF = {
 }  # fmt: skip
 STATE = {
     "run": "a1", "topology": "clos:n=4,r=4,m=4", "scheme": "dar", "failed": [], "mtu_bytes": {}, "bypassed_packets": 0,
-    "trimmed_packets": 0, "authenticated": True, "layers": None, "nodes": [],
+    "trimming": None, "authenticated": True, "layers": None, "nodes": [],
 }  # fmt: skip
 
 

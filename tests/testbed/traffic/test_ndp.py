@@ -78,7 +78,8 @@ def test_lost_headers_are_asked_after(network: Callable[..., Network]) -> None:
         )
         lost = sum(port.header_drops for port in counters.snapshot().ports.values())
     assert found.undelivered == []
-    assert found.counters.timeouts >= lost > 10
+    assert lost > 10
+    assert found.counters.timeouts > 10  # one question may find that several headers of its message were lost
     assert found.counters.data == 12 * 14
 
 
