@@ -24,10 +24,10 @@ import numpy as np
 from bench.report import Line, show
 from daemons.proxy import routing as proxy
 from experiments.scenarios.predicted_paths import both_ways, lengths
-from testbed.agent import control
 from testbed.measure.ping import ping
 from testbed.measure.traceroute import Trace, trace
 from testbed.network.network import Network
+from testbed.supervision import control
 from topologies import build
 from topologies.core.failures import fail_links, random_links
 from topologies.core.topology import Topology

@@ -24,13 +24,13 @@ from bench.forwarding import LONG, SHORT, Chains
 from bench.report import Line, show
 from daemons.core.actions import Flow, SetFlowRewrite, SetPrefixRewrite
 from daemons.routing import first_octets, proxy_addresses
-from testbed.forwarding import transit_program
-from testbed.forwarding.flow_rewrite import FlowRewriting
-from testbed.forwarding.prefix_rewrite import PrefixRewriting
-from testbed.forwarding.source_rewrite import SourceRewriting
 from testbed.linux import fib, netlink, netns
 from testbed.network.network import Network
 from testbed.plan.network_plan import End
+from testbed.rewriting import transit_program
+from testbed.rewriting.flow_rewrite import FlowRewriting
+from testbed.rewriting.prefix_rewrite import PrefixRewriting
+from testbed.rewriting.source_rewrite import SourceRewriting
 from topologies import build
 from topologies.core.address import Prefix, dotted
 from topologies.recursive.ccrdn import CcrdnNaming

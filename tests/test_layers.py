@@ -198,5 +198,5 @@ def test_a_daemon_does_without_the_array_library():
 
 def test_a_daemon_needs_no_package_but_ours():
     """Without site-packages a daemon begins sooner, and smaller."""
-    command = [sys.executable, "-S", "-c", "import testbed.agent.supervisor"]
+    command = [sys.executable, "-S", "-c", "import testbed.supervision.supervisor"]
     subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, timeout=30, check=True)

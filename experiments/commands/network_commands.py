@@ -290,7 +290,7 @@ def scheme(given: argparse.Namespace) -> int:
 
 
 def restart(given: argparse.Namespace) -> int:
-    from testbed.agent import control
+    from testbed.supervision import control
 
     network = _open(given.run)
     control.restart(network.run.directory, _name(network, given.node))
@@ -309,7 +309,7 @@ def status(given: argparse.Namespace) -> int:
 
 def _status_once(given: argparse.Namespace) -> int:
     from experiments.commands.network_status import show_status
-    from testbed.agent import control
+    from testbed.supervision import control
 
     network = _open(given.run)
     if given.node is not None:
@@ -375,9 +375,9 @@ def rekey(given: argparse.Namespace) -> int:
 
 
 def daemon(given: argparse.Namespace) -> int:
-    from testbed.agent import control
     from testbed.network import foreground
     from testbed.plan.run import ENVIRONMENT
+    from testbed.supervision import control
 
     network = _open(given.run)
     if given.stop:

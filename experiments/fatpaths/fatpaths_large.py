@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from daemons.core import registry
 from daemons.fatpaths import scheme
-from experiments.fatpaths import networks
 from experiments.fatpaths.layered_network import MAPPING, PATTERN
 from experiments.figures import figures, style
 from experiments.graph_engine.compiled import compiled
 from experiments.graph_engine.fluid import fair_rates
 from experiments.graph_engine.workloads import mapped, pairs
+from experiments.low_diameter import networks
 from experiments.runner.definition import Experiment, Result, Run, Table
 from experiments.runner.parameters import Integer, Number, Word
 from topologies import build

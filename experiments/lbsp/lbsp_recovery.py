@@ -252,8 +252,8 @@ def sides(network: Network) -> tuple[list[int], list[int]]:
 
 def degraded(network: Network, run: Run) -> dict[str, Value]:
     """How long until an edge switch of another pod avoids a link that has lost most of its rate."""
-    from testbed.agent import control
     from testbed.network.degrade import set_rate
+    from testbed.supervision import control
     from testbed.traffic import flows
     from testbed.traffic.flows import Flow
 

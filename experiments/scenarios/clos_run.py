@@ -14,12 +14,12 @@ from daemons.core.actions import Flow
 from daemons.dar.scheme import sizes
 from experiments.runner.definition import Run
 from experiments.scenarios.fabric_run import Fabric
-from testbed.agent import control
 from testbed.forwarding import plane_tables
 from testbed.forwarding.data_plane import DataPlane, program_of
 from testbed.forwarding.plane_tables import Noted, SwitchFlows
 from testbed.linux import clock
 from testbed.network.network import Network
+from testbed.supervision import control
 from topologies import build
 from topologies.core.grammar import parse, unparse
 from topologies.core.link import LinkSpec, Mbps

@@ -1,1 +1,1 @@
-"""Routing daemons as processes: loop, supervisor, sockets, counters, control."""
+"""Routing daemons: their loop, sockets, counters, and what carries a state machine."""

@@ -18,14 +18,14 @@ from daemons.core.capabilities import (
 from testbed.forwarding import link_rates
 from testbed.forwarding.capability import LinuxCapability
 from testbed.forwarding.flow_placement import FlowPlacements
-from testbed.forwarding.flow_rewrite import FlowRewriting
 from testbed.forwarding.plane_tables import Crowding, SwitchFlows
-from testbed.forwarding.prefix_rewrite import PrefixRewriting
 from testbed.forwarding.queue_state import QueueStates
-from testbed.forwarding.source_rewrite import SourceRewriting
-from testbed.forwarding.transit_rewrite import TransitRewriting
 from testbed.linux import netlink
 from testbed.linux.node_interfaces import NodeInterfaces
+from testbed.rewriting.flow_rewrite import FlowRewriting
+from testbed.rewriting.prefix_rewrite import PrefixRewriting
+from testbed.rewriting.source_rewrite import SourceRewriting
+from testbed.rewriting.transit_rewrite import TransitRewriting
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,10 @@ from testbed.forwarding.capability import LinuxCapability, Wakes
 from testbed.forwarding.groups import Groups
 from testbed.forwarding.plane_tables import Crowding, SwitchFlows
 from testbed.forwarding.switch_fib import SwitchFib
-from testbed.forwarding.transit_rewrite import TransitRewriting
 from testbed.linux import clock, fib, netlink, netns
 from testbed.linux.libbpf import BpfError
 from testbed.linux.node_interfaces import NodeInterfaces
+from testbed.rewriting.transit_rewrite import TransitRewriting
 
 SWEEP_S = 5.0
 REPAIR_S = 1.0

@@ -11,8 +11,8 @@ from testbed.agent.daemon import Daemon
 from testbed.authentication.credentials import Credentials
 from testbed.forwarding.groups import Groups
 from testbed.forwarding.plane_tables import Tables, of_program
-from testbed.forwarding.transit_rewrite import TransitMaps
 from testbed.linux.node_interfaces import NodeInterfaces
+from testbed.rewriting.transit_rewrite import TransitMaps
 
 
 class Programs:

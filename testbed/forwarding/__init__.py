@@ -1,1 +1,1 @@
-"""The data plane: choice of ports at switches, and addresses rewritten at servers, by eBPF and nf_tables."""
+"""The data plane: choice of ports at switches, and of layers at hosts, by eBPF."""

@@ -17,7 +17,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.forwarding import flow_rewrite, prefix_rewrite, source_rewrite
 from testbed.linux import fib, libbpf, netlink, netns, nft, tc
 from testbed.linux.netlink import Message
 from testbed.plan.network_plan import (
@@ -29,6 +28,7 @@ from testbed.plan.network_plan import (
     IFLA_LINKINFO,
     LOOPBACK,
 )
+from testbed.rewriting import flow_rewrite, prefix_rewrite, source_rewrite
 from topologies.core.address import SERVER_BLOCK
 from topologies.core.link import LinkSpec, Mbps
 

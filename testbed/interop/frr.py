@@ -25,7 +25,6 @@ from pathlib import Path
 
 import psutil
 
-from testbed.agent.child_process import REAL_TIME_PRIORITY
 from testbed.host.features import FRR
 from testbed.interop.frr_config import Routing
 from testbed.linux import fib, netns
@@ -33,6 +32,7 @@ from testbed.linux.clock import wait_until
 from testbed.measure.host_load import pss_kib
 from testbed.network.network import Network
 from testbed.plan.run import ENVIRONMENT
+from testbed.supervision.child_process import REAL_TIME_PRIORITY
 from topologies.core.address import Prefix
 
 USER = "frr"

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from mininet.net import Mininet
 
 from daemons.core.registry import usual
-from testbed.agent import control
 from testbed.interop.node import Host, LazyShellNode, Link, Port, Switch
 from testbed.network.network import Network
 from testbed.plan.run import Run
+from testbed.supervision import control
 from topologies import build
 from topologies.core.link import LinkSpec
 from topologies.core.topology import Topology

@@ -14,10 +14,8 @@ from pathlib import Path
 
 from daemons.core.capabilities import IN_TRANSIT, REWRITES
 from daemons.core.node_config import NodeConfig
-from testbed.agent import control
-from testbed.agent.daemon_set import Daemons
 from testbed.authentication import keys, sequence_file
-from testbed.forwarding import layer_program, transit_program
+from testbed.forwarding import layer_program
 from testbed.forwarding.data_plane import DataPlane, program_of
 from testbed.host import doctor
 from testbed.linux import clock, netlink, netns
@@ -27,6 +25,9 @@ from testbed.network import read_back, status
 from testbed.network.handle import Handle
 from testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL, SEED_SYSCTL, Plan, node_interfaces
 from testbed.plan.plane_selection import Planes
+from testbed.rewriting import transit_program
+from testbed.supervision import control
+from testbed.supervision.daemon_set import Daemons
 from topologies.core.link import LinkSpec
 
 HOP_NS = "WEFT_HOP_NS"  # in the environment: what the processor takes for each packet that arrives, in ns

@@ -7,17 +7,17 @@ import sys
 from contextlib import suppress
 
 from daemons.core.capabilities import IN_TRANSIT
-from testbed.agent.child_process import REAL_TIME_PRIORITY
 from testbed.agent.counters import FILE, DaemonCounters
 from testbed.agent.loop import Loop
 from testbed.agent.make_daemon import Programs
 from testbed.authentication.credentials import RunCredentials
-from testbed.forwarding import transit_program
 from testbed.forwarding.data_plane import program_of
 from testbed.network.network import Network
 from testbed.network.scheme_change import routing
 from testbed.plan.network_plan import node_interfaces
 from testbed.plan.plane_selection import planes
+from testbed.rewriting import transit_program
+from testbed.supervision.child_process import REAL_TIME_PRIORITY
 
 
 def serve(network: Network, node: int, scheme: str | None) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from daemons.core import registry
 from daemons.core.capabilities import FlowPlacement
 from daemons.core.node_config import routers
-from testbed.agent import control, control_socket
+from testbed.agent import control_socket
 from testbed.agent.counters import FILE as COUNTERS
 from testbed.agent.counters import DaemonCounters, Row
 from testbed.forwarding import data_plane, layer_program
@@ -19,6 +19,7 @@ from testbed.measure.port_counters import Counters as PortsCounters
 from testbed.network import faults, scheme_change
 from testbed.network.handle import Handle
 from testbed.plan.plane_selection import NONE, has_daemons
+from testbed.supervision import control
 
 CONVERGENCE_S = 60.0
 POLL_S = 0.001

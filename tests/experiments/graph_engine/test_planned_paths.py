@@ -3,11 +3,11 @@ import pytest
 
 from daemons.fatpaths import construction
 from daemons.fatpaths.layers import Graph, everything, next_hops, path
-from experiments.fatpaths.layered_throughput import planned_layers
 from experiments.graph_engine import throughput
 from experiments.graph_engine.planned_paths import planned_paths
 from experiments.graph_engine.router_graph import RouterGraph
 from experiments.graph_engine.throughput import Demands
+from experiments.low_diameter.layered_throughput import planned_layers
 from topologies import build
 
 

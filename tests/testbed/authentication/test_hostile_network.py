@@ -10,11 +10,11 @@ from contextlib import closing, contextmanager
 import pytest
 
 from daemons.core import wire
-from testbed.agent import control
 from testbed.agent.transport import FRAME_BYTES, ROUTINE, URGENT
 from testbed.linux import clock, netns, tc
 from testbed.linux.clock import wait_until
 from testbed.network.network import Network
+from testbed.supervision import control
 from topologies import build
 from topologies.core.link import LinkSpec, Mbps
 

@@ -14,7 +14,6 @@ import pytest
 from daemons.core import registry
 from daemons.fatpaths.forwarding import in_layer, tagged
 from daemons.fatpaths.layer_choice import Choice, Start, Trigger
-from testbed.agent import control
 from testbed.forwarding.data_plane import DataPlane
 from testbed.forwarding.layer_program import Counted, LayerProgram
 from testbed.linux import fib, netns
@@ -22,6 +21,7 @@ from testbed.linux.clock import wait_until
 from testbed.measure.ping import ping
 from testbed.measure.traceroute import trace
 from testbed.network.network import Network
+from testbed.supervision import control
 from testbed.traffic import flows
 from testbed.traffic.flows import Flow
 from topologies import build

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from daemons.lbsp.routing import Shape, table
-from testbed.agent import control
 from testbed.forwarding.data_plane import DataPlane
 from testbed.linux import netns
 from testbed.linux.clock import wait_until
@@ -16,6 +15,7 @@ from testbed.measure.ping import ping
 from testbed.network import degrade, scheme_change
 from testbed.network.network import Network
 from testbed.plan.network_handle import all_pairs
+from testbed.supervision import control
 from testbed.traffic.flows import Flow, run
 from topologies.core.address import Prefix
 from topologies.core.link import LinkSpec, Mbps

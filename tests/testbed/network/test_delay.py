@@ -3,11 +3,11 @@ from contextlib import closing
 
 import pytest
 
-from testbed.forwarding import transit_program
-from testbed.forwarding.transit_rewrite import By
 from testbed.host import doctor
 from testbed.measure.ping import ping
 from testbed.network.network import Network
+from testbed.rewriting import transit_program
+from testbed.rewriting.transit_rewrite import By
 from topologies import build
 from topologies.core.address import SERVER_BLOCK, Prefix
 from topologies.core.link import LinkSpec, Mbps

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from daemons.fatpaths import construction
 from daemons.fatpaths.layers import Graph
-from experiments.fatpaths.networks import NETWORK, label
 from experiments.figures import style
 from experiments.graph_engine import throughput
 from experiments.graph_engine.compiled import compiled
 from experiments.graph_engine.router_graph import RouterGraph
+from experiments.low_diameter.networks import NETWORK, label
 from experiments.runner.definition import Experiment, Result, Row, Run, Table
 from experiments.runner.parameters import Integer, Number
 from topologies import build

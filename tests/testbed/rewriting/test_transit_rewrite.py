@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from daemons.core.actions import Flow
-from testbed.forwarding.transit_rewrite import By, TransitRewriting
 from testbed.linux import libbpf
+from testbed.rewriting.transit_rewrite import By, TransitRewriting
 from topologies.core.address import Prefix
 
 ALL, PART = Prefix(80 << 24, 8), Prefix(80 << 24 | 1 << 16, 16)

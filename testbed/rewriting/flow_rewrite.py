@@ -26,7 +26,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from daemons.core.actions import Flow, SetFlowRewrite
 from daemons.core.events import Event, FlowInUse
 from daemons.routing import first_octets, proxy_addresses
-from testbed.forwarding.source_rewrite import (
+from testbed.linux import netlink, nft
+from testbed.linux.netlink import Message
+from testbed.rewriting.source_rewrite import (
     FIRST_OCTET_MASK,
     IP_CHECKSUM,
     IP_DESTINATION,
@@ -41,9 +43,7 @@ from testbed.forwarding.source_rewrite import (
     Rule,
     taken_in,
 )
-from testbed.forwarding.transit_rewrite import By, TransitRewriting
-from testbed.linux import netlink, nft
-from testbed.linux.netlink import Message
+from testbed.rewriting.transit_rewrite import By, TransitRewriting
 from topologies.core.address import SERVER_BLOCK
 
 TABLE, FLOWS, SEEN = "weft", "flows", "seen"

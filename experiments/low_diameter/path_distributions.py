@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.fatpaths import diversity
-from experiments.fatpaths.networks import TABLE_IV, label
 from experiments.figures import style
+from experiments.low_diameter import diversity
+from experiments.low_diameter.networks import TABLE_IV, label
 from experiments.runner.definition import Experiment, Table, Value
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import Any
 from testbed.agent import control_socket
 from testbed.agent.counters import FILE, DaemonCounters
 from testbed.agent.daemon import REKEY
-from testbed.agent.daemon_set import Daemons
-from testbed.agent.supervisor import READY, SOCKET, START_S, STOP_S
 from testbed.linux import isolated_python, private_files
 from testbed.plan.run import ENVIRONMENT, Run
+from testbed.supervision.daemon_set import Daemons
+from testbed.supervision.supervisor import READY, SOCKET, START_S, STOP_S
 
 
 def launch(
@@ -45,7 +45,9 @@ def launch(
     owner, lock = (os.getpid(), -1) if keep is None else (0, keep)
     argv = [str(run.directory), *map(str, (packed or 0, owner, lock, int(restart)))]
     # Without site: a daemon needs no package but ours and its scheme's; start-up files cost time and memory.
-    command = isolated_python.command("testbed.agent.supervisor", argv, packages=False, search=search_path(daemons))
+    command = isolated_python.command(
+        "testbed.supervision.supervisor", argv, packages=False, search=search_path(daemons)
+    )
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with open(private_files.open_file(log / "supervisor.err", flags), "w") as errors:
         process = subprocess.Popen(

@@ -25,10 +25,10 @@ from pathlib import Path
 from daemons.core.actions import SetPrefixRewrite
 from daemons.routing import first_octets
 from testbed.forwarding.capability import LinuxCapability
-from testbed.forwarding.source_rewrite import IP_CHECKSUM, IP_DESTINATION, TO_ITSELF, Carried, Rule, take, taken_in
-from testbed.forwarding.transit_rewrite import By, TransitRewriting
 from testbed.linux import netlink, nft
 from testbed.linux.netlink import Message
+from testbed.rewriting.source_rewrite import IP_CHECKSUM, IP_DESTINATION, TO_ITSELF, Carried, Rule, take, taken_in
+from testbed.rewriting.transit_rewrite import By, TransitRewriting
 from topologies.core.address import SERVER_BLOCK, Prefix
 
 TABLE, OCTETS = "weft", "octets"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.fatpaths.networks import NETWORK, TABLE_IV, colour, in_order, label
 from experiments.figures import style
 from experiments.graph_engine import diversity
 from experiments.graph_engine.router_graph import RouterGraph
+from experiments.low_diameter.networks import NETWORK, TABLE_IV, colour, in_order, label
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
 from experiments.runner.parameters import Integer
 from topologies import build

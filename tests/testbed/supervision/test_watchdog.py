@@ -9,13 +9,14 @@ from math import inf
 
 import pytest
 
-from testbed.agent import control, control_socket
-from testbed.agent.watchdog import FIRST_S, FORGIVEN_S, LONGEST_S, LOOKS, Hangs, Restarts
+from testbed.agent import control_socket
 from testbed.linux import fib
 from testbed.linux.clock import wait_until
 from testbed.measure.fidelity import FAIL, Fidelity
 from testbed.network import clean
 from testbed.network.network import Network
+from testbed.supervision import control
+from testbed.supervision.watchdog import FIRST_S, FORGIVEN_S, LONGEST_S, LOOKS, Hangs, Restarts
 from topologies import build
 
 

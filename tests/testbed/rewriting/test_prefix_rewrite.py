@@ -14,13 +14,13 @@ from daemons.core.actions import SetPrefixRewrite
 from daemons.dfr import routing as dfr
 from daemons.dfr.routing import Dfr
 from daemons.routing.scope import dead_channels
-from testbed.agent import control
-from testbed.forwarding import prefix_rewrite
-from testbed.forwarding.transit_rewrite import TransitRewriting
 from testbed.linux import netlink, netns, nft
 from testbed.linux.clock import wait_until
 from testbed.measure import traceroute
 from testbed.measure.ping import ping
+from testbed.rewriting import prefix_rewrite
+from testbed.rewriting.transit_rewrite import TransitRewriting
+from testbed.supervision import control
 from testbed.traffic.iperf import IperfSpec, iperf
 from topologies.core.address import Prefix, dotted
 from topologies.core.failures import fail_links

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.fatpaths.networks import NETWORK, TABLE_IV, TABLE_V_SAMPLES, in_order, label, table_v
 from experiments.figures import style
 from experiments.graph_engine.diversity import total_network_load
 from experiments.graph_engine.router_graph import RouterGraph
+from experiments.low_diameter.networks import NETWORK, TABLE_IV, TABLE_V_SAMPLES, in_order, label, table_v
 from experiments.runner.definition import Experiment, Result, Run, Table, Value
 from topologies import build
 

@@ -12,12 +12,12 @@ import pytest
 from daemons.core.actions import SetSourceRewrite
 from daemons.proxy import routing as proxy
 from daemons.routing import proxy_addresses
-from testbed.agent import control
-from testbed.forwarding import source_rewrite
 from testbed.linux import fib, netlink, netns, nft
 from testbed.linux.clock import wait_until
 from testbed.measure import traceroute
 from testbed.measure.ping import ping
+from testbed.rewriting import source_rewrite
+from testbed.supervision import control
 from topologies.core.address import dotted
 
 pytestmark = pytest.mark.kernel

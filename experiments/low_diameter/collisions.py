@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.fatpaths.networks import NETWORK, colour, label
 from experiments.figures import style
 from experiments.graph_engine.diversity import collisions
 from experiments.graph_engine.workloads import mapped, pairs
+from experiments.low_diameter.networks import NETWORK, colour, label
 from experiments.runner.definition import Experiment, Result, Run, Table
 from experiments.runner.parameters import Integer, Spec
 from topologies import build

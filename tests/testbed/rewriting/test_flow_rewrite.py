@@ -17,13 +17,13 @@ from daemons.routing import dr, first_octets
 from daemons.routing.scope import dead_channels
 from daemons.tar import routing as tar
 from daemons.tar.own_flows import ACTIVE_S
-from testbed.agent import control
-from testbed.forwarding import flow_rewrite, transit_program
-from testbed.forwarding.flow_rewrite import FlowRewriting
 from testbed.linux import fib, icmp, netlink, netns
 from testbed.linux.clock import wait_until
 from testbed.measure import traceroute
 from testbed.measure.ping import ping
+from testbed.rewriting import flow_rewrite, transit_program
+from testbed.rewriting.flow_rewrite import FlowRewriting
+from testbed.supervision import control
 from testbed.traffic.iperf import IperfSpec, iperf
 from topologies.core.address import dotted
 from topologies.core.failures import fail_links

@@ -9,13 +9,13 @@ from contextlib import ExitStack
 import pytest
 
 from daemons.routing import dr
-from testbed.agent import control, daemon_set
 from testbed.agent.counters import FILE, DaemonCounters
-from testbed.agent.rehearsal import rehearse
 from testbed.agent.transport import ROUTINE, URGENT
 from testbed.linux import fib, netns
 from testbed.linux.clock import wait_until
 from testbed.network.network import Network
+from testbed.supervision import control, daemon_set
+from testbed.supervision.rehearsal import rehearse
 from testbed.traffic.iperf import IperfSpec, iperf
 from topologies import build
 from topologies.core.address import Prefix

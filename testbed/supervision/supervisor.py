@@ -1,5 +1,5 @@
-"""The parent of a run's daemons: python -m testbed.agent.supervisor DIRECTORY PROCESSES OWNER LOCK RESTART [again],
-started by control.launch().
+"""The parent of a run's daemons: python -m testbed.supervision.supervisor DIRECTORY PROCESSES OWNER LOCK RESTART
+[again], started by control.launch().
 
 A fresh interpreter that has imported no more than daemons need forks PROCESSES that share the nodes (0: one for each
 node), and starts and ends daemons on request.  RESTART is 1 or 0: whether it starts daemons again that died though
@@ -30,17 +30,18 @@ from pathlib import Path
 from typing import Any
 
 from daemons.core.node_config import NodeConfig
-from testbed.agent import control_socket, daemon_set, request_line, successor
-from testbed.agent.child_process import Child, allow_descriptors, gaps, real_time, run
+from testbed.agent import control_socket
 from testbed.agent.counters import COLUMNS, FILE, DaemonCounters
 from testbed.agent.daemon import Daemon
 from testbed.agent.loop import Loop
 from testbed.agent.make_daemon import Programs
-from testbed.agent.rehearsal import rehearse
-from testbed.agent.watchdog import LOOK_S, Hangs, Restarts
 from testbed.authentication.credentials import RunCredentials
 from testbed.forwarding.groups import Groups
 from testbed.linux import clock
+from testbed.supervision import daemon_set, request_line, successor
+from testbed.supervision.child_process import Child, allow_descriptors, gaps, real_time, run
+from testbed.supervision.rehearsal import rehearse
+from testbed.supervision.watchdog import LOOK_S, Hangs, Restarts
 
 PID, CONVERGED, TICKS, WANTED, DEATHS, RESTARTS = (
     COLUMNS[name] for name in ("pid", "converged", "ticks", "wanted", "deaths", "restarts")

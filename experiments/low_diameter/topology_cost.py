@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from experiments.fatpaths.networks import COLOURS, SHORT
 from experiments.figures import style
+from experiments.low_diameter.networks import COLOURS, SHORT
 from experiments.runner.definition import Experiment, Result, Row, Run, Table
 from experiments.runner.parameters import Integer, Word
 from topologies import build

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from daemons.fatpaths import construction
 from daemons.fatpaths.layers import Graph, distinct_paths, everything, next_hops
-from experiments.fatpaths.networks import NETWORK, label
 from experiments.figures import style
 from experiments.graph_engine import baseline_paths, throughput
 from experiments.graph_engine.compiled import compiled
 from experiments.graph_engine.planned_paths import planned_paths
 from experiments.graph_engine.router_graph import RouterGraph
+from experiments.low_diameter.networks import NETWORK, label
 from experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from experiments.runner.parameters import Integer, Number, Word
 from topologies import build

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from testbed.agent import control
 from testbed.forwarding.data_plane import DataPlane
 from testbed.linux import fib
 from testbed.linux.clock import wait_until
 from testbed.measure.ping import ping
 from testbed.network.network import Network
 from testbed.plan.network_handle import all_pairs
+from testbed.supervision import control
 from testbed.traffic import flows
 from testbed.traffic.flows import Flow
 from topologies import build

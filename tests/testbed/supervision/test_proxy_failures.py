@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from testbed.agent import control
 from testbed.linux.clock import wait_until
 from testbed.measure.ping import ping
 from testbed.measure.traceroute import trace
+from testbed.supervision import control
 
 pytestmark = pytest.mark.kernel
 SRC, DST = 0, 19

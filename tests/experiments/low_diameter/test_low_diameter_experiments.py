@@ -5,10 +5,10 @@ import pytest
 
 from daemons.fatpaths import construction
 from daemons.fatpaths.layers import Graph, path
-from experiments.fatpaths import layer_count, topology_cost
-from experiments.fatpaths.networks import TABLE_IV, TABLE_V_SAMPLES, table_v
 from experiments.figures import figures
 from experiments.graph_engine.router_graph import RouterGraph
+from experiments.low_diameter import layer_count, topology_cost
+from experiments.low_diameter.networks import TABLE_IV, TABLE_V_SAMPLES, table_v
 from experiments.runner.definition import canonical, find
 from topologies import build
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from testbed.agent.counters import WORDS
-from testbed.agent.daemon_set import Daemons
 from testbed.agent.loop import Loop
 from testbed.agent.make_daemon import NO_PROGRAMS
 from testbed.authentication.credentials import rehearsed
 from testbed.linux import private_files
+from testbed.supervision.daemon_set import Daemons
 
 REHEARSALS, TURNS = 8, 10
 

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed.agent import control, control_socket
-from testbed.agent.request_line import REQUEST_BYTES
-from testbed.agent.supervisor import SOCKET
+from testbed.agent import control_socket
 from testbed.network import foreground
 from testbed.network.network import Network
 from testbed.plan.run import runs
+from testbed.supervision import control
+from testbed.supervision.request_line import REQUEST_BYTES
+from testbed.supervision.supervisor import SOCKET
 
 pytestmark = pytest.mark.kernel
 NONSENSE = [
@@ -108,7 +109,7 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
 LOW = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-from testbed.agent import control
+from testbed.supervision import control
 from testbed.network.network import Network
 from testbed.plan.run import runs
 from topologies import build
