@@ -27,7 +27,8 @@ check: $(READY) $(LIBRARIES) ## style, types, and the quick tests that need no r
 test: setup check ## all tests: check, those on the kernel as root, those under User-Mode Linux
 	if apt-cache show linux-source-6.12 >/dev/null 2>&1; then $(MAKE) uml-kernel; fi # Ubuntu has none
 	if apt-cache show linux-source-6.12 >/dev/null 2>&1; then $(PYTHON) -m pytest --clock virtual $(ON_BOTH_CLOCKS); fi
-	$(SUDO) $(PYTHON) -m pytest -m "kernel or uml or virtual or slow"
+	$(PYTHON) -m pytest --numprocesses=logical --dist=loadfile -m "slow and not kernel and not uml and not virtual"
+	$(SUDO) $(PYTHON) -m pytest -m "kernel or uml or virtual"
 
 test-virtual: setup uml-kernel ## the kernel tests under the virtual clock, each file on a kernel of its own
 	$(PYTHON) -m pytest --clock virtual
