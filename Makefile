@@ -28,10 +28,11 @@ test: setup check ## all tests: check, those on the kernel as root, those under 
 	if apt-cache show linux-source-6.12 >/dev/null 2>&1; then $(MAKE) uml-kernel; fi # Ubuntu has none
 	if apt-cache show linux-source-6.12 >/dev/null 2>&1; then $(PYTHON) -m pytest --clock virtual $(ON_BOTH_CLOCKS); fi
 	$(PYTHON) -m pytest --numprocesses=logical --dist=loadfile -m "slow and not kernel and not uml and not virtual"
-	$(SUDO) $(PYTHON) -m pytest -m "kernel or uml or virtual"
+	$(SUDO) $(PYTHON) -m pytest -m "(kernel or uml or virtual) and not long"
 
 test-virtual: setup uml-kernel ## the kernel tests under the virtual clock, each file on a kernel of its own
 	$(PYTHON) -m pytest --clock virtual
+	$(PYTHON) -m pytest -m "virtual and long"
 
 uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, once, in 5 to 10 minutes
 	tools/setup.sh --uml-kernel

@@ -80,6 +80,7 @@ def test_examples_are_as_small_as_they_are_to_be() -> None:
     assert len(list((ROOT / "examples" / "torus").glob("*.py"))) == 1
 
 
+@pytest.mark.slow
 def test_they_are_listed_and_described(weft: Python) -> None:
     listed = json.loads(weft("list", "--json").stdout)
     (scheme,) = [one for one in listed["routing"] if one["name"] == "deflection"]
@@ -90,6 +91,7 @@ def test_they_are_listed_and_described(weft: Python) -> None:
     assert torus["diameter_hops"] == 2 + 2 + 2
 
 
+@pytest.mark.slow
 def test_a_scheme_of_another_package_is_routed_and_refused_as_any_other(weft: Python) -> None:
     def path(*more: str) -> list[str]:
         return list(json.loads(weft("route", "dcell:n=4,k=1", *more, "h0", "h19", "--json").stdout)["path"])
@@ -110,6 +112,7 @@ def test_torus_routes_around_a_dead_link(weft: Python) -> None:
     assert told["paths"] == 3
 
 
+@pytest.mark.slow
 def test_the_simulator_runs_it_as_the_graph_says(python: Python) -> None:
     python("-c", IN_THE_SIMULATOR)
 

@@ -20,6 +20,7 @@ TYPES = (
 
 
 @pytest.mark.parametrize("scheme", schemes())
+@pytest.mark.slow
 def test_hostile_messages_raise_nothing_and_the_network_heals(scheme: str) -> None:
     campaign = Campaign(scheme, random.Random(f"1 {scheme}"))
     campaign.run(1500)
@@ -27,6 +28,7 @@ def test_hostile_messages_raise_nothing_and_the_network_heals(scheme: str) -> No
     assert len(campaign.seen) > 8
 
 
+@pytest.mark.slow
 def test_messages_of_every_type_are_overheard_or_known() -> None:
     said = {payload[2] for payload in corpus() if len(payload) > 2}
     for scheme in ("bfs", "pr-gpi", "lbsp", "tar"):

@@ -172,6 +172,7 @@ def test_one_iteration_has_the_distribution_of_the_definition(name: str) -> None
 
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (2, 3, 2)])
 @pytest.mark.parametrize("name", ["paper", "informed", "every link"])
+@pytest.mark.slow
 def test_every_permutation_converges_as_the_chain_says(sizes: tuple[int, int, int], name: str) -> None:
     """All permutations of the tiny networks; those with the same leaves are one case."""
     rules = VARIANTS[name]

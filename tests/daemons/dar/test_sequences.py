@@ -131,6 +131,7 @@ class Sequence:
 
 
 @pytest.mark.parametrize("part", range(4))
+@pytest.mark.slow
 def test_flows_settle_whatever_happens(part):
     for seed in range(8 * part, 8 * part + 8):
         Sequence(seed).run()

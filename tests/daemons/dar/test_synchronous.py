@@ -82,6 +82,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.slow
 def test_the_daemons_iterate_as_the_abstract_iteration_does(variant):
     (n, r, m), rules, runs = VARIANTS[variant]
     check(n, r, m, rules, runs)

@@ -40,6 +40,7 @@ def differences(simulator, settings, links, servers):
 
 @pytest.mark.parametrize(("spec", "b"), CASES)
 @pytest.mark.parametrize("nearest", [0, 1])
+@pytest.mark.slow
 def test_every_packet_goes_where_dfr_sends_it_also_with_a_tenth_of_the_links_dead(spec, b, nearest):
     topology, settings = build(spec), Dfr(b=b, nearest=bool(nearest))
     simulator = Simulator(topology, f"dfr:b={b},nearest={nearest}")
@@ -65,6 +66,7 @@ def test_a_server_knows_of_its_own_sub_network_and_no_more():
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_after_random_failures_and_lost_messages_packets_go_where_dfr_sends_them_and_never_in_circles(seed):
     topology, settings = build("ficonn:n=4,k=2"), Dfr()
     draw = random.Random(seed)

@@ -71,6 +71,7 @@ def test_status_says_how_the_layers_are(fabric):
         assert sum(each["detours"] for each in layers) > 0
 
 
+@pytest.mark.slow
 def test_an_announced_failure_is_healed_by_the_routers_at_the_link_alone(fabric):
     """Before any message can have arrived anywhere, wherever a neighbour has an intact path."""
     healed, broken = 0, 0

@@ -49,6 +49,7 @@ def check(graph, found):
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("name", MAKE)
+@pytest.mark.slow
 def test_no_layer_loops(spec, name):
     graph = graph_of(spec)
     found = MAKE[name](graph, 5, rng())
@@ -115,6 +116,7 @@ def test_next_hops_are_drawn_among_equals():
     assert (counts[far == 2] == 2).mean() > 0.95  # 1 - 2^-7
 
 
+@pytest.mark.slow
 def test_in_trees_give_every_pair_of_a_moore_graph_nearly_all_its_paths():
     """slimfly:q=5 has 7 paths of at most 3 links between routers 2 apart, and none but the link between neighbours."""
     graph = graph_of("slimfly:q=5")
@@ -126,6 +128,7 @@ def test_in_trees_give_every_pair_of_a_moore_graph_nearly_all_its_paths():
     assert random[far == 2].min() <= 3
 
 
+@pytest.mark.slow
 def test_in_trees_are_not_much_longer_than_shortest():
     graph = graph_of("slimfly:q=5")
     far = distances(graph, everything(graph))

@@ -72,6 +72,7 @@ def test_while_all_live_every_hop_is_the_layers_own(spec, name):
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("spec", SPECS[:2])
+@pytest.mark.slow
 def test_whatever_dies_what_can_be_reached_is_reached_without_a_loop(spec, seed):
     draw = random.Random(seed)
     graph, _, tables = layers_of(spec, CONSTRUCTIONS[seed % 3])

@@ -199,6 +199,7 @@ def test_a_destination_without_a_whole_group_is_told():
 
 
 @pytest.mark.parametrize(("topology", "rounds"), [(FOUR, 12), (EIGHT, 1)])
+@pytest.mark.slow
 def test_after_whatever_happened_all_that_are_connected_reach_each_other(topology, rounds):
     fate = Fate(topology, seed=1)
     for _ in range(rounds):
@@ -259,6 +260,7 @@ def test_aggregation_switches_that_choose_alike_change_state_together():
     assert SetQueueState(0) in machine.tick(1.2)  # nobody has heard of a0.2 for as long as it may be believed
 
 
+@pytest.mark.slow
 def test_states_cross_the_edge_switches_of_a_pod_and_go_no_further():
     simulator = converged(EIGHT)
     at = node("a0.0", EIGHT)

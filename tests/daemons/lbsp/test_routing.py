@@ -168,6 +168,7 @@ def test_a_failed_link_of_an_edge_switch_reroutes_three_per_cent_of_all_pairs():
 
 
 @pytest.mark.parametrize(("shape", "pairs"), [(FOUR, None), (EIGHT, 4), (SIXTEEN, 1), (SIXTEEN_OF_FOUR, 1)])
+@pytest.mark.slow
 def test_after_any_single_failure_every_pair_has_a_whole_path_group(shape, pairs):
     draw = random.Random(1)
     for link in shape.links() if shape.d < 8 else draw.sample(shape.links(), 40):

@@ -169,6 +169,7 @@ def a_proxied_pair(simulator, pairs):
 
 
 @pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.slow
 def test_a_dead_link_far_from_the_source_is_left_within_the_time_of_its_detection(silent):
     simulator = converged(FICONN)
     pairs = some_pairs(FICONN, 100)
@@ -188,6 +189,7 @@ def bridge(topology, path):
     return near, topology.link(f"{topology.naming.name(near)}-{topology.naming.name(far)}")
 
 
+@pytest.mark.slow
 def test_both_directions_leave_a_link_when_the_first_of_its_ends_misses_the_other():
     simulator, downs, apart = converged(FICONN), [], 0
     simulator.on_note = lambda now, node, text: downs.append(now) if "down: silent" in text else None
@@ -393,6 +395,7 @@ def test_false_alarms_do_not_feed_on_themselves():
 
 
 @pytest.mark.parametrize("topology", [FICONN, DCELL], ids=["ficonn", "dcell"])
+@pytest.mark.slow
 def test_no_packet_ever_runs_in_circles(topology):
     """Links, servers and daemons die, in silence or not, and come back, while questions and hellos are lost: at no
     instant do the tables lead a packet to where it has been."""

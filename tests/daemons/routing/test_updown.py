@@ -115,6 +115,7 @@ def test_routers_of_a_clique_have_no_route_for_the_rest():
 
 
 @pytest.mark.parametrize(("spec", "most"), [("fattree:k=8", 10), ("fattree:k=16", 18), ("fattree:n=4,d=4", 10)])
+@pytest.mark.slow
 def test_a_switch_holds_few_routes(spec, most):
     topology = build(spec)
     tables = [updown.prefix_routes(topology, node) for node in range(topology.servers, topology.nodes)]

@@ -188,6 +188,7 @@ def test_a_partition_heals():
 
 
 @pytest.mark.parametrize("scheme", ["dfr", "tar"])
+@pytest.mark.slow
 def test_packets_leave_a_link_that_flaps_in_silence_after_a_few_times(scheme):
     """It is dead for 0.2 s in every 0.5 s.  Without damping, packets return to it each time."""
     topology = build("ficonn:n=4,k=2")

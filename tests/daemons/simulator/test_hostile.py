@@ -183,6 +183,7 @@ def test_a_notice_in_the_name_of_its_hearer_is_contradicted_and_no_number_runs_o
     assert in_order(simulator)
 
 
+@pytest.mark.slow
 def test_questions_fill_no_memory():
     machine = begun(build("dcell:n=4,k=2"), "pr-gpi")
     servers = build("dcell:n=4,k=2").servers

@@ -86,6 +86,7 @@ def test_shuffle_on_a_fat_tree():
     assert max(event.at for _, event in net.delivered) < 1.35 * ideal_ns(30_000, 15)
 
 
+@pytest.mark.slow
 def test_permutation_on_a_fat_tree_fills_it():
     net = network("fattree:k=4", window=23)  # eight would not last for a round trip over six links
     order = random.Random(3).sample(range(16), 16)

@@ -99,6 +99,7 @@ def test_with_a_tenth_of_the_links_dead_no_flow_is_lost_that_a_probe_can_set_up(
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_after_random_failures_lost_messages_and_restarts_no_flow_stays_lost_or_goes_in_circles(seed):
     draw = random.Random(seed)
     simulator = running("idle_s=100,refresh_ms=300", wire=Wire(loss_fraction=0.005, jitter_s=0.001), random=draw)
@@ -137,6 +138,7 @@ def follow(simulator, flow, src, dst):
     return path
 
 
+@pytest.mark.slow
 def test_flows_leave_a_link_until_it_is_as_busy_as_the_other_and_none_goes_in_circles_meanwhile():
     """States are set from the destination on: whatever packets meet, old states or new ones, leads there."""
     simulator, path, leaving = loaded(ITS_OWN, filling=20)
@@ -292,6 +294,7 @@ def test_a_flow_that_rested_while_its_path_broke_is_asked_about_when_it_goes_on(
     assert simulator.protocol(1)._states.get(flow)
 
 
+@pytest.mark.slow
 def test_a_flow_that_rests_keeps_its_path_for_as_long_as_it_may_come_back_and_no_longer():
     simulator = running("refresh_ms=200,refreshes_per_s=1000,refreshes=2,idle_s=12")
     using(simulator, 1, 40, [7])
@@ -303,6 +306,7 @@ def test_a_flow_that_rests_keeps_its_path_for_as_long_as_it_may_come_back_and_no
     assert not [server for server in range(48) if simulator.protocol(server)._states.get(flow)]
 
 
+@pytest.mark.slow
 def test_many_paths_that_break_at_once_are_told_of_together():
     simulator = running("refresh_ms=2000,refreshes_per_s=1000,probes_per_s=1000,idle_s=100")
     using(simulator, 1, 40, range(200))

@@ -198,6 +198,7 @@ def test_histograms_add_up():
         assert (len(row["links_by_flows"]) - 1) * row["bin_flows"] <= row["bottleneck_flows"]
 
 
+@pytest.mark.slow
 def test_throughput_is_bandwidth_over_load():
     for row in rows_of("throughput"):
         assert row["uat_bps"] * row["mean_flows"] == pytest.approx(row["routed_flows"] * 1e9)
@@ -292,6 +293,7 @@ def drawn(name, rows):
     return figure
 
 
+@pytest.mark.slow
 def test_a_legend_has_the_labels_of_all_axes_once_and_no_wider_than_the_figure():
     given = {"traffic": "one-to-all,uniform:flows=500", "routing": "dr,pr-gpi,pr-gpe", "apply": "algorithm,all"}
     rows = rows_of("throughput", topology="dcell:n=3,k=2", **given)

@@ -116,6 +116,7 @@ def test_the_diameter_is_that_of_a_breadth_first_search():
 
 
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+@pytest.mark.slow
 def test_topo_draws(weft, tmp_path, suffix):
     path = tmp_path / "figures" / f"picture.{suffix}"
     status, _, err = weft("topo", "dcell:n=3,k=1", "--plot", str(path))
@@ -242,6 +243,7 @@ def test_tar_bypasses_a_link_that_is_dead(weft):
 SMALL = ["run", "link_loss", "--set", "topology=dcell:n=3,k=1,ficonn:n=4,k=1", "failed_links=0,3", "--seeds", "2"]
 
 
+@pytest.mark.slow
 def test_run_gives_a_row_for_each_cell_and_seed(weft):
     rows = of(weft(*SMALL, "--engine", "fabric", "--json"))
     assert [(row["topology"], row["failed_links"], row["seed"]) for row in rows] == [
@@ -320,6 +322,7 @@ def test_a_demonstration_is_measured_every_time(weft, monkeypatch, tmp_path):
     assert definition.find("first_light").always_measures
 
 
+@pytest.mark.slow
 def test_cells_that_do_not_go_together_are_left_out_and_named(weft):
     networks = "topology=dcell:n=3,k=1,ficonn:n=4,k=2"
     status, out, err = weft("run", "hop_length", "--set", networks, "routing=dr,tar", "pairs=100", "--json")
@@ -359,6 +362,7 @@ def test_help_of_an_experiment_has_its_parameters(command, capsys):
     assert re.search(r"delta \(packets\): .+\n +default: 0, 1, 2, 3\n +values:  0 \.\. 100\n", out)
 
 
+@pytest.mark.slow
 def test_every_experiment_has_a_help(capsys):
     for name, experiment in definition.discover().items():
         with pytest.raises(SystemExit):
@@ -400,6 +404,7 @@ def test_the_kernel_engine_has_fidelity_and_needs_root(weft, with_quick, monkeyp
     assert {row["size"]: row["fidelity"] for row in rows} == {1: "PASS", 2: "PASS", 3: "FAIL"}
 
 
+@pytest.mark.slow
 def test_plot_draws_what_is_stored(weft, with_quick, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert weft("run", "quick", "--engine", "kernel,graph")[0] == 0
@@ -410,6 +415,7 @@ def test_plot_draws_what_is_stored(weft, with_quick, tmp_path, monkeypatch):
     assert foot in Path("some.svg").read_text()
 
 
+@pytest.mark.slow
 def test_plot_without_a_name_draws_whatever_is_stored(weft, with_quick, results):
     assert weft("run", "quick", "--set", "size=1")[0] == 0
     assert weft(*SMALL, "--engine", "fabric")[0] == 0
@@ -514,6 +520,7 @@ def test_what_cannot_be_exported_is_one_line(weft, with_quick, argv, says, resul
     assert not results.exists()
 
 
+@pytest.mark.slow
 def test_nothing_but_parquet_needs_pyarrow(weft, with_quick, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert weft("run", "quick", "--set", "size=1", "--jobs", "2")[0] == 0

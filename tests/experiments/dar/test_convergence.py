@@ -23,6 +23,7 @@ def near(found: np.ndarray, exact: float) -> bool:
 
 
 @pytest.mark.parametrize(("r", "last"), [(4, models.full_rate(4, 4)), (5, models.half_rate(8, 8))])
+@pytest.mark.slow
 def test_the_lumped_chain_is_that_of_the_bits(r: int, last: models.LastStep) -> None:
     """Every one of the r output leaves is simulated by itself, as in sections 3.2 and 3.3."""
     rng, times = np.random.default_rng(3), []

@@ -76,6 +76,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(wrong, said):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_every_scheme_of_the_sweep_can_be_run():
     for experiment in EXPERIMENTS:
         for scheme in experiment.EXPERIMENT.sweep["scheme"]:

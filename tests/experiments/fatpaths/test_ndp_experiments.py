@@ -91,6 +91,7 @@ def test_flows_have_as_many_packets_and_as_much_load_as_the_papers():
         ndp_load.EXPERIMENT.runs({"lambda_per_s": "1250"})
 
 
+@pytest.mark.slow
 def test_more_flows_are_slower_on_wires_and_drawn(tmp_path):
     rows = rows_of(
         ndp_load.EXPERIMENT, topology="star:n=12", transport="ndp", lambda_per_s="50,700", rate_mbps="5", seconds="8"

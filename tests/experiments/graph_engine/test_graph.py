@@ -59,6 +59,7 @@ def one_by_one(net, routing, chosen, faults=None):
 
 @pytest.mark.parametrize("routing", SCHEMES)
 @pytest.mark.parametrize("spec", SMALL)
+@pytest.mark.slow
 def test_all_pairs_are_routed_as_one_by_one(spec, routing):
     net = Graph(graph(spec).network, threads=3)
     chosen = uniform(net, 300)
@@ -95,6 +96,7 @@ def test_a_rule_that_is_a_function_is_compiled_into_the_loops():
     assert [(one.hops.tolist(), one.lost) for one in found] == [(one.hops.tolist(), one.lost) for one in rerouted]
 
 
+@pytest.mark.slow
 def test_a_rule_by_permutation_is_compiled_from_arrays():
     orders = {size: np.random.default_rng(size).permutation(size).tolist() for size in (3, 12)}
     rule = by_permutation(orders)
@@ -249,6 +251,7 @@ def test_balancing_relieves_the_fullest_channel_and_leaves_lengths_alone():
     assert balanced.loads.max() < first.loads.max()
 
 
+@pytest.mark.slow
 def test_least_congested_first_takes_longer_routes_and_relieves_the_fullest_channel():
     """CCRDN 5.4, the other rule that it names."""
     net = graph("dcell:n=3,k=2")
@@ -344,6 +347,7 @@ def test_a_channel_carries_any_number_of_flows(how, monkeypatch):
         assert (loads >= 3 * before).all()
 
 
+@pytest.mark.slow
 def test_flows_are_counted_in_parts_as_at_once(monkeypatch):
     net = graph("ficonn:n=4,k=2")
     chosen = uniform(net, 3000)

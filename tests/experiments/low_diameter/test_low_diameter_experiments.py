@@ -130,6 +130,7 @@ def test_collisions_are_fewer_with_more_routers():
     assert rows["complete:n=20,p=19", "stencil:offset=42"]["most_flows"] >= 4  # four flows a host
 
 
+@pytest.mark.slow
 def test_layers_lie_between_the_minimal_paths_and_the_bound():
     rows = {(row["topology"], row["scheme"], row["layers"]): row for row in rows_of("layered_throughput")}
     for (topology, scheme, layers), row in rows.items():

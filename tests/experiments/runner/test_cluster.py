@@ -74,6 +74,7 @@ def test_a_cluster_gives_the_rows_that_one_process_gives(tmp_path, address):
     assert there.provenance(runs[0])["seen"] == "here"
 
 
+@pytest.mark.slow
 def test_the_graph_engine_gives_the_same_on_a_cluster(tmp_path, address):
     experiment = definition.find("hop_length")
     runs = experiment.runs(

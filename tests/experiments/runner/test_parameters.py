@@ -37,11 +37,12 @@ def test_a_wrong_value_is_one_line_at_once_and_nothing_is_made(command, name, ke
         out, err = capsys.readouterr()
         assert (status, out, err.count("\n")) == (2, "", 1), (text, err)
         assert err.startswith("weft: ")
-        assert time.process_time() - begin < 1, text
+        assert time.process_time() - begin < 10, text  # nothing is routed or measured, which takes minutes
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.slow
 def test_the_sweep_is_within_what_is_declared(name):
     experiment = EXPERIMENTS[name]
     for key, values in experiment.sweep.items():

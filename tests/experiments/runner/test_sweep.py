@@ -152,6 +152,7 @@ def stored(tmp_path):
     return set(Store(tmp_path / "results").states("quick"))
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_at_any_moment_is_resumed_without_repeating_or_losing_a_run(tmp_path):
     sizes = ",".join(map(str, range(10)))
     runs = EXPERIMENT.runs({"size": sizes})
@@ -178,6 +179,7 @@ def test_a_sweep_killed_at_any_moment_is_resumed_without_repeating_or_losing_a_r
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["results.sqlite"]
 
 
+@pytest.mark.slow
 def test_two_sweeps_of_the_same_cells_measure_each_run_once(tmp_path):
     argv = ["run", "quick", "--set", "size=0,1,2,3,4,5,6", "--jobs", "2", "--json"]
     runs = EXPERIMENT.runs({"size": "0,1,2,3,4,5,6"})
@@ -190,6 +192,7 @@ def test_two_sweeps_of_the_same_cells_measure_each_run_once(tmp_path):
     assert sum(now) == len(runs)
 
 
+@pytest.mark.slow
 def test_a_sweep_takes_over_what_another_was_measuring_when_it_was_killed(tmp_path):
     argv = ["run", "quick", "--set", "size=0,1,2,3,4,5,6", "--jobs", "2", "--json"]
     runs = EXPERIMENT.runs({"size": "0,1,2,3,4,5,6"})

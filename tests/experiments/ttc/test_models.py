@@ -228,6 +228,7 @@ def test_a_lonely_packet_takes_a_slot_on_each_link() -> None:
         assert (state.delivered[0], state.latency[0]) == (1, hops)
 
 
+@pytest.mark.slow
 def test_machine_code_gives_what_python_gives() -> None:
     ft, rule, rng = Shape(2, 3), rules("ttc:delta=1"), np.random.default_rng(8)
     sent = np.array([rng.permutation(ft.hosts) for _ in range(40)])

@@ -100,6 +100,7 @@ def test_the_fixed_point_is_found_for_every_load(load: float, delta: int) -> Non
 
 @pytest.mark.parametrize(("load", "queues"), [("0.000001", "50"), ("0.999", "50"), ("0.02", "2")])
 @pytest.mark.parametrize("delta", ["0", "3", "100"])
+@pytest.mark.slow
 def test_every_allowed_load_is_measured(load: str, queues: str, delta: str) -> None:
     given = {"load_fraction": load, "queues": queues, "delta": delta}
     (run,) = ttc_theory.EXPERIMENT.runs(given, seeds=1)

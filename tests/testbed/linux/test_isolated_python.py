@@ -26,6 +26,7 @@ def hostile(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_python_dash_m_runs_what_lies_in_the_current_folder(hostile):
     """So it matters how it is started."""
     done = subprocess.run([sys.executable, "-m", RUN], capture_output=True, text=True, check=False, env={})

@@ -143,6 +143,7 @@ def test_seeds_give_different_networks():
     assert len(found) == 20
 
 
+@pytest.mark.slow
 def test_every_regular_graph_may_be_drawn():
     """The 3-regular graphs of 6 vertices: 10 labelled K_3,3 and 60 labelled prisms."""
     random = SplitMix64(1)
