@@ -36,7 +36,7 @@ test-virtual: setup uml-kernel ## the kernel tests under the virtual clock, each
 
 uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, once, in 5 to 10 minutes
 	tools/setup.sh --uml-kernel
-	$(SUDO) $(PYTHON) -m testbed.host.virtual_kernel
+	$(SUDO) $(PYTHON) -m weft.testbed.host.virtual_kernel
 
 fuzz: $(READY) ## ten million hostile messages to daemons of every scheme, in the simulator; half an hour
 	$(PYTHON) -m tests.fuzz.hostile_messages

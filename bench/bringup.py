@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 
 from bench.report import Line, show
-from testbed.network.network import Network
-from topologies import build
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.network.network import Network
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
 
 ROOT = Path(__file__).parents[1]
 MININET_S = 1800
@@ -29,7 +29,7 @@ from mininet.log import setLogLevel
 from mininet.net import Mininet
 from mininet.nodelib import LinuxBridge
 sys.path.insert(0, sys.argv[1])
-from topologies.mininet_topo import topos
+from weft.topologies.mininet_topo import topos
 setLogLevel("critical")
 Mininet.inited = True
 net = Mininet(topo=topos[sys.argv[2]](*map(int, sys.argv[3:])), switch=LinuxBridge, controller=None, build=False,
@@ -43,9 +43,9 @@ print(json.dumps([up - began, time.perf_counter() - up]))
 """
 WEFT = """
 import json, sys, time
-from testbed.network.network import Network
-from topologies import build
-from topologies.core.link import LinkSpec
+from weft.testbed.network.network import Network
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec
 topology = build(sys.argv[1])
 began, began_cpu = time.perf_counter(), time.process_time()
 network = Network.create(topology, LinkSpec(rate_bps=20_000_000, queue_packets=250), scheme="static")

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from bench.report import Line, show
-from testbed.linux.clock import wait_until
-from testbed.measure.host_load import pss_kib
-from testbed.network.network import Network
-from testbed.traffic.iperf import IperfSpec, iperfs
-from topologies import build
-from topologies.core.failures import draw
-from topologies.core.link import LinkSpec, Mbps
-from topologies.core.topology import Topology
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.host_load import pss_kib
+from weft.testbed.network.network import Network
+from weft.testbed.traffic.iperf import IperfSpec, iperfs
+from weft.topologies import build
+from weft.topologies.core.failures import draw
+from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.topology import Topology
 
 SPEC = "dcell:n=3,k=2"
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)

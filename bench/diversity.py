@@ -16,10 +16,10 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.graph_engine import diversity
-from experiments.graph_engine.router_graph import RouterGraph
-from topologies import build
-from topologies.core.topology import Topology
+from weft.experiments.graph_engine import diversity
+from weft.experiments.graph_engine.router_graph import RouterGraph
+from weft.topologies import build
+from weft.topologies.core.topology import Topology
 
 SOURCE, TARGET = "source", "target"
 

@@ -22,15 +22,15 @@ from pathlib import Path
 import numpy as np
 
 from bench.report import Line, show
-from daemons.transport.packets import TRIMMABLE
-from testbed.forwarding.data_plane import DataPlane
-from testbed.linux import netns, tc
-from testbed.measure.port_counters import Counters
-from testbed.network.network import Network
-from testbed.plan.network_handle import netlink_of
-from topologies.core.address import FabricNaming, Prefix, Tier, dotted
-from topologies.core.link import Gbps, LinkSpec
-from topologies.core.topology import Topology, wire
+from weft.daemons.transport.packets import TRIMMABLE
+from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.linux import netns, tc
+from weft.testbed.measure.port_counters import Counters
+from weft.testbed.network.network import Network
+from weft.testbed.plan.network_handle import netlink_of
+from weft.topologies.core.address import FabricNaming, Prefix, Tier, dotted
+from weft.topologies.core.link import Gbps, LinkSpec
+from weft.topologies.core.topology import Topology, wire
 
 SHORT, LONG = 1, 9
 CANDIDATES = 4

@@ -19,12 +19,12 @@ from contextlib import contextmanager
 from bench.daemons import cpu_s
 from bench.recovery import AFTER_S, MOST_MS, PAIRS, SCHEME, SPECS, Recovery, recovery, some_pairs
 from bench.report import Line, show
-from testbed.host import doctor
-from testbed.interop.frr import frr
-from testbed.interop.frr_config import Ospf
-from testbed.measure.host_load import pss_kib
-from testbed.network.network import Network
-from topologies import build
+from weft.testbed.host import doctor
+from weft.testbed.interop.frr import frr
+from weft.testbed.interop.frr_config import Ospf
+from weft.testbed.measure.host_load import pss_kib
+from weft.testbed.network.network import Network
+from weft.topologies import build
 
 HELLO_MS = 30
 DETECTS = 4  # hellos within which a failure has been found

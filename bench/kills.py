@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from bench.report import Line, show
-from testbed.linux import netns
-from testbed.network import clean
-from testbed.plan import run
+from weft.testbed.linux import netns
+from weft.testbed.network import clean
+from weft.testbed.plan import run
 
 ROOT = Path(__file__).parents[1]
-WEFT = [sys.executable, "-m", "experiments.commands.cli"]
+WEFT = [sys.executable, "-m", "weft.experiments.commands.cli"]
 UP = ["up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit"]
 
 

@@ -15,12 +15,12 @@ from itertools import pairwise
 
 from bench.recovery import Recovery, some_pairs
 from bench.report import Line, show
-from daemons.core import registry
-from testbed.linux.clock import wait_until
-from testbed.measure.outage import OutageProbe
-from testbed.measure.ping import ping
-from testbed.network.network import Network
-from topologies import build
+from weft.daemons.core import registry
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.outage import OutageProbe
+from weft.testbed.measure.ping import ping
+from weft.testbed.network.network import Network
+from weft.topologies import build
 
 SPEC, SCHEME = "slimfly:q=5,p=4", "fatpaths:layers=9,trigger=none"
 PAIRS, INTERVAL_MS = 20, 2.0

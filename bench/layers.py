@@ -22,12 +22,12 @@ from contextlib import ExitStack
 
 from bench.forwarding import LONG, SHORT, Chains
 from bench.report import Line, show
-from daemons.core import registry
-from daemons.fatpaths.forwarding import in_layer, tagged
-from daemons.fatpaths.layer_choice import Trigger
-from testbed.forwarding import layer_program
-from testbed.linux import btf, libbpf, netns
-from topologies.core.address import Prefix
+from weft.daemons.core import registry
+from weft.daemons.fatpaths.forwarding import in_layer, tagged
+from weft.daemons.fatpaths.layer_choice import Trigger
+from weft.testbed.forwarding import layer_program
+from weft.testbed.linux import btf, libbpf, netns
+from weft.topologies.core.address import Prefix
 
 LAYERS, ROUTERS = 9, 50
 RUNS = 4000

@@ -12,7 +12,7 @@ import sys
 import time
 
 from tests.daemons.lbsp.lbsp_fate import Fate
-from topologies import build
+from weft.topologies import build
 
 OF_ONE_FABRIC = 20
 EVENTS = 8

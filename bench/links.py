@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bench.report import Line, show
-from testbed.network.network import Network
-from testbed.traffic.iperf import IperfSpec, iperf
-from topologies import build
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.network.network import Network
+from weft.testbed.traffic.iperf import IperfSpec, iperf
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
 
 PAYLOAD_FRACTION = 1448 / 1514  # of a full frame: 1500 less two headers and the timestamp option, with 14 of Ethernet
 SECONDS = 5

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.report import Line, show
-from testbed.host import doctor
-from testbed.linux import libbpf
-from testbed.measure.dequeue_gaps import GapMonitor
-from testbed.measure.fidelity import Fidelity
-from testbed.measure.ping import ping
-from testbed.measure.port_counters import Counters
-from testbed.measure.traceroute import ForwardingTables, fib_paths, trace
-from testbed.network.network import Network
-from testbed.plan.network_handle import all_pairs
-from topologies import build
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.host import doctor
+from weft.testbed.linux import libbpf
+from weft.testbed.measure.dequeue_gaps import GapMonitor
+from weft.testbed.measure.fidelity import Fidelity
+from weft.testbed.measure.ping import ping
+from weft.testbed.measure.port_counters import Counters
+from weft.testbed.measure.traceroute import ForwardingTables, fib_paths, trace
+from weft.testbed.network.network import Network
+from weft.testbed.plan.network_handle import all_pairs
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 BPF_STATS_RUN_TIME = 0

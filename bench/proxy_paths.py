@@ -22,16 +22,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.report import Line, show
-from daemons.proxy import routing as proxy
-from experiments.scenarios.predicted_paths import both_ways, lengths
-from testbed.measure.ping import ping
-from testbed.measure.traceroute import Trace, trace
-from testbed.network.network import Network
-from testbed.supervision import control
-from topologies import build
-from topologies.core.failures import fail_links, random_links
-from topologies.core.topology import Topology
-from topologies.recursive.ccrdn import CcrdnNaming
+from weft.daemons.proxy import routing as proxy
+from weft.experiments.scenarios.predicted_paths import both_ways, lengths
+from weft.testbed.measure.ping import ping
+from weft.testbed.measure.traceroute import Trace, trace
+from weft.testbed.network.network import Network
+from weft.testbed.supervision import control
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links, random_links
+from weft.topologies.core.topology import Topology
+from weft.topologies.recursive.ccrdn import CcrdnNaming
 
 SPECS = {"dcell:n=4,k=1": None, "beta-dcell:n=5,k=1": None, "ficonn:n=4,k=2": None, "dcell:n=3,k=2": 2000}
 SCHEMES = ("pr-gpe", "pr-gpi", "pr-gp0")

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bench.report import Line, show
-from testbed.linux.clock import wait_until
-from testbed.measure.outage import OutageProbe
-from testbed.measure.ping import ping
-from testbed.measure.traceroute import trace
-from testbed.network.network import Network
-from topologies import build
-from topologies.core.topology import Topology
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.outage import OutageProbe
+from weft.testbed.measure.ping import ping
+from weft.testbed.measure.traceroute import trace
+from weft.testbed.network.network import Network
+from weft.topologies import build
+from weft.topologies.core.topology import Topology
 
 SPECS = ("ficonn:n=4,k=2", "dcell:n=3,k=2")
 SCHEME = "pr-gpi"

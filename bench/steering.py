@@ -22,18 +22,18 @@ from contextlib import ExitStack, closing, contextmanager
 
 from bench.forwarding import LONG, SHORT, Chains
 from bench.report import Line, show
-from daemons.core.actions import Flow, SetFlowRewrite, SetPrefixRewrite
-from daemons.routing import first_octets, proxy_addresses
-from testbed.linux import fib, netlink, netns
-from testbed.network.network import Network
-from testbed.plan.network_plan import End
-from testbed.rewriting import transit_program
-from testbed.rewriting.flow_rewrite import FlowRewriting
-from testbed.rewriting.prefix_rewrite import PrefixRewriting
-from testbed.rewriting.source_rewrite import SourceRewriting
-from topologies import build
-from topologies.core.address import Prefix, dotted
-from topologies.recursive.ccrdn import CcrdnNaming
+from weft.daemons.core.actions import Flow, SetFlowRewrite, SetPrefixRewrite
+from weft.daemons.routing import first_octets, proxy_addresses
+from weft.testbed.linux import fib, netlink, netns
+from weft.testbed.network.network import Network
+from weft.testbed.plan.network_plan import End
+from weft.testbed.rewriting import transit_program
+from weft.testbed.rewriting.flow_rewrite import FlowRewriting
+from weft.testbed.rewriting.prefix_rewrite import PrefixRewriting
+from weft.testbed.rewriting.source_rewrite import SourceRewriting
+from weft.topologies import build
+from weft.topologies.core.address import Prefix, dotted
+from weft.topologies.recursive.ccrdn import CcrdnNaming
 
 SPEC = "dcell:n=3,k=2"
 WAY = 1

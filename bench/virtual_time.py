@@ -18,15 +18,15 @@ import sys
 import numpy as np
 
 from bench.report import Line, show
-from experiments.scenarios.reachability import around, wait_for_notice
-from testbed.forwarding.data_plane import DataPlane
-from testbed.host import uml
-from testbed.interop.net import Net
-from testbed.linux import clock
-from testbed.network.network import Network
-from testbed.traffic import flows
-from topologies import build
-from topologies.core.link import Gbps, LinkSpec, Mbps
+from weft.experiments.scenarios.reachability import around, wait_for_notice
+from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.host import uml
+from weft.testbed.interop.net import Net
+from weft.testbed.linux import clock
+from weft.testbed.network.network import Network
+from weft.testbed.traffic import flows
+from weft.topologies import build
+from weft.topologies.core.link import Gbps, LinkSpec, Mbps
 
 FAILURES = 100
 NEXT_S = 0.2  # of virtual time between failures, and up to an interval between hellos more

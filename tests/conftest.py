@@ -36,9 +36,9 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from testbed.host import uml, virtual_kernel
-from testbed.host.features import FRR
-from testbed.linux import clock
+from weft.testbed.host import uml, virtual_kernel
+from weft.testbed.host.features import FRR
+from weft.testbed.linux import clock
 
 REPORT = "@report "  # begins a line that brings a report out
 INSTANCES = 2
@@ -186,7 +186,7 @@ class Outside:
                 self.run(core, self.shares.get_nowait())
 
     def run(self, core: int, share: list[str]) -> None:
-        weft = [sys.executable, "-m", "experiments.commands.cli", "uml", *self.options]
+        weft = [sys.executable, "-m", "weft.experiments.commands.cli", "uml", *self.options]
         limits = ["--core", str(core), "--timeout-s", str(TIMEOUT_S)]
         process = subprocess.Popen(
             [*weft, *limits, "--", sys.executable, "-m", "pytest", *share],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.linux.clock import Clock
+from weft.testbed.linux.clock import Clock
 
 ROOT = Path(__file__).parent.parent
 ORDER = ["topologies", "daemons", "testbed", "experiments"]
@@ -37,11 +37,19 @@ def imported(source: str) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            found |= {top(alias.name) for alias in node.names}
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "import by full name: a relative import hides which folder is meant"
-            found.add((node.module or "").partition(".")[0])
+            names = [f"weft.{alias.name}" for alias in node.names] if node.module == "weft" else [node.module or ""]
+            found |= {top(name) for name in names}
     return found
+
+
+def top(module: str) -> str:
+    """The package that has `module`; of weft's own, which of its folders."""
+    first, _, rest = module.partition(".")
+    assert first not in ORDER, f"{first} is weft.{first}: a user may have a folder of that name"
+    return rest.partition(".")[0] if first == "weft" else first
 
 
 @pytest.mark.parametrize("path", FILES)
@@ -70,22 +78,22 @@ def kept_functions(source: str) -> set[str]:
     return {
         alias.name
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ImportFrom) and node.module == "testbed.linux.clock"
+        if isinstance(node, ast.ImportFrom) and node.module == "weft.testbed.linux.clock"
         for alias in node.names
     } & {field.name for field in dataclasses.fields(Clock)}
 
 
 def test_a_function_of_the_clock_that_would_be_kept_is_seen():
-    assert kept_functions("def f():\n    from testbed.linux.clock import sleep, wait_until") == {"sleep"}
+    assert kept_functions("def f():\n    from weft.testbed.linux.clock import sleep, wait_until") == {"sleep"}
 
 
 def test_imports_are_seen_wherever_they_stand():
-    assert imported("import os.path\ndef f():\n    from testbed.interop.net import Net") == {"os", "testbed"}
+    assert imported("import os.path\ndef f():\n    from weft.testbed.interop.net import Net") == {"os", "testbed"}
 
 
 def module(path: str) -> str:
     """The name by which the file at `path` is imported."""
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return "weft." + path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def modules_imported(source: str, known: set[str]) -> set[str]:
@@ -110,7 +118,7 @@ def imports() -> dict[str, set[str]]:
 
 def room(name: str) -> str:
     """The room of a module; files that are in none belong to their folder."""
-    parts = name.split(".")
+    _, *parts = name.split(".")
     return ".".join(parts[:2]) if (ROOT / "/".join(parts[:2])).is_dir() else parts[0]
 
 
@@ -135,10 +143,10 @@ def test_no_rooms_import_each_other_in_a_circle():
 
 
 def test_circles_are_found_however_the_import_is_written():
-    known = {"daemons.core.wire", "daemons.core"}
-    late = "def f():\n    from daemons.core.wire import encode"
-    for_types = "if TYPE_CHECKING:\n    from daemons.core import wire"
-    assert modules_imported(late, known) == modules_imported(for_types, known) == {"daemons.core.wire"}
+    known = {"weft.daemons.core.wire", "weft.daemons.core"}
+    late = "def f():\n    from weft.daemons.core.wire import encode"
+    for_types = "if TYPE_CHECKING:\n    from weft.daemons.core import wire"
+    assert modules_imported(late, known) == modules_imported(for_types, known) == {"weft.daemons.core.wire"}
     assert cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}})
     assert not cycle({"a": {"b", "c"}, "b": {"c"}})
 
@@ -177,26 +185,31 @@ def test_files_and_functions_are_short():
 
 def test_a_daemon_does_without_the_array_library():
     modules = [
-        "topologies",
-        "topologies.recursive.ccrdn",
-        "topologies.recursive.dcell",
-        "topologies.recursive.ficonn",
-        "topologies.tiered.fattree",
+        "weft.topologies",
+        "weft.topologies.recursive.ccrdn",
+        "weft.topologies.recursive.dcell",
+        "weft.topologies.recursive.ficonn",
+        "weft.topologies.tiered.fattree",
     ]
     modules += [
-        "topologies.tiered.clos",
-        "topologies.tiered.star",
-        *(f"topologies.low_diameter.{name}" for name in ("complete", "slimfly", "dragonfly", "hyperx")),
-        *(f"topologies.low_diameter.{name}" for name in ("jellyfish", "xpander")),
-        "topologies.core.family",
-        "topologies.core.link",
+        "weft.topologies.tiered.clos",
+        "weft.topologies.tiered.star",
+        *(f"weft.topologies.low_diameter.{name}" for name in ("complete", "slimfly", "dragonfly", "hyperx")),
+        *(f"weft.topologies.low_diameter.{name}" for name in ("jellyfish", "xpander")),
+        "weft.topologies.core.family",
+        "weft.topologies.core.link",
     ]
-    modules += ["daemons.core.contract", "daemons.routing.dr", "daemons.routing.shortest", "daemons.routing.updown"]
+    modules += [
+        "weft.daemons.core.contract",
+        "weft.daemons.routing.dr",
+        "weft.daemons.routing.shortest",
+        "weft.daemons.routing.updown",
+    ]
     program = f"import sys, {', '.join(modules)}; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=30).returncode == 0
 
 
 def test_a_daemon_needs_no_package_but_ours():
     """Without site-packages a daemon begins sooner, and smaller."""
-    command = [sys.executable, "-S", "-c", "import testbed.supervision.supervisor"]
+    command = [sys.executable, "-S", "-c", "import weft.testbed.supervision.supervisor"]
     subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, timeout=30, check=True)

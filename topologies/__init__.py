@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from topologies.core.family import Family
-    from topologies.core.topology import Topology
+    from weft.topologies.core.family import Family
+    from weft.topologies.core.topology import Topology
 
 FAMILY_MODULES = {
     "dcell": "recursive.dcell",
@@ -64,7 +64,7 @@ def family(name: str) -> Family:
     """The family called `name`; ValueError names the ones that exist."""
     from importlib import import_module
 
-    from topologies.core.grammar import unknown
+    from weft.topologies.core.grammar import unknown
 
     if name in FAMILY_MODULES:
         module = f"{__name__}.{FAMILY_MODULES[name]}"
@@ -79,7 +79,7 @@ def family(name: str) -> Family:
 def build(spec: str) -> Topology:
     """The network that `spec`, family:key=value,... or file:PATH, describes; ValueError says in one line what is wrong
     with it."""
-    from topologies.core.grammar import parse
+    from weft.topologies.core.grammar import parse
 
     if spec.startswith(FILE):
         return _from_file(spec)
@@ -93,7 +93,7 @@ def canonical(spec: str) -> str:
 
     A file's name ends in a digest of what it holds.
     """
-    from topologies.core.grammar import parse, unparse
+    from weft.topologies.core.grammar import parse, unparse
 
     if spec.startswith(FILE):
         return _from_file(spec).spec
@@ -107,7 +107,7 @@ def _from_file(spec: str) -> Topology:
     import hashlib
     from pathlib import PurePath
 
-    from topologies.core.user_graph import parse
+    from weft.topologies.core.user_graph import parse
 
     told = FILE_SPEC.fullmatch(spec)
     if not told:
@@ -125,12 +125,12 @@ def _from_file(spec: str) -> Topology:
 
 def resolved(spec: str) -> str:
     """`spec`, but for equivalent-jellyfish:seed=1,of=SPEC the jellyfish that this is."""
-    from topologies.core.grammar import integer, parse, unknown, unparse
+    from weft.topologies.core.grammar import integer, parse, unknown, unparse
 
     name, given = parse(spec)
     if name != EQUIVALENT:
         return spec
-    from topologies.low_diameter.jellyfish import SEED, equivalent
+    from weft.topologies.low_diameter.jellyfish import SEED, equivalent
 
     for key in given:
         if key not in ("seed", "of"):

@@ -24,8 +24,8 @@ ROOT = str(Path(sys._getframe().f_code.co_filename).resolve().parent.parent)
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-from topologies import FAMILY_MODULES, family  # noqa: E402
-from topologies.core.address import dotted  # noqa: E402
+from weft.topologies import FAMILY_MODULES, family  # noqa: E402
+from weft.topologies.core.address import dotted  # noqa: E402
 
 
 class WeftTopo(Topo):  # type: ignore[misc]  # Mininet has no type hints

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
-from daemons.core import wire
-from daemons.core.actions import NOTHING, Action, Hop, SetRoute
-from daemons.core.contract import Adjacencies, useless
-from daemons.core.events import Event
-from topologies.core.address import Prefix
+from weft.daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
+from weft.daemons.core import wire
+from weft.daemons.core.actions import NOTHING, Action, Hop, SetRoute
+from weft.daemons.core.contract import Adjacencies, useless
+from weft.daemons.core.events import Event
+from weft.topologies.core.address import Prefix
 
 
 class LiveRoutes:

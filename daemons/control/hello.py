@@ -43,9 +43,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from daemons.core import wire
-from daemons.core.actions import Hop, Note, Send
-from daemons.core.contract import Adjacencies
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Hop, Note, Send
+from weft.daemons.core.contract import Adjacencies
 
 SEQUENCE_BYTES = wire.SEQUENCE.size
 MOST_GRACE_S = 0.002  # on its way, and until a timer of a machine that is not overloaded fires

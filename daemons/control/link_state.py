@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from daemons.control.sequence_limit import SequenceLimit
-from daemons.core import wire
-from daemons.core.actions import Hop, Send
-from daemons.core.mixing import mixed
+from weft.daemons.control.sequence_limit import SequenceLimit
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Hop, Send
+from weft.daemons.core.mixing import mixed
 
 MOST_S = 0.1  # that backoff() grows to
 MOST_PATIENCE = 16  # times settle_s, with a neighbour whose database differs, while either changes

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any
 
-from daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
-from daemons.control.link_state import Database, backoff
-from daemons.core import wire
-from daemons.core.actions import NOTHING, Action, Hop
-from daemons.core.contract import Adjacencies, useless
-from daemons.core.events import Event
+from weft.daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
+from weft.daemons.control.link_state import Database, backoff
+from weft.daemons.core import wire
+from weft.daemons.core.actions import NOTHING, Action, Hop
+from weft.daemons.core.contract import Adjacencies, useless
+from weft.daemons.core.events import Event
 
 
 class Flooding(ABC):

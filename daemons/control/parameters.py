@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from daemons.control.hello import Neighbourhood
-from daemons.control.link_state import Database
-from daemons.core.node_config import NodeConfig
-from topologies.core.family import Parameter
+from weft.daemons.control.hello import Neighbourhood
+from weft.daemons.control.link_state import Database
+from weft.daemons.core.node_config import NodeConfig
+from weft.topologies.core.family import Parameter
 
 HELLO = {
     "hello_ms": Parameter(meaning="time between hellos, in ms", least=1, most=10_000, default=30),

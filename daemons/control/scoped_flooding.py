@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
-from daemons.control.sequence_limit import SequenceLimit
-from daemons.core.actions import Send
+from weft.daemons.control.sequence_limit import SequenceLimit
+from weft.daemons.core.actions import Send
 
 Body = TypeVar("Body")
 

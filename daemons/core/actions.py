@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from topologies.core.address import Prefix
+from weft.topologies.core.address import Prefix
 
 
 class Hop(NamedTuple):

@@ -15,8 +15,8 @@ from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PURE = ("topologies", "daemons")
-PACKAGES = (*PURE, "experiments")
+PURE = ("weft.topologies", "weft.daemons")
+PACKAGES = (*PURE, "weft.experiments")
 MARK = "allocates_nothing"
 
 

@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from daemons.core.actions import Action
-from daemons.core.events import Event
+from weft.daemons.core.actions import Action
+from weft.daemons.core.events import Event
 
 
 class Adjacencies(NamedTuple):

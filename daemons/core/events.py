@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from daemons.core.actions import Flow
+from weft.daemons.core.actions import Flow
 
 
 class Event:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from daemons.core.actions import Hop
-from daemons.core.capabilities import Capability
-from topologies.core.address import Prefix
-from topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
+from weft.daemons.core.actions import Hop
+from weft.daemons.core.capabilities import Capability
+from weft.topologies.core.address import Prefix
+from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 Options = Mapping[str, int]  # by name of a parameter; a word is its place among the parameter's words
 Routes = tuple[tuple[Prefix, tuple[Hop, ...]], ...]

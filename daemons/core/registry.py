@@ -16,15 +16,15 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import daemons
-from daemons.core.contract import StateMachine
-from daemons.core.node_config import NodeConfig
-from daemons.core.scheme import UNSHAPED_KBPS, Scheme, Selection, canonical, options_of
-from daemons.core.selection_rule import SelectionRule
-from topologies.core.grammar import parse, unknown
+from weft import daemons
+from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.node_config import NodeConfig
+from weft.daemons.core.scheme import UNSHAPED_KBPS, Scheme, Selection, canonical, options_of
+from weft.daemons.core.selection_rule import SelectionRule
+from weft.topologies.core.grammar import parse, unknown
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 GROUP = "weft.schemes"
 

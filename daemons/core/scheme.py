@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from daemons.core.capabilities import Capability
-from daemons.core.contract import StateMachine
-from daemons.core.node_config import NodeConfig, Options
-from daemons.core.selection_rule import SelectionRule
-from topologies.core.family import Parameter
-from topologies.core.grammar import parse, unknown, unparse
-from topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
+from weft.daemons.core.capabilities import Capability
+from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.node_config import NodeConfig, Options
+from weft.daemons.core.selection_rule import SelectionRule
+from weft.topologies.core.family import Parameter
+from weft.topologies.core.grammar import parse, unknown, unparse
+from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 ECN = Parameter(
     meaning="packets in a queue from which on packets are marked, 0 for none", least=0, most=1 << 24, default=0

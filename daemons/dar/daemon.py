@@ -19,18 +19,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from daemons.control.hello import Neighbourhood
-from daemons.control.link_state import Database
-from daemons.core import wire
-from daemons.core.actions import NOTHING, Action, Flow, Hop, Send, SetFlowPort, SetRoute
-from daemons.core.capabilities import FlowPlacement
-from daemons.core.events import Event, FlowsSeen, SeenFlow
-from daemons.core.wire import Garbage, within
-from daemons.dar import messages
-from daemons.dar.leaf import Choices, Leaf, Random
-from daemons.dar.messages import Ear
-from daemons.shortest_paths.daemon import Bfs
-from topologies.core.address import Prefix
+from weft.daemons.control.hello import Neighbourhood
+from weft.daemons.control.link_state import Database
+from weft.daemons.core import wire
+from weft.daemons.core.actions import NOTHING, Action, Flow, Hop, Send, SetFlowPort, SetRoute
+from weft.daemons.core.capabilities import FlowPlacement
+from weft.daemons.core.events import Event, FlowsSeen, SeenFlow
+from weft.daemons.core.wire import Garbage, within
+from weft.daemons.dar import messages
+from weft.daemons.dar.leaf import Choices, Leaf, Random
+from weft.daemons.dar.messages import Ear
+from weft.daemons.shortest_paths.daemon import Bfs
+from weft.topologies.core.address import Prefix
 
 EAR = bytes((wire.MAGIC, wire.VERSION, wire.DAR_EAR))
 MOST_COUNT = 0xFFFF

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from daemons.routing.selection import WORD, below
+from weft.daemons.routing.selection import WORD, below
 
 MODULO, RANDOM, LIMITED, SPREAD = range(4)
 STARTS = {"modulo": MODULO, "random": RANDOM, "limited": LIMITED, "spread": SPREAD}

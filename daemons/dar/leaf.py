@@ -17,11 +17,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from daemons.core.actions import Flow, SetFlowPort
-from daemons.core.events import SeenFlow
-from daemons.core.mixing import mixed
-from daemons.dar.iteration import draw
-from daemons.routing.selection import WORD, below
+from weft.daemons.core.actions import Flow, SetFlowPort
+from weft.daemons.core.events import SeenFlow
+from weft.daemons.core.mixing import mixed
+from weft.daemons.dar.iteration import draw
+from weft.daemons.routing.selection import WORD, below
 
 HEARD_S = 10.0  # for how long a request is remembered; none is on its way for so long, and a forged one does no more
 

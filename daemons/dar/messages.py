@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from daemons.core.actions import Flow
-from daemons.core.wire import DAR_EAR, MAGIC, VERSION, Garbage, decoded
+from weft.daemons.core.actions import Flow
+from weft.daemons.core.wire import DAR_EAR, MAGIC, VERSION, Garbage, decoded
 
 # header, sender, target, origin, leaf, sequence; source, destination, protocol, ports; spine, count, spines
 FIXED = struct.Struct(">BBBIIIIQIIBIIHB")

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from daemons.control import parameters
-from daemons.core.capabilities import FlowPlacement
-from daemons.core.contract import StateMachine
-from daemons.core.node_config import GOLDEN_FRACTION, NodeConfig, Options, node_configs, own_hosts
-from daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
-from daemons.core.selection_rule import SelectionRule
-from daemons.dar.daemon import Dar
-from daemons.dar.leaf import Choices
-from daemons.dar.messages import MOST_SPINES
-from topologies.core.address import FabricNaming
-from topologies.core.family import Parameter
+from weft.daemons.control import parameters
+from weft.daemons.core.capabilities import FlowPlacement
+from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.node_config import GOLDEN_FRACTION, NodeConfig, Options, node_configs, own_hosts
+from weft.daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
+from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.dar.daemon import Dar
+from weft.daemons.dar.leaf import Choices
+from weft.daemons.dar.messages import MOST_SPINES
+from weft.topologies.core.address import FabricNaming
+from weft.topologies.core.family import Parameter
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 QUEUE = 1  # among the words of `detect`
 OWN = {
@@ -83,7 +83,7 @@ PLANE = {
 
 def rule(options: Options) -> SelectionRule:
     """What the data plane does."""
-    from daemons.load_balancing.scheme import Rule  # which a daemon does not need
+    from weft.daemons.load_balancing.scheme import Rule  # which a daemon does not need
 
     return SelectionRule(Rule.DAR, options, compares_queues=options["detect"] == QUEUE)
 
@@ -105,7 +105,7 @@ def sizes(topology: Topology) -> tuple[int, int, int]:
 def check(topology: Topology, options: Options) -> None:
     """ValueError unless `topology` is a folded Clos network in which every permutation has a routing without bad
     links."""
-    from daemons.dar import iteration
+    from weft.daemons.dar import iteration
 
     n, r, m = sizes(topology)
     iteration.check(n, r, m, iteration.Rules(p=options["p"]))
@@ -156,7 +156,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
     """All shortest paths: a flow may be moved to any of them."""
-    from daemons.routing import path_shares
+    from weft.daemons.routing import path_shares
 
     sizes(topology)
     return path_shares.shortest(topology, src, dst)

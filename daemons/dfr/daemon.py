@@ -20,17 +20,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from daemons.control.hello import Neighbourhood
-from daemons.control.link_state import Database
-from daemons.control.link_state_routing import Flooding
-from daemons.core.actions import Action, Hop, SetPrefixRewrite, SetRoute
-from daemons.dfr import dfr_addresses
-from daemons.dfr import routing as dfr
-from daemons.dfr.dfr_addresses import NO_COPY, State
-from daemons.routing import dr, first_octets, shortest
-from daemons.routing.scope import distances
-from topologies.core.address import SERVER_BLOCK, Prefix
-from topologies.recursive.ccrdn import Ccrdn
+from weft.daemons.control.hello import Neighbourhood
+from weft.daemons.control.link_state import Database
+from weft.daemons.control.link_state_routing import Flooding
+from weft.daemons.core.actions import Action, Hop, SetPrefixRewrite, SetRoute
+from weft.daemons.dfr import dfr_addresses
+from weft.daemons.dfr import routing as dfr
+from weft.daemons.dfr.dfr_addresses import NO_COPY, State
+from weft.daemons.routing import dr, first_octets, shortest
+from weft.daemons.routing.scope import distances
+from weft.topologies.core.address import SERVER_BLOCK, Prefix
+from weft.topologies.recursive.ccrdn import Ccrdn
 
 OWN_PACKETS = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear what they carry
 

@@ -20,9 +20,9 @@ from collections.abc import MutableSequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from daemons.dfr.routing import LEVEL, NOWHERE, PROXY, RETRY, TTL, Dfr
-from daemons.routing.first_octets import COUNT
-from topologies.recursive.ccrdn import Ccrdn, gateway
+from weft.daemons.dfr.routing import LEVEL, NOWHERE, PROXY, RETRY, TTL, Dfr
+from weft.daemons.routing.first_octets import COUNT
+from weft.topologies.recursive.ccrdn import Ccrdn, gateway
 
 NO_COPY = -1
 

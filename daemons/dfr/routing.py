@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import MutableSequence, Sequence
 from typing import NamedTuple
 
-from daemons.routing.scope import UNREACHED, distances, first_hop
-from topologies.recursive.ccrdn import common_level, gateway, peer
+from weft.daemons.routing.scope import UNREACHED, distances, first_hop
+from weft.topologies.recursive.ccrdn import common_level, gateway, peer
 
 # What a packet carries: the server it must visit first, or NOWHERE; reroutes and hops that it may still make;
 # the level at which it was rerouted last, or 0.

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemons.control import parameters
-from daemons.core.capabilities import PrefixRewrite
-from daemons.core.contract import StateMachine
-from daemons.core.node_config import NodeConfig, Options, node_configs
-from daemons.core.scheme import Path, Scheme, for_servers
-from daemons.dfr import dfr_addresses
-from daemons.dfr import routing as dfr
-from daemons.dfr.daemon import DfrRouting
-from daemons.dfr.routing import Dfr
-from daemons.routing.first_octets import first_octet
-from daemons.routing.scope import dead_channels
-from topologies.core.family import Parameter
-from topologies.recursive.ccrdn import Ccrdn
+from weft.daemons.control import parameters
+from weft.daemons.core.capabilities import PrefixRewrite
+from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.node_config import NodeConfig, Options, node_configs
+from weft.daemons.core.scheme import Path, Scheme, for_servers
+from weft.daemons.dfr import dfr_addresses
+from weft.daemons.dfr import routing as dfr
+from weft.daemons.dfr.daemon import DfrRouting
+from weft.daemons.dfr.routing import Dfr
+from weft.daemons.routing.first_octets import first_octet
+from weft.daemons.routing.scope import dead_channels
+from weft.topologies.core.family import Parameter
+from weft.topologies.recursive.ccrdn import Ccrdn
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 OWN = {
     "b": Parameter(meaning="level of the sub-network whose link state a server knows", least=0, most=8, default=1),

@@ -8,16 +8,16 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from daemons.control import parameters
-from daemons.control.candidate_routes import LiveRoutes
-from daemons.core.contract import StateMachine
-from daemons.core.node_config import NodeConfig, Options, node_configs
-from daemons.core.scheme import Path, Scheme, for_servers
-from daemons.routing import dr
-from daemons.routing.candidates import candidates
+from weft.daemons.control import parameters
+from weft.daemons.control.candidate_routes import LiveRoutes
+from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.node_config import NodeConfig, Options, node_configs
+from weft.daemons.core.scheme import Path, Scheme, for_servers
+from weft.daemons.routing import dr
+from weft.daemons.routing.candidates import candidates
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 
 def check(topology: Topology, options: Options) -> None:
@@ -57,7 +57,7 @@ def static_path(topology: Topology, options: Options, src: int, dst: int) -> lis
     and no others."""
     if topology.server_centric:
         return path(topology, options, src, dst)
-    from daemons.routing import path_shares, updown
+    from weft.daemons.routing import path_shares, updown
 
     intact = replace(topology, failed=topology.failed & False)
 

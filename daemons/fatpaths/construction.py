@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from daemons.fatpaths import in_trees, near_minimal, overlap, trees
-from daemons.fatpaths.layers import (
+from weft.daemons.fatpaths import in_trees, near_minimal, overlap, trees
+from weft.daemons.fatpaths.layers import (
     Graph,
     as_it_is,
     distances,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from daemons.fatpaths.layers import Compiler
+    from weft.daemons.fatpaths.layers import Compiler
 
 ATTEMPTS = 1000
 

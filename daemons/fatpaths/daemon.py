@@ -15,14 +15,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from daemons.control.hello import Neighbourhood, Outcome
-from daemons.control.link_state import Database
-from daemons.core.actions import Action, Hop, SetRoute
-from daemons.fatpaths.forwarding import tagged
-from daemons.fatpaths.live_layers import LayerTables, Live
-from daemons.routing import shortest
-from daemons.shortest_paths.daemon import Bfs, Towards
-from topologies.core.address import Prefix
+from weft.daemons.control.hello import Neighbourhood, Outcome
+from weft.daemons.control.link_state import Database
+from weft.daemons.core.actions import Action, Hop, SetRoute
+from weft.daemons.fatpaths.forwarding import tagged
+from weft.daemons.fatpaths.live_layers import LayerTables, Live
+from weft.daemons.routing import shortest
+from weft.daemons.shortest_paths.daemon import Bfs, Towards
+from weft.topologies.core.address import Prefix
 
 PATIENCE = 8
 

@@ -10,8 +10,8 @@ A switch has, for each layer, a route to each router with hosts, which is one pr
 
 from __future__ import annotations
 
-from daemons.routing import first_octets
-from topologies.core.address import Prefix
+from weft.daemons.routing import first_octets
+from weft.topologies.core.address import Prefix
 
 MOST_LAYERS = first_octets.BELOW_LOOPBACK
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator, MutableSequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
-from daemons.routing.selection import WORD, below
+from weft.daemons.routing.selection import WORD, below
 
 MARKS_SHIFT, FADE_SHIFT, ALL_MARKED = 4, 3, 1 << 16
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
     Array = NDArray[np.int64]
     Flags = NDArray[np.bool_]

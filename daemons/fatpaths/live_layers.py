@@ -26,8 +26,8 @@ import struct
 from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
-from daemons.routing import shortest
-from daemons.routing.selection import mix
+from weft.daemons.routing import shortest
+from weft.daemons.routing.selection import mix
 
 if TYPE_CHECKING:
     import numpy as np

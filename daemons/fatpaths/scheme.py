@@ -15,24 +15,24 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from daemons.control import parameters
-from daemons.core.contract import StateMachine
-from daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
-from daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
-from daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
-from daemons.fatpaths import construction
-from daemons.fatpaths.daemon import Layered
-from daemons.fatpaths.forwarding import MOST_LAYERS
-from daemons.fatpaths.layer_choice import Trigger
-from daemons.fatpaths.layers import Graph, as_it_is
-from daemons.fatpaths.live_layers import LayerTables, packed
-from topologies.core.family import Parameter
+from weft.daemons.control import parameters
+from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
+from weft.daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
+from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
+from weft.daemons.fatpaths import construction
+from weft.daemons.fatpaths.daemon import Layered
+from weft.daemons.fatpaths.forwarding import MOST_LAYERS
+from weft.daemons.fatpaths.layer_choice import Trigger
+from weft.daemons.fatpaths.layers import Graph, as_it_is
+from weft.daemons.fatpaths.live_layers import LayerTables, packed
+from weft.topologies.core.family import Parameter
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 WORDS = tuple(construction.CONSTRUCTIONS)
 RHO_DECIMALS = 3
@@ -125,7 +125,7 @@ def tables(topology: Topology, options: Options) -> NDArray[np.int32]:
 def _tables(wiring: Wiring, layers: int, kind: int, rho: int, seed: int) -> NDArray[np.int32]:
     import numpy as np
 
-    from daemons.core.compiled import compiled  # which a daemon does not need
+    from weft.daemons.core.compiled import compiled  # which a daemon does not need
 
     found = construction.layers_of(
         WORDS[kind],

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemons.fatpaths import spain
-from daemons.fatpaths.layers import Graph, as_it_is, everything, next_hops, tables
+from weft.daemons.fatpaths import spain
+from weft.daemons.fatpaths.layers import Graph, as_it_is, everything, next_hops, tables
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from daemons.fatpaths.layers import Compiler
+    from weft.daemons.fatpaths.layers import Compiler
 
 
 def past_layers(graph: Graph, n: int, generator: Generator) -> NDArray[np.int32]:

@@ -22,17 +22,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
-from daemons.control.scoped_flooding import Notice, Notices
-from daemons.core import wire
-from daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetQueueState, SetRoute
-from daemons.core.contract import Adjacencies, useless
-from daemons.core.events import Event, LinkDegraded, QueuesCall
-from daemons.lbsp import messages
-from daemons.lbsp import routing as lbsp
-from daemons.lbsp.messages import Body, Crowding, Failure, Failures, Told
-from daemons.lbsp.routing import AGGREGATION, CORE, EDGE, Link, Place, Route, Shape
-from topologies.core.address import Prefix
+from weft.daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
+from weft.daemons.control.scoped_flooding import Notice, Notices
+from weft.daemons.core import wire
+from weft.daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetQueueState, SetRoute
+from weft.daemons.core.contract import Adjacencies, useless
+from weft.daemons.core.events import Event, LinkDegraded, QueuesCall
+from weft.daemons.lbsp import messages
+from weft.daemons.lbsp import routing as lbsp
+from weft.daemons.lbsp.messages import Body, Crowding, Failure, Failures, Told
+from weft.daemons.lbsp.routing import AGGREGATION, CORE, EDGE, Link, Place, Route, Shape
+from weft.topologies.core.address import Prefix
 
 FAILURE_SCOPE = 3  # hops (section 3.3.1)
 CROWDING_SCOPE = 2

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from daemons.control.scoped_flooding import Notice
-from daemons.core.wire import LBSP_CROWDING, LBSP_FAILURES, MAGIC, VERSION, Garbage, decoded
-from topologies.core.address import Prefix
+from weft.daemons.control.scoped_flooding import Notice
+from weft.daemons.core.wire import LBSP_CROWDING, LBSP_FAILURES, MAGIC, VERSION, Garbage, decoded
+from weft.topologies.core.address import Prefix
 
 NOTICE = struct.Struct(">BBBIIIQIB")  # header, sender, target, origin, sequence, lifetime_ms, hops
 COUNT = struct.Struct(">H")

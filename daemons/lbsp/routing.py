@@ -28,10 +28,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from topologies.core.address import EVERYTHING, Layout, Prefix
+from weft.topologies.core.address import EVERYTHING, Layout, Prefix
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 EDGE, AGGREGATION, CORE = 1, 2, 3  # tiers of switches
 MOST_PORTS = 64  # candidates that a route of the data plane holds

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemons.control import parameters
-from daemons.core.actions import Hop
-from daemons.core.capabilities import Capability, LinkRates, QueueState
-from daemons.core.contract import StateMachine
-from daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
-from daemons.core.scheme import Path, Scheme, Selection, for_switches
-from daemons.core.selection_rule import SelectionRule
-from daemons.lbsp import routing as lbsp
-from daemons.lbsp.daemon import Lbsp, covering
-from daemons.lbsp.routing import Link, Shape, shape_of
-from topologies.core.address import Prefix
-from topologies.core.family import Parameter
+from weft.daemons.control import parameters
+from weft.daemons.core.actions import Hop
+from weft.daemons.core.capabilities import Capability, LinkRates, QueueState
+from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
+from weft.daemons.core.scheme import Path, Scheme, Selection, for_switches
+from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.lbsp import routing as lbsp
+from weft.daemons.lbsp.daemon import Lbsp, covering
+from weft.daemons.lbsp.routing import Link, Shape, shape_of
+from weft.topologies.core.address import Prefix
+from weft.topologies.core.family import Parameter
 
 if TYPE_CHECKING:
-    from daemons.routing.path_shares import Chosen
-    from topologies.core.topology import Topology
+    from weft.daemons.routing.path_shares import Chosen
+    from weft.topologies.core.topology import Topology
 
 OWN = {
     "patience_ms": Parameter(
@@ -60,7 +60,7 @@ PLANE = {
 
 def rule(options: Options) -> SelectionRule:
     """What the data plane does; with the logarithm of the number of groups.  ValueError unless that is an integer."""
-    from daemons.load_balancing.scheme import Rule  # which a daemon does not need
+    from weft.daemons.load_balancing.scheme import Rule  # which a daemon does not need
 
     groups = options["groups"]
     if groups & (groups - 1):
@@ -107,7 +107,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
     """The paths of the destination's link groups, or of all of them if hashes choose, every switch knowing of the links
     that are dead."""
-    from daemons.routing import path_shares
+    from weft.daemons.routing import path_shares
 
     fabric = shape(topology, options)
     ends = topology.links[topology.failed & (topology.level > 0)][:, [0, 2]].tolist()

@@ -16,17 +16,17 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from daemons.core.actions import Hop
-from daemons.core.node_config import Options
-from daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
-from daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
-from daemons.routing import path_shares, selection, updown
-from daemons.shortest_paths import scheme as shortest_paths
-from topologies.core.address import FabricNaming
-from topologies.core.family import Parameter
+from weft.daemons.core.actions import Hop
+from weft.daemons.core.node_config import Options
+from weft.daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
+from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
+from weft.daemons.routing import path_shares, selection, updown
+from weft.daemons.shortest_paths import scheme as shortest_paths
+from weft.topologies.core.address import FabricNaming
+from weft.topologies.core.family import Parameter
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 MOST_SAMPLES = 8
 MOST = 1 << 24

@@ -35,22 +35,22 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
-from daemons.control.candidate_routes import LiveRoutes
-from daemons.control.hello import Neighbourhood
-from daemons.core import wire
-from daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetRoute, SetSourceRewrite
-from daemons.core.contract import Adjacencies, useless
-from daemons.core.events import DestinationInUse, Event, Measured, Refused
-from daemons.core.token_bucket import TokenBucket
-from daemons.proxy import routing as proxy
-from daemons.proxy.path_selection import NOT_ASKED, Paths, Way
-from daemons.proxy.probe import Answer, HopLost, Outcome, Probes
-from daemons.proxy.probe_queue import Lane, ProbeQueue, Question
-from daemons.proxy.settings import Settings
-from daemons.routing import dr, proxy_addresses
-from daemons.routing.path_tables import Tables, tabulate
-from topologies.core.address import SERVER_BLOCK, Prefix
-from topologies.recursive.ccrdn import Ccrdn
+from weft.daemons.control.candidate_routes import LiveRoutes
+from weft.daemons.control.hello import Neighbourhood
+from weft.daemons.core import wire
+from weft.daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetRoute, SetSourceRewrite
+from weft.daemons.core.contract import Adjacencies, useless
+from weft.daemons.core.events import DestinationInUse, Event, Measured, Refused
+from weft.daemons.core.token_bucket import TokenBucket
+from weft.daemons.proxy import routing as proxy
+from weft.daemons.proxy.path_selection import NOT_ASKED, Paths, Way
+from weft.daemons.proxy.probe import Answer, HopLost, Outcome, Probes
+from weft.daemons.proxy.probe_queue import Lane, ProbeQueue, Question
+from weft.daemons.proxy.settings import Settings
+from weft.daemons.routing import dr, proxy_addresses
+from weft.daemons.routing.path_tables import Tables, tabulate
+from weft.topologies.core.address import SERVER_BLOCK, Prefix
+from weft.topologies.recursive.ccrdn import Ccrdn
 
 FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
 TRIES = 2  # questions without an answer, and the path counts as broken

@@ -27,9 +27,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from daemons.core import wire
-from daemons.core.actions import Hop, Send
-from daemons.core.token_bucket import TokenBucket
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Hop, Send
+from weft.daemons.core.token_bucket import TokenBucket
 
 MOST_REMEMBERED = 1024  # sources for each hop, and broken paths: the first that came are forgotten first
 AWAKE_S = 0.001  # who was woken so long ago at most is not woken again

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from daemons.core.token_bucket import TokenBucket
-from daemons.proxy.path_selection import ROUTINE, URGENT, Paths, Way
+from weft.daemons.core.token_bucket import TokenBucket
+from weft.daemons.proxy.path_selection import ROUTINE, URGENT, Paths, Way
 
 
 @dataclass(frozen=True, slots=True)

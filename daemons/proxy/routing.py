@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, MutableSequence, Sequence
 from typing import Any, NamedTuple
 
-from daemons.routing import dr
-from daemons.routing.path_tables import Step, Tables, fullest, length, path
-from topologies.recursive.ccrdn import FICONN, bridge, far_copy, gateway
+from weft.daemons.routing import dr
+from weft.daemons.routing.path_tables import Step, Tables, fullest, length, path
+from weft.topologies.recursive.ccrdn import FICONN, bridge, far_copy, gateway
 
 GP_E, GP_I, GP_0 = 0, 1, 2
 

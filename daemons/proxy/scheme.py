@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from daemons.control import parameters
-from daemons.core.capabilities import SourceRewrite
-from daemons.core.contract import StateMachine
-from daemons.core.node_config import NodeConfig, Options, node_configs
-from daemons.core.scheme import Path, Scheme, for_servers
-from daemons.dr.scheme import if_alive
-from daemons.proxy import routing as proxy
-from daemons.proxy.daemon import Pr, tables
-from daemons.proxy.settings import Settings
-from daemons.routing import proxy_addresses
-from daemons.routing.candidates import candidates
-from topologies.core.family import Parameter
-from topologies.recursive.ccrdn import Ccrdn
+from weft.daemons.control import parameters
+from weft.daemons.core.capabilities import SourceRewrite
+from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.node_config import NodeConfig, Options, node_configs
+from weft.daemons.core.scheme import Path, Scheme, for_servers
+from weft.daemons.dr.scheme import if_alive
+from weft.daemons.proxy import routing as proxy
+from weft.daemons.proxy.daemon import Pr, tables
+from weft.daemons.proxy.settings import Settings
+from weft.daemons.routing import proxy_addresses
+from weft.daemons.routing.candidates import candidates
+from weft.topologies.core.family import Parameter
+from weft.topologies.recursive.ccrdn import Ccrdn
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 OWN = {
     "level": Parameter(

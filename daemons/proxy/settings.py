@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from daemons.proxy import routing as proxy
+from weft.daemons.proxy import routing as proxy
 
 
 @dataclass(frozen=True, kw_only=True)

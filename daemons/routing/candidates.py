@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemons.core.actions import Hop
-from daemons.routing import dr
-from topologies.core.address import Prefix
-from topologies.recursive.ccrdn import CcrdnNaming
+from weft.daemons.core.actions import Hop
+from weft.daemons.routing import dr
+from weft.topologies.core.address import Prefix
+from weft.topologies.recursive.ccrdn import CcrdnNaming
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 
 def candidates(topology: Topology, node: int) -> list[tuple[Prefix, tuple[Hop, ...]]]:
@@ -19,6 +19,6 @@ def candidates(topology: Topology, node: int) -> list[tuple[Prefix, tuple[Hop, .
     """
     if isinstance(topology.naming, CcrdnNaming):
         return [(prefix, (hop,)) for prefix, hop in dr.prefix_routes(topology.naming.network, node)]
-    from daemons.routing import updown
+    from weft.daemons.routing import updown
 
     return updown.prefix_routes(topology, node)

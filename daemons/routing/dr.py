@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daemons.core.actions import Hop
-from topologies.core.address import Prefix
-from topologies.recursive.ccrdn import Ccrdn, common_level, gateway, peer
+from weft.daemons.core.actions import Hop
+from weft.topologies.core.address import Prefix
+from weft.topologies.recursive.ccrdn import Ccrdn, common_level, gateway, peer
 
 
 def next_hop(rule: int, t: Sequence[int], cur: int, dst: int) -> int:

@@ -7,7 +7,7 @@ left out, which is the loopback.  The other three octets are the same in all of 
 
 from __future__ import annotations
 
-from topologies.core.address import Prefix
+from weft.topologies.core.address import Prefix
 
 LABEL = 0xFFFFFF  # what all addresses of a server have in common
 FIRST, LOOPBACK, LAST = 64, 127, 191

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from daemons.core.actions import Hop
-from daemons.core.scheme import Path
-from daemons.routing import updown
+from weft.daemons.core.actions import Hop
+from weft.daemons.core.scheme import Path
+from weft.daemons.routing import updown
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 Chosen = Iterable[tuple[Hop, float]]
 LEAST = 1e-12  # shares that differ by less are alike

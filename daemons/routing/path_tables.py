@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Callable, MutableSequence, Sequence
 from typing import Any, NamedTuple
 
-from topologies.recursive.ccrdn import common_level, gateway
+from weft.topologies.recursive.ccrdn import common_level, gateway
 
 Step = Callable[[Any, int, int], int]  # what path() does at each channel: of `into`, the value so far, the channel
 

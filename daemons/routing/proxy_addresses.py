@@ -18,11 +18,11 @@ in DCell_{2,3}.
 
 from __future__ import annotations
 
-from daemons.core.actions import Hop
-from daemons.routing import dr, first_octets
-from daemons.routing.first_octets import BELOW_LOOPBACK, LABEL
-from topologies.core.address import SERVER_BLOCK, Prefix
-from topologies.recursive.ccrdn import Ccrdn, common_level
+from weft.daemons.core.actions import Hop
+from weft.daemons.routing import dr, first_octets
+from weft.daemons.routing.first_octets import BELOW_LOOPBACK, LABEL
+from weft.topologies.core.address import SERVER_BLOCK, Prefix
+from weft.topologies.recursive.ccrdn import Ccrdn, common_level
 
 DIRECT = 0
 

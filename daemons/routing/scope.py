@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import MutableSequence, Sequence
 from typing import TYPE_CHECKING
 
-from topologies.recursive.ccrdn import Ccrdn, common_level, peer
+from weft.topologies.recursive.ccrdn import Ccrdn, common_level, peer
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 UNREACHED = -1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from topologies.core.address import Layout
+from weft.topologies.core.address import Layout
 
 WORD = 0xFFFFFFFF
 DIGITS = 4  # of a destination's address, that a switch reads

@@ -18,12 +18,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from daemons.core.actions import Hop
-from daemons.routing import shortest
-from topologies.core.address import EVERYTHING, FabricNaming, Layout, Prefix
+from weft.daemons.core.actions import Hop
+from weft.daemons.routing import shortest
+from weft.topologies.core.address import EVERYTHING, FabricNaming, Layout, Prefix
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 Hops = tuple[Hop, ...]
 

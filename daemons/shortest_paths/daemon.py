@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from daemons.control.hello import Neighbourhood
-from daemons.control.link_state import Database
-from daemons.control.link_state_routing import Flooding
-from daemons.core.actions import Action, Hop, SetRoute
-from daemons.routing import shortest
-from topologies.core.address import Prefix
+from weft.daemons.control.hello import Neighbourhood
+from weft.daemons.control.link_state import Database
+from weft.daemons.control.link_state_routing import Flooding
+from weft.daemons.core.actions import Action, Hop, SetRoute
+from weft.daemons.routing import shortest
+from weft.topologies.core.address import Prefix
 
 Towards = Mapping[int, Sequence[int]]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemons.control import parameters
-from daemons.core.contract import StateMachine
-from daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
-from daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
-from daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
-from daemons.routing import shortest
-from daemons.shortest_paths.daemon import Bfs
+from weft.daemons.control import parameters
+from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
+from weft.daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
+from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
+from weft.daemons.routing import shortest
+from weft.daemons.shortest_paths.daemon import Bfs
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 PARAMETERS = parameters.HELLO | parameters.LINK_STATE
 
@@ -47,7 +47,7 @@ def check_fabric(topology: Topology, options: Options) -> None:
 
 def equal_paths(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
     """All shortest paths of a switch fabric, each with the share of flows that hashes give it."""
-    from daemons.routing import path_shares
+    from weft.daemons.routing import path_shares
 
     for_switches("ecmp", topology)
     return path_shares.shortest(topology, src, dst)

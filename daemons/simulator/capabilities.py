@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from daemons.core.actions import (
+from weft.daemons.core.actions import (
     Action,
     Flow,
     SetFlowPort,
@@ -20,7 +20,7 @@ from daemons.core.actions import (
     SetQueueState,
     SetSourceRewrite,
 )
-from daemons.core.capabilities import (
+from weft.daemons.core.capabilities import (
     Capability,
     FlowPlacement,
     FlowRewrite,
@@ -29,9 +29,9 @@ from daemons.core.capabilities import (
     QueueState,
     SourceRewrite,
 )
-from daemons.core.events import DestinationInUse, Event, FlowInUse
-from daemons.routing import first_octets, proxy_addresses
-from topologies.core.address import Prefix
+from weft.daemons.core.events import DestinationInUse, Event, FlowInUse
+from weft.daemons.routing import first_octets, proxy_addresses
+from weft.topologies.core.address import Prefix
 
 
 class Simulated:

@@ -12,17 +12,17 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
-from daemons.core.actions import Flow, Hop
-from daemons.core.events import FlowsSeen, SeenFlow
-from daemons.routing.selection import below, flow_hash
-from daemons.simulator import packet_walk
-from daemons.simulator.capabilities import FlowPlacements
-from daemons.simulator.node import Node
-from daemons.simulator.packet_walk import Walk
-from daemons.simulator.wires import Wires
+from weft.daemons.core.actions import Flow, Hop
+from weft.daemons.core.events import FlowsSeen, SeenFlow
+from weft.daemons.routing.selection import below, flow_hash
+from weft.daemons.simulator import packet_walk
+from weft.daemons.simulator.capabilities import FlowPlacements
+from weft.daemons.simulator.node import Node
+from weft.daemons.simulator.packet_walk import Walk
+from weft.daemons.simulator.wires import Wires
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 TCP = 6
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import TypeVar
 
-from daemons.core.actions import Action, Flow, Handler, Hop, Note, Send, SetRoute, handler_of, handlers_of
-from daemons.core.contract import StateMachine
-from daemons.core.events import Event
-from daemons.core.node_config import NodeConfig
-from daemons.simulator.capabilities import Simulated, simulated
-from topologies.core.address import Prefix
+from weft.daemons.core.actions import Action, Flow, Handler, Hop, Note, Send, SetRoute, handler_of, handlers_of
+from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.events import Event
+from weft.daemons.core.node_config import NodeConfig
+from weft.daemons.simulator.capabilities import Simulated, simulated
+from weft.topologies.core.address import Prefix
 
 Kind = TypeVar("Kind", bound=Simulated)
 

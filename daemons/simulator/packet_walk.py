@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from daemons.core.actions import Flow, Hop
-from daemons.routing import first_octets
-from daemons.simulator.node import Node
-from daemons.simulator.wires import Wires
+from weft.daemons.core.actions import Flow, Hop
+from weft.daemons.routing import first_octets
+from weft.daemons.simulator.node import Node
+from weft.daemons.simulator.wires import Wires
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 ICMP = 1  # the protocol of packets that walk
 

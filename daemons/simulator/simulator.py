@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from daemons.core import registry
-from daemons.core.actions import Action, Hop, Note, Send, SetRoute
-from daemons.core.contract import StateMachine
-from daemons.core.events import Event, Refused
-from daemons.core.wire import Garbage
-from daemons.simulator import packet_walk
-from daemons.simulator.event_queue import CALL, TICK, EventQueue
-from daemons.simulator.flows import Flows
-from daemons.simulator.node import Node
-from daemons.simulator.packet_walk import Walk
-from daemons.simulator.wires import Listener, Randomness, Wire, Wires
-from topologies.core.address import Prefix
+from weft.daemons.core import registry
+from weft.daemons.core.actions import Action, Hop, Note, Send, SetRoute
+from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.events import Event, Refused
+from weft.daemons.core.wire import Garbage
+from weft.daemons.simulator import packet_walk
+from weft.daemons.simulator.event_queue import CALL, TICK, EventQueue
+from weft.daemons.simulator.flows import Flows
+from weft.daemons.simulator.node import Node
+from weft.daemons.simulator.packet_walk import Walk
+from weft.daemons.simulator.wires import Listener, Randomness, Wire, Wires
+from weft.topologies.core.address import Prefix
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 TOLD_AGAIN_S = 0.5  # a daemon is told that often that a destination is in use
 

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from daemons.routing import updown
-from daemons.simulator.event_queue import CALL, PACKET, TICK, EventQueue
-from daemons.simulator.trimming_queue import Frame, LinkModel, PortCounters, TrimmingQueue, frame_of
-from daemons.simulator.wires import Randomness
-from daemons.transport.endpoint import Counters, Delivered, Endpoint, Finished, Transmission
-from daemons.transport.packets import TRIMMABLE, TRIMMED_AT_HOST, Data, Packet
-from daemons.transport.parameters import Parameters
+from weft.daemons.routing import updown
+from weft.daemons.simulator.event_queue import CALL, PACKET, TICK, EventQueue
+from weft.daemons.simulator.trimming_queue import Frame, LinkModel, PortCounters, TrimmingQueue, frame_of
+from weft.daemons.simulator.wires import Randomness
+from weft.daemons.transport.endpoint import Counters, Delivered, Endpoint, Finished, Transmission
+from weft.daemons.transport.packets import TRIMMABLE, TRIMMED_AT_HOST, Data, Packet
+from weft.daemons.transport.parameters import Parameters
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 Route = Callable[[int, Frame, float], int]  # switch, frame, uniform in [0, 1) -> the port by which it goes on
 

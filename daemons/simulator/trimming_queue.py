@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, TRIMMED, TRIMMED_AT_HOST, Packet
+from weft.daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, TRIMMED, TRIMMED_AT_HOST, Packet
 
 
 class Frame(NamedTuple):

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from daemons.core.actions import Send
-from daemons.simulator.event_queue import PACKET, EventQueue
+from weft.daemons.core.actions import Send
+from weft.daemons.simulator.event_queue import PACKET, EventQueue
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 
 class Randomness(Protocol):

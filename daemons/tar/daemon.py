@@ -20,21 +20,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from daemons.control.candidate_routes import LiveRoutes
-from daemons.control.hello import Neighbourhood
-from daemons.core import wire
-from daemons.core.actions import NOTHING, Action, Flow, Hop, Note, Send, SetFlowRewrite, SetRoute
-from daemons.core.contract import Adjacencies, useless
-from daemons.core.events import Event, FlowInUse, Measured, Refused
-from daemons.routing import first_octets, proxy_addresses
-from daemons.tar import messages
-from daemons.tar import routing as tar
-from daemons.tar.flow_states import State, States
-from daemons.tar.messages import FlowBreaks, FlowProbe
-from daemons.tar.own_flows import Own, OwnFlows
-from daemons.tar.settings import Settings
-from topologies.core.address import SERVER_BLOCK, Prefix
-from topologies.recursive.ccrdn import Ccrdn
+from weft.daemons.control.candidate_routes import LiveRoutes
+from weft.daemons.control.hello import Neighbourhood
+from weft.daemons.core import wire
+from weft.daemons.core.actions import NOTHING, Action, Flow, Hop, Note, Send, SetFlowRewrite, SetRoute
+from weft.daemons.core.contract import Adjacencies, useless
+from weft.daemons.core.events import Event, FlowInUse, Measured, Refused
+from weft.daemons.routing import first_octets, proxy_addresses
+from weft.daemons.tar import messages
+from weft.daemons.tar import routing as tar
+from weft.daemons.tar.flow_states import State, States
+from weft.daemons.tar.messages import FlowBreaks, FlowProbe
+from weft.daemons.tar.own_flows import Own, OwnFlows
+from weft.daemons.tar.settings import Settings
+from weft.topologies.core.address import SERVER_BLOCK, Prefix
+from weft.topologies.recursive.ccrdn import Ccrdn
 
 MOST_STATES, MOST_STATES_OF_ALL = 4096, 1 << 20  # at one server, and at all: the carriers' table is one for all
 MOST_ADDRESSES = 65_536  # whose servers are remembered

@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from daemons.core.actions import Flow, Hop
+from weft.daemons.core.actions import Flow, Hop
 
 SUPERSEDED = 4  # entries for each that counts, and the queue is cleared of those that count no more
 

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from daemons.core.actions import Flow
-from daemons.core.wire import BROKEN, FLOW_BREAKS, FLOW_PROBE, HEADER, MAGIC, VERSION, Garbage, decoded, within
+from weft.daemons.core.actions import Flow
+from weft.daemons.core.wire import BROKEN, FLOW_BREAKS, FLOW_PROBE, HEADER, MAGIC, VERSION, Garbage, decoded, within
 
 FIXED = struct.Struct(">BBBIIIIBIIIIBBB")  # header, sender, target, flow, and so on as in FlowProbe; two numbers
 ENDS = struct.Struct(">II")  # sender, target: after the header, in both messages

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
-from daemons.core.actions import Flow
-from daemons.core.rto_estimator import RtoEstimator
-from daemons.tar.routing import number
-from daemons.tar.settings import Settings
+from weft.daemons.core.actions import Flow
+from weft.daemons.core.rto_estimator import RtoEstimator
+from weft.daemons.tar.routing import number
+from weft.daemons.tar.settings import Settings
 
 ATTEMPTS = 8
 ACTIVE_S = 2.5  # since a flow was last seen: the data plane shows one that goes on every second

@@ -36,9 +36,9 @@ from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
 
-from daemons.core.mixing import mixed
-from daemons.routing.dr import next_hop as dr_next_hop
-from topologies.recursive.ccrdn import common_level, far_copy, gateway, peer
+from weft.daemons.core.mixing import mixed
+from weft.daemons.routing.dr import next_hop as dr_next_hop
+from weft.topologies.recursive.ccrdn import common_level, far_copy, gateway, peer
 
 ANY, LINKED, COPY = 0, 1, 2
 

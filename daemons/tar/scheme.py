@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemons.control import parameters
-from daemons.core.capabilities import FlowRewrite
-from daemons.core.contract import StateMachine
-from daemons.core.node_config import NodeConfig, Options, node_configs
-from daemons.core.scheme import Path, Scheme, for_servers
-from daemons.routing.candidates import candidates
-from daemons.routing.scope import dead_channels
-from daemons.tar import routing as tar
-from daemons.tar.daemon import TarRouting
-from daemons.tar.own_flows import ATTEMPTS
-from daemons.tar.settings import Settings
-from topologies.core.family import Parameter
+from weft.daemons.control import parameters
+from weft.daemons.core.capabilities import FlowRewrite
+from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.node_config import NodeConfig, Options, node_configs
+from weft.daemons.core.scheme import Path, Scheme, for_servers
+from weft.daemons.routing.candidates import candidates
+from weft.daemons.routing.scope import dead_channels
+from weft.daemons.tar import routing as tar
+from weft.daemons.tar.daemon import TarRouting
+from weft.daemons.tar.own_flows import ATTEMPTS
+from weft.daemons.tar.settings import Settings
+from weft.topologies.core.family import Parameter
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 OWN = {
     "capacity_kbps": Parameter(

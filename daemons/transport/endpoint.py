@@ -10,10 +10,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from daemons.transport.incoming import Incoming
-from daemons.transport.outgoing import Outgoing
-from daemons.transport.packets import HEADER_BYTES, Ack, Data, Nack, Packet, Pull
-from daemons.transport.parameters import Parameters
+from weft.daemons.transport.incoming import Incoming
+from weft.daemons.transport.outgoing import Outgoing
+from weft.daemons.transport.packets import HEADER_BYTES, Ack, Data, Nack, Packet, Pull
+from weft.daemons.transport.parameters import Parameters
 
 
 class Transmission(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from daemons.core.mixing import mixed
-from daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
-from daemons.transport.parameters import LONGEST_BACKOFF, MOST_PACKETS, Parameters
+from weft.daemons.core.mixing import mixed
+from weft.daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
+from weft.daemons.transport.parameters import LONGEST_BACKOFF, MOST_PACKETS, Parameters
 
 UNSENT, IN_FLIGHT, REFUSED, ACKNOWLEDGED = range(4)
 

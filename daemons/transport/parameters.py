@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from daemons.transport.packets import HEADER_BYTES
+from weft.daemons.transport.packets import HEADER_BYTES
 
 MOST_WINDOW, MOST_LAYERS = 255, 64
 MOST_PACKETS = 1 << 24  # of a message

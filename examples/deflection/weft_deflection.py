@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from daemons.control import parameters
-from daemons.control.candidate_routes import LiveRoutes
-from daemons.control.hello import Neighbourhood
-from daemons.core.actions import NOTHING, Action, Hop, SetRoute
-from daemons.core.contract import Adjacencies, StateMachine, useless
-from daemons.core.events import Event
-from daemons.core.node_config import NodeConfig, Options, Routes, node_configs
-from daemons.core.scheme import Path, Scheme, for_servers
-from daemons.routing import dr
-from topologies.core.address import Prefix
+from weft.daemons.control import parameters
+from weft.daemons.control.candidate_routes import LiveRoutes
+from weft.daemons.control.hello import Neighbourhood
+from weft.daemons.core.actions import NOTHING, Action, Hop, SetRoute
+from weft.daemons.core.contract import Adjacencies, StateMachine, useless
+from weft.daemons.core.events import Event
+from weft.daemons.core.node_config import NodeConfig, Options, Routes, node_configs
+from weft.daemons.core.scheme import Path, Scheme, for_servers
+from weft.daemons.routing import dr
+from weft.topologies.core.address import Prefix
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 
 def choices(topology: Topology, server: int) -> Routes:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.ccrdn.recursive import TOPOLOGY, in_order, title
-from experiments.figures import style
-from experiments.graph_engine.graph import graph, policy
-from experiments.graph_engine.pairs import pairs
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.ccrdn.recursive import TOPOLOGY, in_order, title
+from weft.experiments.figures import style
+from weft.experiments.graph_engine.graph import graph, policy
+from weft.experiments.graph_engine.pairs import pairs
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

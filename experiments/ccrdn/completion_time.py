@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, in_order, least_level, legend_above, series, title
-from experiments.figures import style
-from experiments.graph_engine.fluid import Messages, completion
-from experiments.graph_engine.graph import graph, policy
-from experiments.graph_engine.rules import compiled_for
-from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.runner.parameters import Number, Spec, Word
-from experiments.scenarios import common_parameters as common
-from topologies.core.grammar import integer, parse, unknown
-from topologies.core.link import Gbps
+from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, in_order, least_level, legend_above, series, title
+from weft.experiments.figures import style
+from weft.experiments.graph_engine.fluid import Messages, completion
+from weft.experiments.graph_engine.graph import graph, policy
+from weft.experiments.graph_engine.rules import compiled_for
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.runner.parameters import Number, Spec, Word
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies.core.grammar import integer, parse, unknown
+from weft.topologies.core.link import Gbps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.ccrdn.recursive import (
+from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
     Paper,
@@ -37,14 +37,14 @@ from experiments.ccrdn.recursive import (
     shortest,
     traffic,
 )
-from experiments.graph_engine.graph import graph
-from experiments.graph_engine.pairs import ONE_TO_ALL, Pairs
-from experiments.graph_engine.tally import Tally
-from experiments.graph_engine.wiring import Faults
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from experiments.runner.parameters import Spec
-from experiments.scenarios import common_parameters as common
-from topologies.core.grammar import parse
+from weft.experiments.graph_engine.graph import graph
+from weft.experiments.graph_engine.pairs import ONE_TO_ALL, Pairs
+from weft.experiments.graph_engine.tally import Tally
+from weft.experiments.graph_engine.wiring import Faults
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.parameters import Spec
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies.core.grammar import parse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

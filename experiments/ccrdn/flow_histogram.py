@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.ccrdn.recursive import (
+from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
     check,
@@ -25,9 +25,9 @@ from experiments.ccrdn.recursive import (
     title,
     traffic,
 )
-from experiments.graph_engine.graph import graph
-from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.scenarios import common_parameters as common
+from weft.experiments.graph_engine.graph import graph
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.scenarios import common_parameters as common
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

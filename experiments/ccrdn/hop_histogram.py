@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.ccrdn.recursive import (
+from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
     check,
@@ -21,9 +21,9 @@ from experiments.ccrdn.recursive import (
     title,
     traffic,
 )
-from experiments.figures import style
-from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.scenarios import common_parameters as common
+from weft.experiments.figures import style
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.scenarios import common_parameters as common
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.ccrdn.recursive import (
+from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
     Paper,
@@ -36,14 +36,14 @@ from experiments.ccrdn.recursive import (
     shortest,
     traffic,
 )
-from experiments.graph_engine.graph import METHODS, graph, policy
-from experiments.graph_engine.pairs import Pairs
-from experiments.graph_engine.tally import Tally
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from experiments.runner.parameters import Integer, Spec
-from experiments.scenarios import common_parameters as common
-from topologies.core.grammar import parse
-from topologies.recursive.ccrdn import DCELL, FAMILY, FICONN
+from weft.experiments.graph_engine.graph import METHODS, graph, policy
+from weft.experiments.graph_engine.pairs import Pairs
+from weft.experiments.graph_engine.tally import Tally
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.parameters import Integer, Spec
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies.core.grammar import parse
+from weft.topologies.recursive.ccrdn import DCELL, FAMILY, FICONN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from daemons.dfr.routing import Dfr
-from daemons.proxy.routing import LEAST_LOADED, SHORTEST, cost_of
-from experiments.figures import style
-from experiments.graph_engine.flow_placement import Placement
-from experiments.graph_engine.graph import METHODS, Graph, graph, policy
-from experiments.graph_engine.pairs import Pairs, pairs
-from experiments.graph_engine.tally import Tally
-from experiments.graph_engine.wiring import NO_FAULTS, Faults
-from experiments.runner.definition import Row, Run, Table, canonical
-from experiments.runner.parameters import Spec
-from topologies.core.grammar import integer, parse, unknown
-from topologies.recursive.ccrdn import FICONN
+from weft.daemons.dfr.routing import Dfr
+from weft.daemons.proxy.routing import LEAST_LOADED, SHORTEST, cost_of
+from weft.experiments.figures import style
+from weft.experiments.graph_engine.flow_placement import Placement
+from weft.experiments.graph_engine.graph import METHODS, Graph, graph, policy
+from weft.experiments.graph_engine.pairs import Pairs, pairs
+from weft.experiments.graph_engine.tally import Tally
+from weft.experiments.graph_engine.wiring import NO_FAULTS, Faults
+from weft.experiments.runner.definition import Row, Run, Table, canonical
+from weft.experiments.runner.parameters import Spec
+from weft.topologies.core.grammar import integer, parse, unknown
+from weft.topologies.recursive.ccrdn import FICONN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

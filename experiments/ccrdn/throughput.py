@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.ccrdn.recursive import (
+from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
     check,
@@ -26,12 +26,12 @@ from experiments.ccrdn.recursive import (
     title,
     traffic,
 )
-from experiments.figures import style
-from experiments.graph_engine.graph import graph
-from experiments.runner.definition import Experiment, Result, Row, Run, Table
-from experiments.scenarios import common_parameters as common
-from topologies.core.grammar import parse
-from topologies.core.link import Gbps
+from weft.experiments.figures import style
+from weft.experiments.graph_engine.graph import graph
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies.core.grammar import parse
+from weft.topologies.core.link import Gbps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

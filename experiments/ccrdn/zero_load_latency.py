@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daemons.proxy.routing import parting, route, search, shortest_first
-from daemons.routing.path_tables import tabulate
-from experiments.ccrdn.recursive import (
+from weft.daemons.proxy.routing import parting, route, search, shortest_first
+from weft.daemons.routing.path_tables import tabulate
+from weft.experiments.ccrdn.recursive import (
     ROUTES,
     TOPOLOGY,
     Paper,
@@ -35,14 +35,14 @@ from experiments.ccrdn.recursive import (
     title,
     traffic,
 )
-from experiments.figures import style
-from experiments.graph_engine.graph import Graph, graph, policy
-from experiments.graph_engine.pairs import Pairs, pair
-from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.runner.parameters import Spec, Word
-from experiments.scenarios import common_parameters as common
-from testbed.linux import clock
-from topologies.core.grammar import parse
+from weft.experiments.figures import style
+from weft.experiments.graph_engine.graph import Graph, graph, policy
+from weft.experiments.graph_engine.pairs import Pairs, pair
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.runner.parameters import Spec, Word
+from weft.experiments.scenarios import common_parameters as common
+from weft.testbed.linux import clock
+from weft.topologies.core.grammar import parse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from daemons.core import registry
-from daemons.core.scheme import Scheme
-from experiments.runner.definition import discover
-from topologies import families
-from topologies.core.family import Parameter
+from weft.daemons.core import registry
+from weft.daemons.core.scheme import Scheme
+from weft.experiments.runner.definition import discover
+from weft.topologies import families
+from weft.topologies.core.family import Parameter
 
 LINKS = {
     "--queue": Parameter(meaning="packets that wait at a port", least=1, default=250),

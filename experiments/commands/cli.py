@@ -33,7 +33,7 @@ class Terminated(BaseException):
 
 def parser() -> Parser:
     """The parser of every command; `action` of what it returns carries the command out."""
-    from experiments.commands import (
+    from weft.experiments.commands import (
         compare_commands,
         graph_commands,
         machine_commands,
@@ -98,7 +98,7 @@ def version() -> str:
     try:
         return metadata.version("weft")
     except metadata.PackageNotFoundError:
-        project = Path(__file__).parents[2] / "pyproject.toml"
+        project = Path(__file__).resolve().parents[2] / "pyproject.toml"
         return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
 
 

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.commands.run_commands import several, shared
+from weft.experiments.commands.run_commands import several, shared
 
 if TYPE_CHECKING:
-    from experiments.runner.definition import Experiment, Row
+    from weft.experiments.runner.definition import Experiment, Row
 
     Table = list[Row]
 
@@ -34,10 +34,10 @@ def add_commands(commands: Any) -> None:
 
 def compare(given: argparse.Namespace) -> int:
     """Print, and draw if asked, the ratio of each figure."""
-    from experiments.figures import comparison, figures
-    from experiments.runner import definition
-    from experiments.runner.console import say, show
-    from experiments.runner.ownership import given_back
+    from weft.experiments.figures import comparison, figures
+    from weft.experiments.runner import definition
+    from weft.experiments.runner.console import say, show
+    from weft.experiments.runner.ownership import given_back
 
     experiment = definition.find(given.experiment)
     (a, fixed_a), (b, fixed_b) = (side(experiment, text, given) for text in (given.a, given.b))
@@ -65,8 +65,8 @@ def compare(given: argparse.Namespace) -> int:
 
 def side(experiment: Experiment, text: str, given: argparse.Namespace) -> tuple[Table, dict[str, str]]:
     """The rows of one side, and the columns by whose values they were chosen; ValueError if there are none."""
-    from experiments.runner import definition
-    from experiments.runner.results import Store
+    from weft.experiments.runner import definition
+    from weft.experiments.runner.results import Store
 
     only: dict[str, list[Any]] = dict(experiment.values(definition.assignments(given.set)))
     root, fixed = Path(given.results), {}
@@ -89,7 +89,7 @@ def side(experiment: Experiment, text: str, given: argparse.Namespace) -> tuple[
 
 def columns(experiment: Experiment, text: str) -> list[str]:
     """The parameters that `text` lists; ValueError for one that there is not."""
-    from topologies.core.grammar import unknown
+    from weft.topologies.core.grammar import unknown
 
     found = text.split(",") if text else []
     for name in found:
@@ -100,8 +100,8 @@ def columns(experiment: Experiment, text: str) -> list[str]:
 
 def chosen(experiment: Experiment, text: str, paired: list[tuple[Row, Row]]) -> list[str]:
     """The figures that `text` lists, or all that are numbers; ValueError for one that there is not."""
-    from experiments.figures.comparison import figures_of
-    from topologies.core.grammar import unknown
+    from weft.experiments.figures.comparison import figures_of
+    from weft.topologies.core.grammar import unknown
 
     there = figures_of(experiment, [row for pair in paired for row in pair])
     wanted = text.split(",") if text else there

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.runner.definition import Row
-from topologies.core.address import dotted
-from topologies.core.topology import Topology
+from weft.experiments.runner.definition import Row
+from weft.topologies.core.address import dotted
+from weft.topologies.core.topology import Topology
 
 MOST_NODES = 1500  # beyond, the diameter is not worth the seconds that it takes
 

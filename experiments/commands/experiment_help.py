@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from experiments.runner.definition import Experiment
+    from weft.experiments.runner.definition import Experiment
 
 WIDTH = 110
 
@@ -28,7 +28,7 @@ class Help(argparse.Action):
 
 def experiment_help(name: str, command: str) -> str:
     """The help of the experiment called `name`; ValueError if there is none."""
-    from experiments.runner.definition import find
+    from weft.experiments.runner.definition import find
 
     experiment = find(name)
     lines = [
@@ -60,7 +60,7 @@ def experiment_help(name: str, command: str) -> str:
 
 def default_sweep(experiment: Experiment) -> str:
     """How large the default sweep is, and how long it takes."""
-    from experiments.runner.console import duration
+    from weft.experiments.runner.console import duration
 
     runs = experiment.runs()
     seeds = f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"

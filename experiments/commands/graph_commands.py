@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 
 def add_commands(commands: Any) -> None:
@@ -35,7 +35,7 @@ def add_commands(commands: Any) -> None:
 
 def list_all(given: argparse.Namespace) -> int:
     """What there is, as text or JSON."""
-    from experiments.commands.catalogue import catalogue
+    from weft.experiments.commands.catalogue import catalogue
 
     found = catalogue()
     if given.json:
@@ -72,8 +72,8 @@ def print_parameters(parameters: dict[str, dict[str, Any]], indent: int) -> None
 
 def topo(given: argparse.Namespace) -> int:
     """What a network is made of."""
-    from experiments.commands.describe import describe, nodes
-    from topologies import build
+    from weft.experiments.commands.describe import describe, nodes
+    from weft.topologies import build
 
     topology = build(given.topology)
     topology.check()
@@ -87,7 +87,7 @@ def topo(given: argparse.Namespace) -> int:
         if value is not None:
             print(f"{key:<18} {', '.join(f'{k}: {v}' for k, v in value.items()) if isinstance(value, dict) else value}")
     if given.nodes:
-        from experiments.runner.console import show
+        from weft.experiments.runner.console import show
 
         print()
         show(nodes(topology), ["name", "label", "address"])
@@ -96,8 +96,8 @@ def topo(given: argparse.Namespace) -> int:
 
 def plot(topology: Topology, path: str) -> None:
     """Draw `topology` into the file `path`."""
-    from experiments.figures.figures import new, save
-    from experiments.figures.network_drawing import draw
+    from weft.experiments.figures.figures import new, save
+    from weft.experiments.figures.network_drawing import draw
 
     with new() as figure:
         draw(topology, figure)
@@ -106,9 +106,9 @@ def plot(topology: Topology, path: str) -> None:
 
 def route(given: argparse.Namespace) -> int:
     """The paths from one server to another; status 1 if there is none."""
-    from daemons.core import registry
-    from experiments.scenarios.routes import find
-    from topologies import build
+    from weft.daemons.core import registry
+    from weft.experiments.scenarios.routes import find
+    from weft.topologies import build
 
     topology = build(given.topology)
     src, dst = (topology.naming.node(text) for text in (given.src, given.dst))

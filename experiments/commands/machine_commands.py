@@ -26,7 +26,7 @@ def add_commands(commands: Any) -> None:
 
 
 def doctor(given: argparse.Namespace) -> int:
-    from testbed.host.doctor import as_json, probe, show
+    from weft.testbed.host.doctor import as_json, probe, show
 
     features = probe(fresh=given.fresh)
     if given.json:
@@ -37,7 +37,7 @@ def doctor(given: argparse.Namespace) -> int:
 
 
 def uml(given: argparse.Namespace) -> int:
-    from testbed.host import uml
+    from weft.testbed.host import uml
 
     argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv
     if not argv:

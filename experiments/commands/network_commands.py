@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from testbed.network.network import Network
-    from topologies.core.link import LinkSpec
-    from topologies.core.topology import Topology
+    from weft.testbed.network.network import Network
+    from weft.topologies.core.link import LinkSpec
+    from weft.topologies.core.topology import Topology
 
 Commands = Any  # argparse does not export the class of what add_subparsers() returns
 
@@ -116,13 +116,13 @@ def _of_run(parser: argparse.ArgumentParser) -> None:
 
 
 def up(given: argparse.Namespace) -> int:
-    from daemons.core.registry import usual
-    from experiments.commands import virtual_up
-    from testbed.linux.process import need_root
-    from testbed.network import bring_up
-    from testbed.plan.plane_selection import planes
-    from testbed.plan.run import require_name
-    from topologies import build
+    from weft.daemons.core.registry import usual
+    from weft.experiments.commands import virtual_up
+    from weft.testbed.linux.process import need_root
+    from weft.testbed.network import bring_up
+    from weft.testbed.plan.plane_selection import planes
+    from weft.testbed.plan.run import require_name
+    from weft.topologies import build
 
     virtual_up.check(given)
     topology = build(given.topology)
@@ -152,7 +152,7 @@ def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | N
 
     ValueError if they do not go together.
     """
-    from topologies.core.link import LinkSpec, delay_us, rate_bps
+    from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
 
     if given.rate is None:
         for name in ("host_rate", "queue", "delay", "trim", "headers"):
@@ -177,8 +177,8 @@ def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | N
 def _print_plan(
     topology: Topology, link: LinkSpec | None, host_link: LinkSpec | None, *, static: bool, name: str | None
 ) -> int:
-    from testbed.plan.network_plan import Plan
-    from testbed.plan.run import UNNAMED
+    from weft.testbed.plan.network_plan import Plan
+    from weft.testbed.plan.run import UNNAMED
 
     run = UNNAMED if name is None else replace(UNNAMED, id=name)
     for line in Plan(run, topology, link, static=static, host_link=host_link).text():
@@ -187,8 +187,8 @@ def _print_plan(
 
 
 def _detach(topology: Topology, routing: str, name: str, wanted: dict[str, Any]) -> int:
-    from experiments.runner.console import stages
-    from testbed.network.network import Network
+    from weft.experiments.runner.console import stages
+    from weft.testbed.network.network import Network
 
     with stages("bringing up") as progress:
         network = Network.create(topology, scheme=routing, name=name, detached=True, progress=progress, **wanted)
@@ -200,9 +200,9 @@ def _detach(topology: Topology, routing: str, name: str, wanted: dict[str, Any])
 def _foreground(topology: Topology, routing: str, wanted: dict[str, Any]) -> int:
     from mininet.log import setLogLevel
 
-    from experiments.commands import virtual_up
-    from experiments.runner.console import stages
-    from testbed.interop.net import Net
+    from weft.experiments.commands import virtual_up
+    from weft.experiments.runner.console import stages
+    from weft.testbed.interop.net import Net
 
     setLogLevel("info")
     with stages("bringing up") as progress:
@@ -220,7 +220,7 @@ def _foreground(topology: Topology, routing: str, wanted: dict[str, Any]) -> int
 
 def summary(network: Network) -> str:
     """What came up, and how long each part took."""
-    from experiments.runner.console import duration
+    from weft.experiments.runner.console import duration
 
     topology = network.topology
     took = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in network.stages.items())
@@ -229,8 +229,8 @@ def summary(network: Network) -> str:
 
 
 def exec_(given: argparse.Namespace) -> int:
-    from testbed.linux.process import need_root
-    from testbed.plan import run
+    from weft.testbed.linux.process import need_root
+    from weft.testbed.plan import run
 
     need_root()
     found = run.find(given.run)
@@ -244,7 +244,7 @@ def exec_(given: argparse.Namespace) -> int:
 
 
 def _open(name: str | None) -> Network:
-    from testbed.network.network import Network
+    from weft.testbed.network.network import Network
 
     return Network.open(name)
 
@@ -273,8 +273,8 @@ def restore(given: argparse.Namespace) -> int:
 
 
 def degrade(given: argparse.Namespace) -> int:
-    from testbed.network.degrade import planned, report, set_rate
-    from topologies.core.link import rate_bps
+    from weft.testbed.network.degrade import planned, report, set_rate
+    from weft.topologies.core.link import rate_bps
 
     network, rate = _open(given.run), rate_bps(given.rate)
     set_rate(network, given.link, rate)
@@ -290,7 +290,7 @@ def scheme(given: argparse.Namespace) -> int:
 
 
 def restart(given: argparse.Namespace) -> int:
-    from testbed.supervision import control
+    from weft.testbed.supervision import control
 
     network = _open(given.run)
     control.restart(network.run.directory, _name(network, given.node))
@@ -298,7 +298,7 @@ def restart(given: argparse.Namespace) -> int:
 
 
 def status(given: argparse.Namespace) -> int:
-    from experiments.commands.watch_commands import again_and_again
+    from weft.experiments.commands.watch_commands import again_and_again
 
     if given.watch is None:
         return _status_once(given)
@@ -308,8 +308,8 @@ def status(given: argparse.Namespace) -> int:
 
 
 def _status_once(given: argparse.Namespace) -> int:
-    from experiments.commands.network_status import show_status
-    from testbed.supervision import control
+    from weft.experiments.commands.network_status import show_status
+    from weft.testbed.supervision import control
 
     network = _open(given.run)
     if given.node is not None:
@@ -325,7 +325,7 @@ def _status_once(given: argparse.Namespace) -> int:
 
 
 def down(given: argparse.Namespace) -> int:
-    from experiments.runner.console import stages
+    from weft.experiments.runner.console import stages
 
     network = _open(given.run)
     with stages("taking down") as progress:
@@ -335,8 +335,8 @@ def down(given: argparse.Namespace) -> int:
 
 
 def ps(given: argparse.Namespace) -> int:
-    from experiments.runner.console import show
-    from testbed.plan.run import runs
+    from weft.experiments.runner.console import show
+    from weft.testbed.plan.run import runs
 
     rows = []
     for run in runs():
@@ -360,8 +360,8 @@ def ps(given: argparse.Namespace) -> int:
 
 
 def clean(given: argparse.Namespace) -> int:
-    from testbed.linux.process import need_root
-    from testbed.network.clean import clean as remove_dead_runs
+    from weft.testbed.linux.process import need_root
+    from weft.testbed.network.clean import clean as remove_dead_runs
 
     need_root()
     removed = remove_dead_runs(given.run)
@@ -375,9 +375,9 @@ def rekey(given: argparse.Namespace) -> int:
 
 
 def daemon(given: argparse.Namespace) -> int:
-    from testbed.network import foreground
-    from testbed.plan.run import ENVIRONMENT
-    from testbed.supervision import control
+    from weft.testbed.network import foreground
+    from weft.testbed.plan.run import ENVIRONMENT
+    from weft.testbed.supervision import control
 
     network = _open(given.run)
     if given.stop:

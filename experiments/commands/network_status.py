@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.runner.console import show
+from weft.experiments.runner.console import show
 
 
 def show_status(state: Mapping[str, Any]) -> None:

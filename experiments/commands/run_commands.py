@@ -8,14 +8,14 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from experiments.commands.experiment_help import Help
-from topologies.core.link import MOST_HOP_NS
+from weft.experiments.commands.experiment_help import Help
+from weft.topologies.core.link import MOST_HOP_NS
 
 if TYPE_CHECKING:
-    from experiments.runner.definition import Experiment, Row, Run
-    from experiments.runner.failures import Failure
-    from experiments.runner.results import Store
-    from experiments.runner.sweep import Swept
+    from weft.experiments.runner.definition import Experiment, Row, Run
+    from weft.experiments.runner.failures import Failure
+    from weft.experiments.runner.results import Store
+    from weft.experiments.runner.sweep import Swept
 
     Entries = list[tuple[Row, dict[str, Any]]]
 
@@ -67,10 +67,10 @@ def run(given: argparse.Namespace) -> int:
     """Carry an experiment out; status 1 if a run failed or did not give what it must."""
     from pathlib import Path
 
-    from experiments.runner import definition
-    from experiments.runner.console import say
-    from experiments.runner.results import Store
-    from experiments.runner.sweep import remaining, timed
+    from weft.experiments.runner import definition
+    from weft.experiments.runner.console import say
+    from weft.experiments.runner.results import Store
+    from weft.experiments.runner.sweep import remaining, timed
 
     experiment = definition.find(given.experiment)
     if given.check_determinism and given.clock != "virtual":
@@ -104,8 +104,8 @@ def run(given: argparse.Namespace) -> int:
 
 def _differences(swept: Swept, entries: Entries) -> int:
     """Measure once more what was measured now; 1, with a line for each, if a row differs."""
-    from experiments.commands.determinism import differences
-    from experiments.runner.console import say
+    from weft.experiments.commands.determinism import differences
+    from weft.experiments.runner.console import say
 
     found = differences(swept.measured, [row for row, _ in entries])
     for line in found:
@@ -117,9 +117,9 @@ def _differences(swept: Swept, entries: Entries) -> int:
 
 def measure(experiment: Experiment, todo: Sequence[Run], store: Store, given: argparse.Namespace, again: bool) -> Swept:
     """Carry `todo` out, with a bar."""
-    from experiments.runner.console import Bar
-    from experiments.runner.provenance import code_and_machine
-    from experiments.runner.sweep import sweep
+    from weft.experiments.runner.console import Bar
+    from weft.experiments.runner.provenance import code_and_machine
+    from weft.experiments.runner.sweep import sweep
 
     engines = {run.engine for run in todo}
     about = code_and_machine(kernel="kernel" in engines) if todo else {}
@@ -146,7 +146,7 @@ def several(names: Collection[str], between: str = ", ") -> str:
 
 def foretell(runs: Sequence[Run], todo: Collection[Run], as_json: bool) -> int:
     """Print every run of the sweep and whether it would be measured."""
-    from experiments.runner.console import say, show
+    from weft.experiments.runner.console import say, show
 
     rows: list[Row] = [
         {**run.parameters, "seed": run.seed, "engine": run.engine, "run": run.id, "stored": run not in todo}
@@ -162,7 +162,7 @@ def foretell(runs: Sequence[Run], todo: Collection[Run], as_json: bool) -> int:
 
 def print_rows(rows: list[Row], measured: Collection[str], as_json: bool) -> None:
     """The rows on standard output; a table says which were `measured` now, by their ids, if others were not."""
-    from experiments.runner.console import show, show_one
+    from weft.experiments.runner.console import show, show_one
 
     if as_json:
         print(json.dumps(rows, indent=1))
@@ -198,7 +198,7 @@ def commit(about: Mapping[str, Any]) -> str:
 
 def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, Failure]) -> int:
     """1 if a run failed or did not give what it must, with a line on standard error for each reason; else 0."""
-    from experiments.runner.console import say
+    from weft.experiments.runner.console import say
 
     for run, failure in failures.items():
         say(f"weft: {experiment.name}: {run} failed: {failure.reason}")
@@ -211,7 +211,7 @@ def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, Fail
 
 def columns(rows: list[Row]) -> list[str]:
     """What fits a terminal: everything but the run's id, distributions and long texts."""
-    from experiments.runner.console import cell
+    from weft.experiments.runner.console import cell
 
     keys = dict.fromkeys(key for row in rows for key in row if key != "run")
     short = [key for key in keys if all(len(cell(row.get(key))) <= WIDEST for row in rows)]

@@ -7,12 +7,12 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from experiments.commands.run_commands import RESULTS, WHERE, shared
+from weft.experiments.commands.run_commands import RESULTS, WHERE, shared
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from experiments.runner.definition import Experiment, Row
+    from weft.experiments.runner.definition import Experiment, Row
 
     Entries = list[tuple[Row, dict[str, Any]]]
 
@@ -44,8 +44,8 @@ def stored(given: argparse.Namespace) -> tuple[Experiment, Entries]:
     """The experiment that is asked for, and its rows with their provenance; ValueError if it has none."""
     from pathlib import Path
 
-    from experiments.runner import definition
-    from experiments.runner.results import Store
+    from weft.experiments.runner import definition
+    from weft.experiments.runner.results import Store
 
     experiment = definition.find(given.experiment)
     chosen = experiment.values(definition.assignments(given.set))
@@ -73,9 +73,9 @@ def plot_each(given: argparse.Namespace) -> int:
     """Draw every experiment that is stored, into the directory `output`."""
     from pathlib import Path
 
-    from experiments.figures.figures import FORMATS
-    from experiments.runner.console import say
-    from experiments.runner.results import Store
+    from weft.experiments.figures.figures import FORMATS
+    from weft.experiments.runner.console import say
+    from weft.experiments.runner.results import Store
 
     folder = Path(given.output or given.results)
     if given.set or folder.suffix in FORMATS:
@@ -96,9 +96,9 @@ def plot_each(given: argparse.Namespace) -> int:
 
 def draw(name: str, entries: Entries, output: Path) -> None:
     """A figure of the rows of the experiment called `name`."""
-    from experiments.figures import figures
-    from experiments.runner import definition
-    from experiments.runner.ownership import given_back
+    from weft.experiments.figures import figures
+    from weft.experiments.runner import definition
+    from weft.experiments.runner.ownership import given_back
 
     with given_back(output):
         figures.plot(definition.find(name), entries, output)
@@ -109,8 +109,8 @@ def export(given: argparse.Namespace) -> int:
     """Write what is stored of an experiment."""
     from pathlib import Path
 
-    from experiments.runner.export import written
-    from experiments.runner.ownership import given_back
+    from weft.experiments.runner.export import written
+    from weft.experiments.runner.ownership import given_back
 
     if given.provenance and given.format != "json":
         raise ValueError(f"--provenance goes with --format json, not {given.format}")
@@ -131,11 +131,11 @@ def report(given: argparse.Namespace) -> int:
     """Write a page about every experiment that has something stored."""
     from pathlib import Path
 
-    from experiments.figures.report import machines, page
-    from experiments.runner import definition
-    from experiments.runner.console import say
-    from experiments.runner.ownership import given_back
-    from experiments.runner.results import Store
+    from weft.experiments.figures.report import machines, page
+    from weft.experiments.runner import definition
+    from weft.experiments.runner.console import say
+    from weft.experiments.runner.ownership import given_back
+    from weft.experiments.runner.results import Store
 
     store = Store(Path(given.results))
     found = []

@@ -8,10 +8,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from topologies.core.link import MOST_HOP_NS
+from weft.topologies.core.link import MOST_HOP_NS
 
 if TYPE_CHECKING:
-    from testbed.interop.net import Net
+    from weft.testbed.interop.net import Net
 
 MEMORY_MB = 3000
 OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", "packed")  # handed on
@@ -36,14 +36,14 @@ def check(given: argparse.Namespace) -> None:
 
 def up(given: argparse.Namespace) -> int:
     """Bring the network up on a kernel for virtual time, and pass lines that are typed to its command line."""
-    from testbed.host import uml
-    from testbed.host.host_questions import ATTENDED, Host
-    from testbed.linux import isolated_python
-    from testbed.network.bring_up import HOP_NS
+    from weft.testbed.host import uml
+    from weft.testbed.host.host_questions import ATTENDED, Host
+    from weft.testbed.linux import isolated_python
+    from weft.testbed.network.bring_up import HOP_NS
 
     options = [(f"--{name.replace('_', '-')}", getattr(given, name)) for name in OPTIONS]
     words = [word for option, value in options if value is not None for word in (option, str(value))]
-    argv = isolated_python.command("experiments.commands.cli", ["up", given.topology, *words])
+    argv = isolated_python.command("weft.experiments.commands.cli", ["up", given.topology, *words])
     return uml.run(
         argv,
         virtual=uml.VirtualClock(seed=1 if given.seed is None else given.seed),
@@ -58,7 +58,7 @@ def command_line(net: Net) -> None:
     """Mininet's, until somebody leaves it; lines come from the host where this is what up() has started."""
     from mininet.cli import CLI
 
-    from testbed.host.host_questions import ATTENDED, Terminal, keep_time
+    from weft.testbed.host.host_questions import ATTENDED, Terminal, keep_time
 
     if ATTENDED not in os.environ:
         CLI(net)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from testbed.plan.run import Run
+    from weft.testbed.plan.run import Run
 
 SUPERVISOR = "supervisor"  # whose log lies beside those of the nodes
 MONOTONIC = 1  # the column of a log's line that says when by the monotonic clock, after the wall clock's
@@ -29,7 +29,7 @@ def add_commands(commands: Any) -> None:
 
 def log(given: argparse.Namespace) -> int:
     """Print what there is; following is left to tail."""
-    from testbed.plan import run
+    from weft.testbed.plan import run
 
     found = run.find(given.run)
     paths = [log_of(found, given.node)] if given.node else sorted((found.directory / "log").glob("*.log"))
@@ -45,7 +45,7 @@ def log(given: argparse.Namespace) -> int:
 
 def log_of(run: Run, node: str) -> Path:
     """The log of a node; ValueError if it has none."""
-    from testbed.network.network import Network
+    from weft.testbed.network.network import Network
 
     name = node
     if node != SUPERVISOR:
@@ -69,7 +69,7 @@ def entries(path: Path) -> Iterator[tuple[float, str, str]]:
 
 def again_and_again(show: Callable[[], int], every_s: float) -> int:
     """Show, on an empty screen, every so many seconds until Ctrl-C."""
-    from testbed.linux import clock
+    from weft.testbed.linux import clock
 
     while True:
         sys.stdout.write("\x1b[2J\x1b[H" if sys.stdout.isatty() else "")

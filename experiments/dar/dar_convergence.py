@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daemons.dar import iteration
-from daemons.dar.iteration import DEST, FLOW, KEYS, STARTS, Rules
-from experiments.dar.models import full_rate, half_rate, single_output
-from experiments.dar.simulation import PAIRS, TRAFFIC, network, permute, simulate
-from experiments.figures import style
-from experiments.runner.definition import Experiment, Result, Run, Table, canonical
-from experiments.runner.parameters import Integer, Spec, Word
-from topologies.core.grammar import parse
+from weft.daemons.dar import iteration
+from weft.daemons.dar.iteration import DEST, FLOW, KEYS, STARTS, Rules
+from weft.experiments.dar.models import full_rate, half_rate, single_output
+from weft.experiments.dar.simulation import PAIRS, TRAFFIC, network, permute, simulate
+from weft.experiments.figures import style
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, canonical
+from weft.experiments.runner.parameters import Integer, Spec, Word
+from weft.topologies.core.grammar import parse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from experiments.runner.parameters import Integer, Spec, Word
-from experiments.scenarios import common_parameters as common
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.parameters import Integer, Spec, Word
+from weft.experiments.scenarios import common_parameters as common
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from experiments.scenarios.clos_run import Link
-    from experiments.scenarios.fabric_run import Fabric
+    from weft.experiments.scenarios.clos_run import Link
+    from weft.experiments.scenarios.fabric_run import Fabric
 
 FAILURES = ("link", "silent-link", "spine")
 MIN_RTT_WINDOW_S = 300
@@ -37,11 +37,11 @@ MIN_RTT_WINDOW_S = 300
 
 def measure(run: Run) -> Result:
     """Times until the flows are off what has died, and until nothing is bad."""
-    from experiments.graph_engine.workloads import endless
-    from experiments.scenarios import clos_run, fabric_run
-    from testbed.measure.fidelity import Fidelity
-    from testbed.measure.reordering import Reordering
-    from testbed.traffic import flows
+    from weft.experiments.graph_engine.workloads import endless
+    from weft.experiments.scenarios import clos_run, fabric_run
+    from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.measure.reordering import Reordering
+    from weft.testbed.traffic import flows
 
     seconds = run.integer("before_s") + run.integer("after_s")
     with clos_run.clos(run) as on:
@@ -82,10 +82,10 @@ def measure(run: Run) -> Result:
 
 def watch(on: Fabric, run: Run, into: dict[str, Value]) -> None:
     """Let it fail in time, and tell what the tables say from then on until the flows end."""
-    from daemons.core import registry
-    from experiments.scenarios import clos_run
-    from experiments.scenarios.clos_run import POLL_S
-    from testbed.linux import clock
+    from weft.daemons.core import registry
+    from weft.experiments.scenarios import clos_run
+    from weft.experiments.scenarios.clos_run import POLL_S
+    from weft.testbed.linux import clock
 
     p = registry.scheme(run.text("scheme"))[1]["p"]
     table = clos_run.Table.open(on.network)
@@ -114,7 +114,7 @@ def watch(on: Fabric, run: Run, into: dict[str, Value]) -> None:
 
 def ways(on: Fabric, placed: object) -> list[Link]:
     """The links between switches that a flow takes."""
-    from experiments.scenarios.clos_run import Placed, loads
+    from weft.experiments.scenarios.clos_run import Placed, loads
 
     assert isinstance(placed, Placed)
     return list(loads([placed], on.topology))
@@ -122,7 +122,7 @@ def ways(on: Fabric, placed: object) -> list[Link]:
 
 def act(on: Fabric, failure: str) -> tuple[set[Link], Callable[[], None]]:
     """The links that will be dead, in both directions, and what brings that about."""
-    from daemons.dar.scheme import sizes
+    from weft.daemons.dar.scheme import sizes
 
     topology = on.topology
     _, r, _ = sizes(topology)
@@ -137,7 +137,7 @@ def act(on: Fabric, failure: str) -> tuple[set[Link], Callable[[], None]]:
 
 def check_scheme(text: str) -> None:
     """ValueError unless `text` is DAR with any of its parameters."""
-    from daemons.core import registry
+    from weft.daemons.core import registry
 
     if registry.scheme(text)[0].name != "dar":
         raise ValueError(f"dar_failure: the scheme must be dar, got {text}")
@@ -145,7 +145,7 @@ def check_scheme(text: str) -> None:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a folded Clos network that DAR is for, and a congestion control."""
-    from daemons.core import registry
+    from weft.daemons.core import registry
 
     registry.checked(common.network(run), run.text("scheme"))
     common.check_tcp(run)

@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daemons.core.actions import Flow
-from daemons.dar.scheme import sizes
-from experiments.dar.central import assign
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from experiments.runner.parameters import Integer, Spec
-from experiments.scenarios import common_parameters as common
-from topologies.core.grammar import parse
+from weft.daemons.core.actions import Flow
+from weft.daemons.dar.scheme import sizes
+from weft.experiments.dar.central import assign
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.parameters import Integer, Spec
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies.core.grammar import parse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from experiments.scenarios.fabric_run import Fabric
+    from weft.experiments.scenarios.fabric_run import Fabric
 
 MIN_RTT_WINDOW_S = 300  # Linux's own
 
@@ -46,9 +46,9 @@ def measure(run: Run) -> Result:
 
 def simulated(run: Run) -> Result:
     """Moves, requests and the time to settle on wires in memory, where all flows are seen at once."""
-    from daemons.simulator.simulator import Simulator
-    from experiments.scenarios import clos_run
-    from topologies import build
+    from weft.daemons.simulator.simulator import Simulator
+    from weft.experiments.scenarios import clos_run
+    from weft.topologies import build
 
     topology = build(run.text("topology"))
     scheme = clos_run.scheme_of(run.text("scheme"), clos_run.links_of(run)[0].rate_bps)
@@ -73,12 +73,12 @@ def simulated(run: Run) -> Result:
 
 def on_kernel(run: Run) -> Result:
     """Goodput of the flows together and of the slowest, what was overtaken, and what DAR did for that."""
-    from experiments.graph_engine.workloads import endless
-    from experiments.scenarios import clos_run, fabric_run
-    from testbed.linux import clock
-    from testbed.measure.fidelity import Fidelity
-    from testbed.measure.reordering import Reordering
-    from testbed.traffic import flows
+    from weft.experiments.graph_engine.workloads import endless
+    from weft.experiments.scenarios import clos_run, fabric_run
+    from weft.testbed.linux import clock
+    from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.measure.reordering import Reordering
+    from weft.testbed.traffic import flows
 
     warm_up_s, seconds = run.integer("warm_up_s"), run.integer("seconds")
     with clos_run.clos(run) as on, controlled(on, run.text("scheme")):
@@ -117,7 +117,7 @@ def on_kernel(run: Run) -> Result:
 @contextmanager
 def controlled(on: Fabric, scheme: str) -> Iterator[None]:
     """Let a central controller place the flows that appear, if that is what `scheme` says."""
-    from experiments.scenarios import clos_run
+    from weft.experiments.scenarios import clos_run
 
     stop = threading.Event()
     threads = [threading.Thread(target=partial(_control, on, stop))] if scheme == clos_run.CENTRAL else []
@@ -133,9 +133,9 @@ def controlled(on: Fabric, scheme: str) -> Iterator[None]:
 
 def _control(on: Fabric, stop: threading.Event) -> None:
     """Give every flow its spine whenever the flows have changed."""
-    from experiments.scenarios.clos_run import POLL_S, host_of
-    from experiments.scenarios.clos_run import Table as FlowTable
-    from testbed.linux import clock
+    from weft.experiments.scenarios.clos_run import POLL_S, host_of
+    from weft.experiments.scenarios.clos_run import Table as FlowTable
+    from weft.testbed.linux import clock
 
     topology = on.topology
     n, r, m = sizes(topology)
@@ -159,7 +159,7 @@ def _control(on: Fabric, stop: threading.Event) -> None:
 
 def by_pair(table: object) -> list[float]:
     """Goodput of each flow, in bit/s."""
-    from testbed.traffic.flows import FlowResults
+    from weft.testbed.traffic.flows import FlowResults
 
     assert isinstance(table, FlowResults)
     return [8 * one.received_bytes / table.measured_s for one in table.results]
@@ -167,7 +167,7 @@ def by_pair(table: object) -> list[float]:
 
 def where(on: Fabric) -> list[object]:
     """The flows in the data plane's table at the end; none where it keeps none."""
-    from experiments.scenarios.clos_run import Table as FlowTable
+    from weft.experiments.scenarios.clos_run import Table as FlowTable
 
     table = FlowTable.open(on.network)
     try:
@@ -178,7 +178,7 @@ def where(on: Fabric) -> list[object]:
 
 def placement(placed: list[object], on: Fabric, began_s: float) -> dict[str, Value]:
     """The most flows on a link and when the last was moved; None under schemes that place none."""
-    from experiments.scenarios.clos_run import Placed, loads
+    from weft.experiments.scenarios.clos_run import Placed, loads
 
     known = [each for each in placed if isinstance(each, Placed)]
     if not known:
@@ -208,15 +208,15 @@ def moves(moved: Mapping[str, int], warm: Mapping[str, int], before: Mapping[str
 
 def check_scheme(text: str) -> None:
     """ValueError unless there is such a scheme of the data plane, or it is the central controller."""
-    from experiments.scenarios.clos_run import check_scheme
+    from weft.experiments.scenarios.clos_run import check_scheme
 
     check_scheme(text)
 
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a folded Clos network that its scheme is for, and a transport and a control."""
-    from daemons.core import registry
-    from experiments.scenarios.clos_run import CENTRAL
+    from weft.daemons.core import registry
+    from weft.experiments.scenarios.clos_run import CENTRAL
 
     topology, scheme = common.network(run), run.text("scheme")
     sizes(topology)

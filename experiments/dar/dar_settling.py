@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daemons.core import registry
-from daemons.simulator.simulator import Simulator
-from experiments.dar.dar_table import (
+from weft.daemons.core import registry
+from weft.daemons.simulator.simulator import Simulator
+from weft.experiments.dar.dar_table import (
     PARAMETERS,
     SCHEMES,
     SWEEP,
@@ -33,11 +33,11 @@ from experiments.dar.dar_table import (
     slots,
     slots_of_10_us,
 )
-from experiments.dar.slotted_model import destinations
-from experiments.figures import style
-from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.runner.parameters import Word
-from topologies import build
+from weft.experiments.dar.slotted_model import destinations
+from weft.experiments.figures import style
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.runner.parameters import Word
+from weft.topologies import build
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

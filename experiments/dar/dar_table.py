@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from daemons.dar import iteration
-from daemons.dar.iteration import KEYS, STARTS, Rules
-from experiments.dar.slotted_control import (
+from weft.daemons.dar import iteration
+from weft.daemons.dar.iteration import KEYS, STARTS, Rules
+from weft.experiments.dar.slotted_control import (
     COUNT,
     D_MOD_K,
     DRILL,
@@ -32,11 +32,11 @@ from experiments.dar.slotted_control import (
     STALE,
     Way,
 )
-from experiments.dar.slotted_model import Outcome, simulate
-from experiments.figures import style
-from experiments.runner.definition import Experiment, Result, Run, Table, canonical
-from experiments.runner.parameters import Integer, Number, Parameter, Spec, Word
-from topologies.core.grammar import parse
+from weft.experiments.dar.slotted_model import Outcome, simulate
+from weft.experiments.figures import style
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, canonical
+from weft.experiments.runner.parameters import Integer, Number, Parameter, Spec, Word
+from weft.topologies.core.grammar import parse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from daemons.dar.iteration import Network, Rules, Words, converge, draw, invert, place
-from daemons.routing.selection import below
-from experiments.graph_engine.compiled import allocates_nothing, compiled
+from weft.daemons.dar.iteration import Network, Rules, Words, converge, draw, invert, place
+from weft.daemons.routing.selection import below
+from weft.experiments.graph_engine.compiled import allocates_nothing, compiled
 
 Ints = NDArray[np.int64]
 WORST, ANY, GIVEN, PAIRS = range(4)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daemons.dar.iteration import (
+from weft.daemons.dar.iteration import (
     DEST,
     MOVES,
     NOWHERE,
@@ -33,10 +33,10 @@ from daemons.dar.iteration import (
     move,
     request,
 )
-from daemons.routing.selection import below, drill, shortest
-from experiments.dar.simulation import network
-from experiments.dar.slotted_queues import Clos
-from experiments.graph_engine.compiled import allocates_nothing
+from weft.daemons.routing.selection import below, drill, shortest
+from weft.experiments.dar.simulation import network
+from weft.experiments.dar.slotted_queues import Clos
+from weft.experiments.graph_engine.compiled import allocates_nothing
 
 Ints = NDArray[np.int64]
 GIVEN, QUEUE, COUNT, HASH, D_MOD_K, RANDOM, DRILL, SHORTEST = range(8)

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from experiments.dar import central
-from experiments.dar.simulation import TRAFFIC, network, permute
-from experiments.dar.slotted_control import GIVEN, Control, Way, at_spine, at_uplink, begin, control, obey, uplink
-from experiments.dar.slotted_queues import Clos, deliver, depart, empty, enqueue, send, take_room
-from experiments.graph_engine.compiled import allocates_nothing, compiled
-from experiments.graph_engine.workloads import derangements
+from weft.experiments.dar import central
+from weft.experiments.dar.simulation import TRAFFIC, network, permute
+from weft.experiments.dar.slotted_control import GIVEN, Control, Way, at_spine, at_uplink, begin, control, obey, uplink
+from weft.experiments.dar.slotted_queues import Clos, deliver, depart, empty, enqueue, send, take_room
+from weft.experiments.graph_engine.compiled import allocates_nothing, compiled
+from weft.experiments.graph_engine.workloads import derangements
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from daemons.core import registry
-from experiments.runner.console import duration, step
-from experiments.runner.definition import Value
-from experiments.scenarios.predicted_paths import Pair, both_ways, lengths
-from experiments.scenarios.routes import lost_pairs
-from testbed.linux import clock
-from topologies.core.failures import fail_links
-from topologies.core.link import LinkSpec, Mbps
-from topologies.core.topology import Topology
+from weft.daemons.core import registry
+from weft.experiments.runner.console import duration, step
+from weft.experiments.runner.definition import Value
+from weft.experiments.scenarios.predicted_paths import Pair, both_ways, lengths
+from weft.experiments.scenarios.routes import lost_pairs
+from weft.testbed.linux import clock
+from weft.topologies.core.failures import fail_links
+from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from testbed.interop.net import Net
-    from testbed.measure.fidelity import Report
-    from testbed.traffic.stream import Stream
+    from weft.testbed.interop.net import Net
+    from weft.testbed.measure.fidelity import Report
+    from weft.testbed.traffic.stream import Stream
 
 SURVIVORS = ("pr-gpi", "dfr")
 WATCHED_S = 1.0  # of TCP after a failure
@@ -45,8 +45,8 @@ def run_failover(
 
     Returns figures, whether all went as it must, and whether the machine kept up.
     """
-    from testbed.interop.net import Net
-    from testbed.measure.fidelity import Fidelity
+    from weft.testbed.interop.net import Net
+    from weft.testbed.measure.fidelity import Fidelity
 
     figures: dict[str, Value] = {}
     passed = True
@@ -67,9 +67,9 @@ def run_failover(
 
 def survive(net: Net, link: int, silent: bool) -> tuple[dict[str, Value], bool]:
     """Let one link die and come back: of the pairs that DR loses by that, who still pings, and what TCP makes of it."""
-    from experiments.scenarios import reachability
-    from testbed.measure.traceroute import trace
-    from testbed.traffic.stream import Stream
+    from weft.experiments.scenarios import reachability
+    from weft.testbed.measure.traceroute import trace
+    from weft.testbed.traffic.stream import Stream
 
     topology, name = net.topology, net.topology.link_name(link)
     broken = fail_links(topology, [link])
@@ -121,8 +121,8 @@ def watch(stream: Stream, failed_s: float) -> tuple[bool, float, float]:
     """Whether a flow goes on after a failure, how long it stalled in s, and its goodput in bit/s when last seen."""
     from contextlib import suppress
 
-    from experiments.scenarios.reachability import NOTICE_S
-    from testbed.linux.clock import wait_until
+    from weft.experiments.scenarios.reachability import NOTICE_S
+    from weft.testbed.linux.clock import wait_until
 
     def flows() -> bool:
         now = clock.monotonic()

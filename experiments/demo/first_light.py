@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.demo.failover_demo import prefix, run_failover, survivors
-from experiments.figures import figures, style
-from experiments.runner.console import duration, step
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from experiments.runner.parameters import Integer
-from experiments.scenarios import common_parameters as common
-from experiments.scenarios.routes import find, lost_pairs
-from testbed.linux import clock
-from topologies import build
-from topologies.core.failures import draw, fail_links
-from topologies.core.link import LinkSpec, Mbps
-from topologies.core.topology import Topology
+from weft.experiments.demo.failover_demo import prefix, run_failover, survivors
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.console import duration, step
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.parameters import Integer
+from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.scenarios.routes import find, lost_pairs
+from weft.testbed.linux import clock
+from weft.topologies import build
+from weft.topologies.core.failures import draw, fail_links
+from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from testbed.interop.net import Net
+    from weft.testbed.interop.net import Net
 
 PAYLOAD_FRACTION = 1448 / 1514  # of a full frame: what is left of Ethernet, IP, and TCP with timestamps
 LEAST_GOODPUT_FRACTION = 0.9  # of the payload that the links could carry; a loaded machine costs a few hundredths
@@ -51,7 +51,7 @@ class Story:
         return self.net.topology
 
     def all_ping(self) -> None:
-        from experiments.scenarios import reachability
+        from weft.experiments.scenarios import reachability
 
         pairs = self.topology.servers * (self.topology.servers - 1)
         with step("every pair pings") as told:
@@ -62,8 +62,8 @@ class Story:
             told.says(f"{reached} of {pairs}, round trip {rtt_us or 0:.0f} µs (median)", self.holds(reached == pairs))
 
     def paths_are_computed_ones(self) -> None:
-        from testbed.measure.traceroute import differences, trace
-        from testbed.plan.network_handle import all_pairs
+        from weft.testbed.measure.traceroute import differences, trace
+        from weft.testbed.plan.network_handle import all_pairs
 
         with step("every packet takes the path that DR computes") as told:
             traces = trace(self.net, all_pairs(self.net))
@@ -78,7 +78,7 @@ class Story:
         return list(found[0].nodes) if found else []
 
     def tcp_gets_its_rate(self, rate_bps: int, seconds: int) -> None:
-        from testbed.traffic.iperf import IperfSpec, iperf
+        from weft.testbed.traffic.iperf import IperfSpec, iperf
 
         src, dst = 0, self.topology.servers - 1
         name = self.topology.naming.name
@@ -91,8 +91,8 @@ class Story:
 
     def link_dies(self, link: int, *, silent: bool) -> None:
         """Let `link` die and come back, and compare who is lost with what the graph predicts."""
-        from experiments.scenarios import reachability
-        from testbed.measure.outage import OutageProbe
+        from weft.experiments.scenarios import reachability
+        from weft.testbed.measure.outage import OutageProbe
 
         how, name = "silent" if silent else "announced", self.topology.link_name(link)
         predicted = lost_pairs("dr", fail_links(self.topology, [link]))
@@ -136,8 +136,8 @@ class Story:
 
 def measure(run: Run) -> Result:
     """The story of one network, told on standard error."""
-    from testbed.interop.net import Net
-    from testbed.measure.fidelity import ORDER, Fidelity
+    from weft.testbed.interop.net import Net
+    from weft.testbed.measure.fidelity import ORDER, Fidelity
 
     topology = build(run.text("topology"))
     link, routing = links_of(run), run.text("routing")
@@ -177,7 +177,7 @@ def measure(run: Run) -> Result:
 
 def check(run: Run) -> None:
     """ValueError unless DR runs on the network of `run`."""
-    from daemons.core import registry
+    from weft.daemons.core import registry
 
     chosen, _ = registry.scheme(run.text("routing"))
     if chosen.name != "dr":

@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from experiments.runner.parameters import Integer
-from experiments.scenarios import common_parameters as common
-from experiments.scenarios.routes import Pairs, lost_pairs
-from topologies import build
-from topologies.core.failures import fail_links, random_links
-from topologies.core.topology import Topology
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.parameters import Integer
+from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.scenarios.routes import Pairs, lost_pairs
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links, random_links
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from testbed.measure.fidelity import Report
+    from weft.testbed.measure.fidelity import Report
 
 SCHEMES = ("dr", "bfs")  # those whose paths follow from the live links alone, so that engines can agree
 
@@ -50,7 +50,7 @@ def broken(run: Run) -> Topology:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a network, a scheme that goes with it, and no more links than there are."""
-    from daemons.core import registry
+    from weft.daemons.core import registry
 
     topology, links = common.network(run), run.integer("failed_links")
     chosen, _ = registry.scheme(run.text("routing"))
@@ -89,7 +89,7 @@ def measure(run: Run) -> Result:
 
 def lost_in_fabric(routing: str, topology: Topology) -> Pairs:
     """The pairs between which packets do not arrive, once the daemons know what has failed."""
-    from daemons.simulator.simulator import Simulator
+    from weft.daemons.simulator.simulator import Simulator
 
     fabric = Simulator(whole(topology.spec), routing)
     fabric.run_until_converged()
@@ -102,9 +102,9 @@ def lost_in_fabric(routing: str, topology: Topology) -> Pairs:
 
 def lost_on_kernel(routing: str, topology: Topology, expected: Pairs) -> tuple[Pairs, Report]:
     """The pairs that do not ping once the daemons know what has failed, and whether the emulation kept up."""
-    from experiments.scenarios import reachability
-    from testbed.interop.net import Net
-    from testbed.measure.fidelity import Fidelity
+    from weft.experiments.scenarios import reachability
+    from weft.testbed.interop.net import Net
+    from weft.testbed.measure.fidelity import Fidelity
 
     with Net(whole(topology.spec), routing=routing) as net, Fidelity(net) as fidelity:
         for link in np.flatnonzero(topology.failed).tolist():

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.fatpaths import layered_network
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
-from experiments.scenarios import common_parameters as common
-from topologies.core.link import Mbps
+from weft.experiments.fatpaths import layered_network
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies.core.link import Mbps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from testbed.traffic.flows import FlowResults
+    from weft.testbed.traffic.flows import FlowResults
 
 Floats = NDArray[np.float64]
 GRACE_S = 15.0  # after the last arrival, for flows to end
@@ -32,7 +32,7 @@ GRACE_S = 15.0  # after the last arrival, for flows to end
 
 def measure(run: Run) -> Result:
     """Time of every flow, and means and 99th percentiles of short and long ones; what the hosts' layers did."""
-    from experiments.scenarios import fabric_run
+    from weft.experiments.scenarios import fabric_run
 
     fraction, seconds = float(run.parameters["size_fraction"]), run.integer("seconds")
     with layered_network.brought_up(run) as network:

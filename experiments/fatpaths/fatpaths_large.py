@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from daemons.core import registry
-from daemons.fatpaths import scheme
-from experiments.fatpaths.layered_network import MAPPING, PATTERN
-from experiments.figures import figures, style
-from experiments.graph_engine.compiled import compiled
-from experiments.graph_engine.fluid import fair_rates
-from experiments.graph_engine.workloads import mapped, pairs
-from experiments.low_diameter import networks
-from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.runner.parameters import Integer, Number, Word
-from topologies import build
+from weft.daemons.core import registry
+from weft.daemons.fatpaths import scheme
+from weft.experiments.fatpaths.layered_network import MAPPING, PATTERN
+from weft.experiments.figures import figures, style
+from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.graph_engine.fluid import fair_rates
+from weft.experiments.graph_engine.workloads import mapped, pairs
+from weft.experiments.low_diameter import networks
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.runner.parameters import Integer, Number, Word
+from weft.topologies import build
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 Array = NDArray[np.int64]
 Numbers = NDArray[np.float64]

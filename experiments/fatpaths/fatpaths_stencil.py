@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.fatpaths import layered_network
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Row, Run, Table
-from experiments.runner.parameters import Integer
+from weft.experiments.fatpaths import layered_network
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
+from weft.experiments.runner.parameters import Integer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,8 +27,8 @@ WORST = ("PASS", "WARN", "FAIL")
 
 def measure(run: Run) -> Result:
     """Time of each round, and of all of them."""
-    from experiments.scenarios import fabric_run
-    from testbed.traffic.flows import Flow
+    from weft.experiments.scenarios import fabric_run
+    from weft.testbed.traffic.flows import Flow
 
     size = run.integer("flow_bytes")
     rounds, seen, verdicts = list[float](), [], list[str]()

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.fatpaths import layered_network
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Row, Run, Table
-from experiments.runner.parameters import Word
-from experiments.scenarios import common_parameters as common
-from topologies.core.link import Mbps
+from weft.experiments.fatpaths import layered_network
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
+from weft.experiments.runner.parameters import Word
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies.core.link import Mbps
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -30,9 +30,9 @@ WARM_UP_S = 0.5
 
 def measure(run: Run) -> Result:
     """The histogram of silences, and how many packets came after the longer ones."""
-    from experiments.graph_engine.workloads import endless
-    from experiments.scenarios import fabric_run
-    from testbed.measure.flow_gaps import FlowGaps
+    from weft.experiments.graph_engine.workloads import endless
+    from weft.experiments.scenarios import fabric_run
+    from weft.testbed.measure.flow_gaps import FlowGaps
 
     seconds, packet_us = run.integer("seconds"), layered_network.packet_time_us(run.integer("rate_mbps"))
     with layered_network.brought_up(run) as network:
@@ -75,7 +75,7 @@ def plot(table: Table, figure: Figure) -> None:
 
     Lines of runs that all failed fidelity are pale.
     """
-    from testbed.measure.reordering import bounds_us
+    from weft.testbed.measure.reordering import bounds_us
 
     groups = figures.by_setting(table, SETTING, always=3)
     figure.set_size_inches(4.6 * len(groups) + 2.6, 3.9)

@@ -16,19 +16,19 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from daemons.core import registry
-from experiments.graph_engine.workloads import SIZES, mapped, pairs
-from experiments.runner.definition import Run, Value
-from experiments.runner.parameters import Integer, Number, Spec, Word
-from experiments.scenarios import common_parameters as common
-from topologies import build
-from topologies.core.grammar import parse, unparse
-from topologies.core.link import LinkSpec, Mbps
+from weft.daemons.core import registry
+from weft.experiments.graph_engine.workloads import SIZES, mapped, pairs
+from weft.experiments.runner.definition import Run, Value
+from weft.experiments.runner.parameters import Integer, Number, Spec, Word
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies import build
+from weft.topologies.core.grammar import parse, unparse
+from weft.topologies.core.link import LinkSpec, Mbps
 
 if TYPE_CHECKING:
-    from experiments.scenarios.fabric_run import Seen
-    from testbed.network.network import Network
-    from testbed.traffic.flows import Flow
+    from weft.experiments.scenarios.fabric_run import Seen
+    from weft.testbed.network.network import Network
+    from weft.testbed.traffic.flows import Flow
 
 FRAME_BYTES = 1514
 PROCESSES = 2  # that the daemons share
@@ -81,9 +81,9 @@ def complete(spec: str, *, seed: int, ecn: int) -> str:
 @contextmanager
 def brought_up(run: Run) -> Iterator[Network]:
     """The network of `run` with its scheme, up for the length of a `with`."""
-    from testbed.forwarding.data_plane import DataPlane
-    from testbed.network.network import Network
-    from testbed.plan.plane_selection import balancing
+    from weft.testbed.forwarding.data_plane import DataPlane
+    from weft.testbed.network.network import Network
+    from weft.testbed.plan.plane_selection import balancing
 
     link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
     spec = complete(run.text("scheme"), seed=run.seed, ecn=run.integer("ecn_packets"))
@@ -132,7 +132,7 @@ def arrivals(
 ) -> Iterator[Flow]:
     """Flows that arrive at random between the pairs `chosen`, so many that a pair's sender uses `load_fraction` of
     `rate_bps`, headers aside."""
-    from testbed.traffic.flows import Flow
+    from weft.testbed.traffic.flows import Flow
 
     per_s = len(chosen) * load_fraction * rate_bps / (8 * float(sizes.mean()))
     at_s = rng.exponential(1 / per_s)
@@ -144,10 +144,10 @@ def arrivals(
 
 def tcp(run: Run, network: Network, wanted: Sequence[Flow], *, deadline_s: float, warm_up_s: float = 0.0) -> Seen:
     """Let the flows happen over the TCP of `run`, every packet watched."""
-    from experiments.scenarios.fabric_run import Seen
-    from testbed.measure.fidelity import Fidelity
-    from testbed.measure.reordering import Reordering
-    from testbed.traffic import flows
+    from weft.experiments.scenarios.fabric_run import Seen
+    from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.measure.reordering import Reordering
+    from weft.testbed.traffic import flows
 
     sysctls = {
         "ipv4/tcp_min_rtt_wlen": str(run.integer("min_rtt_window_s")),
@@ -170,7 +170,7 @@ def tcp(run: Run, network: Network, wanted: Sequence[Flow], *, deadline_s: float
 def layer_figures(network: Network) -> dict[str, Value]:
     """How often flows of hosts drew a layer again, by reason, and the fraction of packets in layer 0; None where hosts
     choose no layers."""
-    from testbed.forwarding.layer_program import LayerProgram, program_of
+    from weft.testbed.forwarding.layer_program import LayerProgram, program_of
 
     names = ("flows", "gaps", "cuts", "echoes", "errors")
     if program_of(network) is None:

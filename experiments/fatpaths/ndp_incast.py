@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.fatpaths import transports
-from experiments.fatpaths.transports import Load
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Row, Run, Table
-from experiments.runner.parameters import Integer, Spec
-from experiments.scenarios import common_parameters as common
-from topologies import build
-from topologies.core.grammar import parse
-from topologies.core.link import Mbps
+from weft.experiments.fatpaths import transports
+from weft.experiments.fatpaths.transports import Load
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
+from weft.experiments.runner.parameters import Integer, Spec
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies import build
+from weft.topologies.core.grammar import parse
+from weft.topologies.core.link import Mbps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ ENGINES = {"kernel": ("o", "-"), "fabric": ("x", ":")}
 
 def loads(run: Run) -> list[Load]:
     """The messages of `run`, the same for every transport."""
-    from experiments.graph_engine.workloads import pairs
+    from weft.experiments.graph_engine.workloads import pairs
 
     hosts = build(run.text("topology")).servers
     chosen = pairs(run.text("traffic"), hosts, np.random.default_rng(run.seed))
@@ -72,7 +72,7 @@ def check(run: Run) -> None:
 
 def traffic(text: str) -> None:
     """ValueError unless there is the pattern `text`."""
-    from experiments.graph_engine.workloads import PATTERNS
+    from weft.experiments.graph_engine.workloads import PATTERNS
 
     common.pattern(text, {name: one.parameter for name, one in PATTERNS.items()})
 

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.fatpaths import transports
-from experiments.fatpaths.transports import Load
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
-from experiments.runner.parameters import Integer, Spec
-from experiments.scenarios import common_parameters as common
-from topologies import build
-from topologies.core.link import Gbps, Mbps
+from weft.experiments.fatpaths import transports
+from weft.experiments.fatpaths.transports import Load
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.parameters import Integer, Spec
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies import build
+from weft.topologies.core.link import Gbps, Mbps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from experiments.graph_engine.workloads import Sizes
+    from weft.experiments.graph_engine.workloads import Sizes
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ GRACE_S = 15.0
 
 def sizes_of(text: str) -> Sizes:
     """The distribution of sizes that `text` names, of packets as large as ours."""
-    from experiments.graph_engine.workloads import Sizes, sizes
+    from weft.experiments.graph_engine.workloads import Sizes, sizes
 
     found = sizes(text)
     return Sizes(tuple(SCALE * size for size in found.bytes_), found.fraction, found.source)
@@ -54,7 +54,7 @@ def load_fraction(run: Run) -> float:
 
 def loads(run: Run) -> list[Load]:
     """The flows of `run`, the same for every transport."""
-    from experiments.graph_engine.workloads import poisson
+    from weft.experiments.graph_engine.workloads import poisson
 
     payload_fraction = 1 - transports.HEADER_BYTES / transports.FRAME_BYTES
     found = poisson(

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.runner.definition import Run, Value
-from topologies.core.grammar import integer, parse, unknown
-from topologies.core.link import LinkSpec
+from weft.experiments.runner.definition import Run, Value
+from weft.topologies.core.grammar import integer, parse, unknown
+from weft.topologies.core.link import LinkSpec
 
 if TYPE_CHECKING:
-    from daemons.transport.parameters import Parameters
-    from topologies.core.topology import Topology
+    from weft.daemons.transport.parameters import Parameters
+    from weft.topologies.core.topology import Topology
 
 QUEUE_PACKETS, ECN_PACKETS, TRIM_PACKETS = 100, 33, 8
 NDP_SCHEME, TCP_SCHEME = "rps", f"vlb:ecn={ECN_PACKETS}"
@@ -74,7 +74,7 @@ def transport(text: str) -> Transport:
 
 def check(run: Run) -> None:
     """ValueError unless this machine's kernel, or wires, can carry the transport of `run`."""
-    from experiments.scenarios.common_parameters import AVAILABLE, network
+    from weft.experiments.scenarios.common_parameters import AVAILABLE, network
 
     chosen, topology = transport(run.text("transport")), network(run)
     if topology.server_centric:
@@ -110,8 +110,8 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: i
     """By daemons.transport in simulated time."""
     import random
 
-    from daemons.simulator.transport_network import TransportNetwork, sprayed
-    from daemons.simulator.trimming_queue import LinkModel
+    from weft.daemons.simulator.transport_network import TransportNetwork, sprayed
+    from weft.daemons.simulator.trimming_queue import LinkModel
 
     headers = run.integer("header_packets") * HEADER_BYTES
     trim_bytes = TRIM_PACKETS * FRAME_BYTES
@@ -139,7 +139,7 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: i
 
 def parameters(run: Run, rate_bps: int) -> Parameters:
     """Of the endpoints, on wires."""
-    from daemons.transport.parameters import Parameters, timeout_ns
+    from weft.daemons.transport.parameters import Parameters, timeout_ns
 
     window = transport(run.text("transport")).window
     return Parameters(rate_bps=rate_bps, window=window, timeout_ns=timeout_ns(rate_bps))
@@ -147,10 +147,10 @@ def parameters(run: Run, rate_bps: int) -> Parameters:
 
 def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: int, deadline_s: float) -> Carried:
     """By real packets."""
-    from testbed.forwarding.data_plane import DataPlane
-    from testbed.measure.fidelity import Fidelity
-    from testbed.measure.port_counters import Counters
-    from testbed.network.network import Network
+    from weft.testbed.forwarding.data_plane import DataPlane
+    from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.measure.port_counters import Counters
+    from weft.testbed.network.network import Network
 
     ndp = transport(run.text("transport")).name == "ndp"
     link = LinkSpec(
@@ -180,7 +180,7 @@ def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: 
 
 def by_ndp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> Carried:
     """By the purified transport's endpoints in C."""
-    from testbed.traffic import ndp
+    from weft.testbed.traffic import ndp
 
     of = ndp.parameters_of(network, window=transport(run.text("transport")).window)
     seen = ndp.run(network, [ndp.Message(*load) for load in loads], of, deadline_s=deadline_s)
@@ -204,7 +204,7 @@ def by_ndp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> 
 
 def by_tcp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> Carried:
     """By Linux' TCP, a connection for each load."""
-    from testbed.traffic import flows
+    from weft.testbed.traffic import flows
 
     rto_us = 1000 * run.integer("rto_min_ms")
     flows.tune(network, {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": str(rto_us)})

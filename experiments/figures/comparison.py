@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from experiments.figures.figures import mean_and_half_width
-from experiments.runner.definition import CIRCUMSTANCES, Experiment, Row, Table
+from weft.experiments.figures.figures import mean_and_half_width
+from weft.experiments.runner.definition import CIRCUMSTANCES, Experiment, Row, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

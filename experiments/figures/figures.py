@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
-from experiments.figures import style
-from experiments.runner.definition import Experiment, Row, Table
+from weft.experiments.figures import style
+from weft.experiments.runner.definition import Experiment, Row, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.figures import style
-from experiments.figures.network_layout import Layout, layout
-from topologies.core.topology import Topology
+from weft.experiments.figures import style
+from weft.experiments.figures.network_layout import Layout, layout
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,10 +13,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.figures import router_layout
-from experiments.figures.router_layout import circle
-from topologies.core.topology import Topology
-from topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
+from weft.experiments.figures import router_layout
+from weft.experiments.figures.router_layout import circle
+from weft.topologies.core.topology import Topology
+from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 
 GAP = 1.12  # between neighbouring copies on a circle, as a multiple of their size
 SPLIT = 1.8  # between the hosts of one switch and those of the next

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from experiments.figures import figures
-from experiments.figures.comparison import figures_of
-from experiments.runner.console import cell, duration
-from experiments.runner.definition import Experiment, Row
+from weft.experiments.figures import figures
+from weft.experiments.figures.comparison import figures_of
+from weft.experiments.runner.console import cell, duration
+from weft.experiments.runner.definition import Experiment, Row
 
 Entries = Sequence[tuple[Row, dict[str, Any]]]
 MOST_CELLS = 60  # of one table

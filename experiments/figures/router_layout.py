@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology
 
 Places = NDArray[np.complex128]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from topologies.core.grammar import parse
+from weft.topologies.core.grammar import parse
 
 INK, FAINT, PAPER = "#222222", "#d9d9d9", "#ffffff"
 BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from experiments.graph_engine.compiled import compiled
-from experiments.graph_engine.router_graph import RouterGraph
-from experiments.graph_engine.throughput import Array, Demands, Numbers, Path
+from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.graph_engine.router_graph import RouterGraph
+from weft.experiments.graph_engine.throughput import Array, Demands, Numbers, Path
 
 
 def k_shortest_paths(graph: RouterGraph, demands: Demands, k: int, rng: Generator) -> list[list[Path]]:

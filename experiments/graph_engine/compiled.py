@@ -1,5 +1,5 @@
 """Pure functions as machine code, see daemons/core/compiled.py, for the graph engine."""
 
-from daemons.core.compiled import allocates_nothing, compiled
+from weft.daemons.core.compiled import allocates_nothing, compiled
 
 __all__ = ["allocates_nothing", "compiled"]

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from experiments.graph_engine.compiled import compiled
-from experiments.graph_engine.router_graph import RouterGraph
+from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.graph_engine.router_graph import RouterGraph
 
 Array = NDArray[np.int64]
 

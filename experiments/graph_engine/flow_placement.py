@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from daemons.tar.routing import BACK, COPY, DROP, extend, next_hop, start
-from experiments.graph_engine.loops import ALONG, LEFT_OUT, MOST_DRAWS, take_hop
-from experiments.graph_engine.pairs import SHIFT_11, Pairs, pair, word
-from topologies.recursive.ccrdn import peer
+from weft.daemons.tar.routing import BACK, COPY, DROP, extend, next_hop, start
+from weft.experiments.graph_engine.loops import ALONG, LEFT_OUT, MOST_DRAWS, take_hop
+from weft.experiments.graph_engine.pairs import SHIFT_11, Pairs, pair, word
+from weft.topologies.recursive.ccrdn import peer
 
 Array = Any  # of integers
 

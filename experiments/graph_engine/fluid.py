@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daemons.proxy.routing import NEVER, Policy, channels, most_channels, most_routes, parting, search
-from daemons.proxy.routing import shortest_first as cost
-from daemons.routing.path_tables import Tables, write
+from weft.daemons.proxy.routing import NEVER, Policy, channels, most_channels, most_routes, parting, search
+from weft.daemons.proxy.routing import shortest_first as cost
+from weft.daemons.routing.path_tables import Tables, write
 
 Array = Any  # of integers
 Ints = NDArray[np.int64]

@@ -19,22 +19,22 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from daemons.dfr.routing import FIELDS, Dfr
-from daemons.proxy.routing import DR_FIRST, GP_0, GP_E, GP_I, NEVER, SHORTEST, Policy, most_routes, shortest_first
-from daemons.routing.path_tables import Tables
-from daemons.tar.routing import most_hops
-from experiments.graph_engine import flow_placement
-from experiments.graph_engine import loops as loops
-from experiments.graph_engine.flow_placement import Placement
-from experiments.graph_engine.pairs import Pairs
-from experiments.graph_engine.rules import compiled_for
-from experiments.graph_engine.tables import require_crossbar, with_channels, with_lengths, with_stretches
-from experiments.graph_engine.tally import LONGEST, Book, Tally, batches, chunks, post, tally
-from experiments.graph_engine.wiring import NO_FAULTS, Faults, Wiring
-from topologies import family
-from topologies.core.grammar import parse, unknown
-from topologies.recursive import generalized as generalized  # numbers its rules
-from topologies.recursive.ccrdn import FAMILY, FICONN, Ccrdn
+from weft.daemons.dfr.routing import FIELDS, Dfr
+from weft.daemons.proxy.routing import DR_FIRST, GP_0, GP_E, GP_I, NEVER, SHORTEST, Policy, most_routes, shortest_first
+from weft.daemons.routing.path_tables import Tables
+from weft.daemons.tar.routing import most_hops
+from weft.experiments.graph_engine import flow_placement
+from weft.experiments.graph_engine import loops as loops
+from weft.experiments.graph_engine.flow_placement import Placement
+from weft.experiments.graph_engine.pairs import Pairs
+from weft.experiments.graph_engine.rules import compiled_for
+from weft.experiments.graph_engine.tables import require_crossbar, with_channels, with_lengths, with_stretches
+from weft.experiments.graph_engine.tally import LONGEST, Book, Tally, batches, chunks, post, tally
+from weft.experiments.graph_engine.wiring import NO_FAULTS, Faults, Wiring
+from weft.topologies import family
+from weft.topologies.core.grammar import parse, unknown
+from weft.topologies.recursive import generalized as generalized  # numbers its rules
+from weft.topologies.recursive.ccrdn import FAMILY, FICONN, Ccrdn
 
 Cost = Callable[[int, int], int]
 

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from daemons.dfr.routing import DROP, Dfr
-from daemons.dfr.routing import next_hop as dfr_next_hop
-from daemons.dfr.routing import start as dfr_start
-from daemons.proxy.routing import Policy, candidate, candidates, channels, hops, parting, search, span
-from daemons.proxy.routing import shortest_first as cost
-from daemons.routing.path_tables import Tables, add, path, tabulate_from
-from daemons.routing.scope import UNREACHED, distances
-from experiments.graph_engine.pairs import Pairs, pair, word
-from topologies.recursive.ccrdn import common_level, peer
+from weft.daemons.dfr.routing import DROP, Dfr
+from weft.daemons.dfr.routing import next_hop as dfr_next_hop
+from weft.daemons.dfr.routing import start as dfr_start
+from weft.daemons.proxy.routing import Policy, candidate, candidates, channels, hops, parting, search, span
+from weft.daemons.proxy.routing import shortest_first as cost
+from weft.daemons.routing.path_tables import Tables, add, path, tabulate_from
+from weft.daemons.routing.scope import UNREACHED, distances
+from weft.experiments.graph_engine.pairs import Pairs, pair, word
+from weft.topologies.recursive.ccrdn import common_level, peer
 
 Array = Any  # of integers: what the pure functions take as a sequence
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.graph_engine import workloads
-from topologies.core.grammar import integer, parse, unknown
+from weft.experiments.graph_engine import workloads
+from weft.topologies.core.grammar import integer, parse, unknown
 
 UNIFORM, ALL_TO_ALL, ONE_TO_ALL, PERMUTATION, MANY_ALL_TO_ALL = range(5)
 

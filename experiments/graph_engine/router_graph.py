@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.graph_engine.compiled import compiled
-from topologies.core.topology import Topology
+from weft.experiments.graph_engine.compiled import compiled
+from weft.topologies.core.topology import Topology
 
 Array = NDArray[np.int64]
 UNREACHED = 127  # a distance: no path

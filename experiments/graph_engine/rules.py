@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from experiments.graph_engine.compiled import compiled
-from topologies.recursive.connection_rule import RULES
+from weft.experiments.graph_engine.compiled import compiled
+from weft.topologies.recursive.connection_rule import RULES
 
 F = TypeVar("F", bound=Callable[..., Any])
 Rule = Callable[[int, int, int], int]

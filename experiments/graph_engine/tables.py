@@ -8,17 +8,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from daemons.routing.path_tables import (
+from weft.daemons.routing.path_tables import (
     Tables,
     tabulate_crossbar,
     tabulate_stretches,
     width,
     width_in_stretches,
 )
-from experiments.graph_engine import loops as loops
-from experiments.graph_engine.compiled import compiled
-from experiments.graph_engine.rules import compiled_for
-from topologies.recursive.ccrdn import FAMILY, Ccrdn
+from weft.experiments.graph_engine import loops as loops
+from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.graph_engine.rules import compiled_for
+from weft.topologies.recursive.ccrdn import FAMILY, Ccrdn
 
 Share = Callable[[int, int, Callable[[int, int, int], None]], None]  # does first .. last-1 on several threads
 

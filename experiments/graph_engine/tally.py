@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.graph_engine import loops as loops
+from weft.experiments.graph_engine import loops as loops
 
 LONGEST = 1021  # hops of any route
 SMALL_BATCH = 1 << 14  # pairs that are routed by the same loads, to begin with

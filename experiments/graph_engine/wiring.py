@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.graph_engine import loops as loops
-from experiments.graph_engine.rules import compiled_for
-from topologies.core.failures import draw
-from topologies.recursive.ccrdn import FAMILY, Ccrdn
+from weft.experiments.graph_engine import loops as loops
+from weft.experiments.graph_engine.rules import compiled_for
+from weft.topologies.core.failures import draw
+from weft.topologies.recursive.ccrdn import FAMILY, Ccrdn
 
 Flags = NDArray[np.uint8]
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from testbed.traffic.flows import Flow
-from topologies.core.grammar import integer, parse, unknown
+from weft.testbed.traffic.flows import Flow
+from weft.topologies.core.grammar import integer, parse, unknown
 
 PACKET_BYTES = 1460  # of payload, in which the published distributions count
 

@@ -6,8 +6,8 @@ lbsp_short.  LBSP is told beforehand that the link is degraded and avoids it; no
 
 from __future__ import annotations
 
-from experiments.lbsp import lbsp_long, lbsp_tcp
-from experiments.runner.definition import Experiment
+from weft.experiments.lbsp import lbsp_long, lbsp_tcp
+from weft.experiments.runner.definition import Experiment
 
 EXPERIMENT = Experiment(
     name="lbsp_degraded",

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from experiments.lbsp import lbsp_tcp
-from experiments.runner.definition import Experiment, Result, Run
-from experiments.scenarios import common_parameters as common
-from experiments.scenarios.lbsp_tables import shape_of
-from topologies import build
-from topologies.core.topology import Topology
+from weft.experiments.lbsp import lbsp_tcp
+from weft.experiments.runner.definition import Experiment, Result, Run
+from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.scenarios.lbsp_tables import shape_of
+from weft.topologies import build
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from testbed.traffic.flows import Flow
+    from weft.testbed.traffic.flows import Flow
 
 
 def measure(run: Run) -> Result:
@@ -42,7 +42,7 @@ def ends(topology: Topology) -> Sequence[tuple[int, int]]:
 
 def traffic(run: Run) -> list[Flow]:
     """The flows of `run`, the same for every scheme and damage."""
-    from testbed.traffic.flows import Flow
+    from weft.testbed.traffic.flows import Flow
 
     pairs = ends(build(run.text("topology")))
     begins = [number * run.integer("patience_s") for number in range(run.integer("repeats"))]

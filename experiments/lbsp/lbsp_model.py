@@ -20,10 +20,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from daemons.lbsp.routing import group_in_state, next_state
-from daemons.routing.selection import in_turn
-from experiments.graph_engine.compiled import compiled
-from experiments.graph_engine.workloads import permutation
+from weft.daemons.lbsp.routing import group_in_state, next_state
+from weft.daemons.routing.selection import in_turn
+from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.graph_engine.workloads import permutation
 
 Ints = NDArray[np.int64]
 GROUPS = 2  # the states are those of two

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.lbsp import lbsp_tcp
-from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.scenarios import common_parameters as common
-from experiments.scenarios.lbsp_tables import shape_of
-from topologies import build
+from weft.experiments.lbsp import lbsp_tcp
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.scenarios.lbsp_tables import shape_of
+from weft.topologies import build
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from testbed.traffic.flows import Flow
+    from weft.testbed.traffic.flows import Flow
 
 
 def measure(run: Run) -> Result:
@@ -29,7 +29,7 @@ def measure(run: Run) -> Result:
 
 def traffic(run: Run) -> list[Flow]:
     """Four flows from the edge switches of pod 2, the last of which has the damaged link, and one from pod 4."""
-    from testbed.traffic.flows import Flow
+    from weft.testbed.traffic.flows import Flow
 
     topology = build(run.text("topology"))
     shape, number = shape_of(topology), topology.naming.layout.number_of

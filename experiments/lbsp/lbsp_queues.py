@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daemons.lbsp.routing import Shape
-from experiments.figures import figures, style
-from experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from experiments.runner.parameters import Integer, Word
-from experiments.scenarios import common_parameters as common
-from topologies import build
-from topologies.core.link import LinkSpec, Mbps
-from topologies.core.topology import Topology
+from weft.daemons.lbsp.routing import Shape
+from weft.experiments.figures import figures, style
+from weft.experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.parameters import Integer, Word
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from testbed.measure.occupancy import Occupancies, Occupancy
-    from testbed.network.network import Network
+    from weft.testbed.measure.occupancy import Occupancies, Occupancy
+    from weft.testbed.network.network import Network
 
 MOST_BYTES = 1 << 31  # of the model's queues
 KERNEL_RATE_MBPS = 1  # at which one process can send for 128 hosts
@@ -71,14 +71,14 @@ def measure(run: Run) -> Result:
 
 def on_kernel(run: Run) -> Result:
     """Mean queue of each hop of a network, and how far the link groups' means lie apart."""
-    from experiments.ttc.ttc_kernel import worse
-    from testbed.forwarding.data_plane import DataPlane
-    from testbed.linux.clock import wait_until
-    from testbed.measure.fidelity import Fidelity
-    from testbed.measure.occupancy import Occupancies
-    from testbed.network.degrade import one_at_a_time
-    from testbed.network.network import Network
-    from testbed.traffic import slotted_udp
+    from weft.experiments.ttc.ttc_kernel import worse
+    from weft.testbed.forwarding.data_plane import DataPlane
+    from weft.testbed.linux.clock import wait_until
+    from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.measure.occupancy import Occupancies
+    from weft.testbed.network.degrade import one_at_a_time
+    from weft.testbed.network.network import Network
+    from weft.testbed.traffic import slotted_udp
 
     topology, d = build(run.text("topology")), shape(run).d
     rate_bps = KERNEL_RATE_MBPS * Mbps
@@ -124,7 +124,7 @@ def read_into(seen: list[Mapping[tuple[int, int], Occupancy]], queues: Occupanci
 
 def is_empty(network: Network) -> bool:
     """Whether nothing waits anywhere."""
-    from testbed.measure.port_counters import Counters
+    from weft.testbed.measure.port_counters import Counters
 
     with Counters(network) as counters:
         return not any(port.waiting_packets for port in counters.snapshot().ports.values())

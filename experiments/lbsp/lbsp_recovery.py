@@ -30,25 +30,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from experiments.figures import figures, style
-from experiments.lbsp import lbsp_tcp
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from experiments.runner.parameters import Integer, Number, Spec, Word
-from experiments.scenarios import common_parameters as common
-from experiments.scenarios.lbsp_tables import shape_of
-from testbed.linux import clock
-from topologies import build
-from topologies.core.grammar import integer, parse, unknown
-from topologies.core.link import LinkSpec, Mbps
+from weft.experiments.figures import figures, style
+from weft.experiments.lbsp import lbsp_tcp
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.parameters import Integer, Number, Spec, Word
+from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.scenarios.lbsp_tables import shape_of
+from weft.testbed.linux import clock
+from weft.topologies import build
+from weft.topologies.core.grammar import integer, parse, unknown
+from weft.topologies.core.link import LinkSpec, Mbps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from testbed.interop.frr_config import Bgp
-    from testbed.measure.fidelity import Fidelity
-    from testbed.measure.outage import Outage
-    from testbed.network.network import Network
-    from testbed.plan.network_plan import Plan
+    from weft.testbed.interop.frr_config import Bgp
+    from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.measure.outage import Outage
+    from weft.testbed.network.network import Network
+    from weft.testbed.plan.network_plan import Plan
 
 FAILURES = ("link", "silent-link", "node", "degraded")
 FRR = "frr-bgp"
@@ -72,7 +72,7 @@ class Routed(NamedTuple):
 
 def measure(run: Run) -> Result:
     """Outages of the pairs, what was lost and overtaken, and what the daemons cost."""
-    from testbed.measure.fidelity import Fidelity
+    from weft.testbed.measure.fidelity import Fidelity
 
     with routed(run) as on:
         with Fidelity(on.network) as fidelity:
@@ -93,9 +93,9 @@ def measure(run: Run) -> Result:
 @contextmanager
 def routed(run: Run) -> Iterator[Routed]:
     """The network of `run` with its scheme, up for the length of a `with`."""
-    from testbed.interop.frr import frr
-    from testbed.measure.host_load import pss_kib
-    from testbed.network.network import Network
+    from weft.testbed.interop.frr import frr
+    from weft.testbed.measure.host_load import pss_kib
+    from weft.testbed.network.network import Network
 
     topology, scheme = build(run.text("topology")), run.text("scheme")
     link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
@@ -132,7 +132,7 @@ def frr_options(scheme: str) -> dict[str, int]:
 
 def bgp(scheme: str, plan: Plan) -> Bgp:
     """What FRR is told."""
-    from testbed.interop.frr_config import Bgp
+    from weft.testbed.interop.frr_config import Bgp
 
     return Bgp(plan, **frr_options(scheme))
 
@@ -140,8 +140,8 @@ def bgp(scheme: str, plan: Plan) -> Bgp:
 def outages(on: Routed, run: Run, fidelity: Fidelity) -> dict[str, Value]:
     """What pings tell of a failure and of its end, and what the failure does to the packets of flows; `fidelity` hears
     how punctual the pings were."""
-    from testbed.measure.outage import OutageProbe
-    from testbed.measure.reordering import Reordering
+    from weft.testbed.measure.outage import OutageProbe
+    from weft.testbed.measure.reordering import Reordering
 
     network = on.network
     fail, mend = acts(network, run.text("failure"))
@@ -186,7 +186,7 @@ def patience_s(scheme: str) -> float:
 @contextmanager
 def traffic(network: Network, run: Run, seconds: float) -> Iterator[None]:
     """UDP between the hosts behind the edge switch concerned and as many others; it has arrived when this ends."""
-    from testbed.traffic import slotted_udp
+    from weft.testbed.traffic import slotted_udp
 
     rate_bps = run.integer("rate_mbps") * Mbps
     plan = udp(network, run, round(seconds / slotted_udp.slot_s(rate_bps)))
@@ -252,10 +252,10 @@ def sides(network: Network) -> tuple[list[int], list[int]]:
 
 def degraded(network: Network, run: Run) -> dict[str, Value]:
     """How long until an edge switch of another pod avoids a link that has lost most of its rate."""
-    from testbed.network.degrade import set_rate
-    from testbed.supervision import control
-    from testbed.traffic import flows
-    from testbed.traffic.flows import Flow
+    from weft.testbed.network.degrade import set_rate
+    from weft.testbed.supervision import control
+    from weft.testbed.traffic import flows
+    from weft.testbed.traffic.flows import Flow
 
     topology = network.topology
     name = lbsp_tcp.damaged(topology)
@@ -283,7 +283,7 @@ def degraded(network: Network, run: Run) -> dict[str, Value]:
 
 def check_scheme(text: str) -> None:
     """ValueError unless daemons or FRR route by the scheme `text`."""
-    from daemons.core import registry
+    from weft.daemons.core import registry
 
     if is_frr(text):
         frr_options(text)
@@ -293,7 +293,7 @@ def check_scheme(text: str) -> None:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a fat-tree, and FRR, if it is asked for, is there and does what is asked."""
-    from testbed.host import doctor
+    from weft.testbed.host import doctor
 
     scheme, failure = run.text("scheme"), run.text("failure")
     shape_of(common.network(run))

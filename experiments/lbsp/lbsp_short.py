@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.lbsp import lbsp_tcp
-from experiments.runner.definition import Experiment, Result, Run
-from experiments.runner.parameters import Integer
-from experiments.scenarios import common_parameters as common
-from topologies import build
-from topologies.core.link import Mbps
+from weft.experiments.lbsp import lbsp_tcp
+from weft.experiments.runner.definition import Experiment, Result, Run
+from weft.experiments.runner.parameters import Integer
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies import build
+from weft.topologies.core.link import Mbps
 
 if TYPE_CHECKING:
-    from testbed.traffic.flows import Flow
+    from weft.testbed.traffic.flows import Flow
 
 GRACE_S = 32.0  # after the last round: three of the timeouts that 2 Mbit/s make of the paper's 20 ms
 
@@ -39,8 +39,8 @@ def round_s(run: Run) -> float:
 
 def traffic(run: Run, hosts: int) -> Iterator[Flow]:
     """The flows of `run`, the same for every scheme and damage."""
-    from experiments.graph_engine.workloads import permutation
-    from testbed.traffic.flows import Flow
+    from weft.experiments.graph_engine.workloads import permutation
+    from weft.testbed.traffic.flows import Flow
 
     rng = np.random.default_rng(run.seed)
     for number in range(run.integer("rounds")):

@@ -23,27 +23,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daemons.core import registry
-from daemons.load_balancing.scheme import Rule
-from experiments.figures import figures, style
-from experiments.runner.definition import Result, Run, Table, Value
-from experiments.runner.parameters import Integer, Word
-from experiments.scenarios.common_parameters import network
-from experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
-from topologies import build
-from topologies.core.failures import fail_links, fail_nodes
-from topologies.core.link import LinkSpec, Mbps
-from topologies.core.topology import Topology
+from weft.daemons.core import registry
+from weft.daemons.load_balancing.scheme import Rule
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Result, Run, Table, Value
+from weft.experiments.runner.parameters import Integer, Word
+from weft.experiments.scenarios.common_parameters import network
+from weft.experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links, fail_nodes
+from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from experiments.scenarios.fabric_run import Fabric, Seen
-    from testbed.forwarding.data_plane import DataPlane
-    from testbed.network.network import Network
-    from testbed.traffic.flows import Flow
+    from weft.experiments.scenarios.fabric_run import Fabric, Seen
+    from weft.testbed.forwarding.data_plane import DataPlane
+    from weft.testbed.network.network import Network
+    from weft.testbed.traffic.flows import Flow
 
 DAMAGE = ("none", "link", "node", "degraded")
 DEGRADED_FRACTION = 0.1
@@ -85,9 +85,9 @@ def check(run: Run) -> None:
 @contextmanager
 def fabric(run: Run) -> Iterator[Fabric]:
     """The network of `run`, damaged, up for the length of a `with`."""
-    from experiments.scenarios.fabric_run import Fabric
-    from testbed.forwarding.data_plane import DataPlane
-    from testbed.network.network import Network
+    from weft.experiments.scenarios.fabric_run import Fabric
+    from weft.testbed.forwarding.data_plane import DataPlane
+    from weft.testbed.network.network import Network
 
     topology = build(run.text("topology"))
     link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
@@ -105,7 +105,7 @@ def fabric(run: Run) -> Iterator[Fabric]:
 
 def slow_core_links(network: Network, link: LinkSpec, oversubscription: int) -> None:
     """Ratios as the paper makes them: slower links between aggregation and core switches."""
-    from testbed.network.degrade import set_rate
+    from weft.testbed.network.degrade import set_rate
 
     for at in np.flatnonzero(network.topology.level == 2).tolist() if oversubscription > 1 else ():
         set_rate(network, network.topology.link_name(at), link.rate_bps // oversubscription)
@@ -113,7 +113,7 @@ def slow_core_links(network: Network, link: LinkSpec, oversubscription: int) -> 
 
 def damage(network: Network, plane: DataPlane, run: Run, link: LinkSpec) -> Topology:
     """Do it, and let the routes be those of switches that know; the topology that is left."""
-    from testbed.network.degrade import set_rate
+    from weft.testbed.network.degrade import set_rate
 
     topology, kind = network.topology, run.text("damage")
     name = damaged(topology)
@@ -143,10 +143,10 @@ def rto_us(run: Run) -> int:
 
 def tcp(run: Run, on: Fabric, wanted: Sequence[Flow], *, deadline_s: float) -> Seen:
     """Let the flows happen over the TCP of `run`, every packet watched."""
-    from experiments.scenarios.fabric_run import Seen
-    from testbed.measure.fidelity import Fidelity
-    from testbed.measure.reordering import Reordering
-    from testbed.traffic import flows
+    from weft.experiments.scenarios.fabric_run import Seen
+    from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.measure.reordering import Reordering
+    from weft.testbed.traffic import flows
 
     flows.tune(
         on.network,
@@ -163,7 +163,7 @@ def tcp(run: Run, on: Fabric, wanted: Sequence[Flow], *, deadline_s: float) -> S
 def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
     """Completion times and reordering of the flows `wanted`; one that has not ended in time counts with the time that
     it has had."""
-    from experiments.scenarios.fabric_run import circumstances, order_figures
+    from weft.experiments.scenarios.fabric_run import circumstances, order_figures
 
     with fabric(run) as on:
         seen = tcp(run, on, wanted, deadline_s=deadline_s)
@@ -216,7 +216,7 @@ def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p9
 
 def bars(axes: Axes, x: NDArray[Any], chosen: Sequence[Table], look: style.Look, key: str, *, width: float) -> None:
     """A bar at each `x` for the runs that did not fail fidelity, with its 95 % interval, and a mark for each run."""
-    from experiments.scenarios.fabric_run import interval
+    from weft.experiments.scenarios.fabric_run import interval
 
     sound = [[float(str(row[key])) for row in one if not figures.failed_fidelity(row)] for one in chosen]
     heights = np.array([np.mean(one) if one else 0.0 for one in sound])

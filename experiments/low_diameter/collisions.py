@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.figures import style
-from experiments.graph_engine.diversity import collisions
-from experiments.graph_engine.workloads import mapped, pairs
-from experiments.low_diameter.networks import NETWORK, colour, label
-from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.runner.parameters import Integer, Spec
-from topologies import build
+from weft.experiments.figures import style
+from weft.experiments.graph_engine.diversity import collisions
+from weft.experiments.graph_engine.workloads import mapped, pairs
+from weft.experiments.low_diameter.networks import NETWORK, colour, label
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.runner.parameters import Integer, Spec
+from weft.topologies import build
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

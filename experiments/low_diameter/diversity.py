@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.figures import style
-from experiments.graph_engine import diversity
-from experiments.graph_engine.router_graph import RouterGraph
-from experiments.low_diameter.networks import NETWORK, TABLE_IV, colour, in_order, label
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from experiments.runner.parameters import Integer
-from topologies import build
+from weft.experiments.figures import style
+from weft.experiments.graph_engine import diversity
+from weft.experiments.graph_engine.router_graph import RouterGraph
+from weft.experiments.low_diameter.networks import NETWORK, TABLE_IV, colour, in_order, label
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.parameters import Integer
+from weft.topologies import build
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

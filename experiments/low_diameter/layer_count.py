@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from daemons.fatpaths import construction
-from daemons.fatpaths.layers import Graph
-from experiments.figures import style
-from experiments.graph_engine import throughput
-from experiments.graph_engine.compiled import compiled
-from experiments.graph_engine.router_graph import RouterGraph
-from experiments.low_diameter.networks import NETWORK, label
-from experiments.runner.definition import Experiment, Result, Row, Run, Table
-from experiments.runner.parameters import Integer, Number
-from topologies import build
+from weft.daemons.fatpaths import construction
+from weft.daemons.fatpaths.layers import Graph
+from weft.experiments.figures import style
+from weft.experiments.graph_engine import throughput
+from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.graph_engine.router_graph import RouterGraph
+from weft.experiments.low_diameter.networks import NETWORK, label
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
+from weft.experiments.runner.parameters import Integer, Number
+from weft.topologies import build
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from daemons.fatpaths import construction
-from daemons.fatpaths.layers import Graph, distinct_paths, everything, next_hops
-from experiments.figures import style
-from experiments.graph_engine import baseline_paths, throughput
-from experiments.graph_engine.compiled import compiled
-from experiments.graph_engine.planned_paths import planned_paths
-from experiments.graph_engine.router_graph import RouterGraph
-from experiments.low_diameter.networks import NETWORK, label
-from experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
-from experiments.runner.parameters import Integer, Number, Word
-from topologies import build
+from weft.daemons.fatpaths import construction
+from weft.daemons.fatpaths.layers import Graph, distinct_paths, everything, next_hops
+from weft.experiments.figures import style
+from weft.experiments.graph_engine import baseline_paths, throughput
+from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.graph_engine.planned_paths import planned_paths
+from weft.experiments.graph_engine.router_graph import RouterGraph
+from weft.experiments.low_diameter.networks import NETWORK, label
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.parameters import Integer, Number, Word
+from weft.topologies import build
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 PLANNED = "intree-planned"
 SCHEMES = ("minimal", "valiant", "k-shortest", *construction.CONSTRUCTIONS, PLANNED)

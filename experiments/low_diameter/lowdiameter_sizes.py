@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.figures import style
-from experiments.graph_engine.diversity import total_network_load
-from experiments.graph_engine.router_graph import RouterGraph
-from experiments.low_diameter.networks import NETWORK, TABLE_IV, TABLE_V_SAMPLES, in_order, label, table_v
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from topologies import build
+from weft.experiments.figures import style
+from weft.experiments.graph_engine.diversity import total_network_load
+from weft.experiments.graph_engine.router_graph import RouterGraph
+from weft.experiments.low_diameter.networks import NETWORK, TABLE_IV, TABLE_V_SAMPLES, in_order, label, table_v
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.topologies import build
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from experiments.figures import style
-from experiments.runner.definition import canonical
-from experiments.runner.parameters import Spec
-from topologies import build
+from weft.experiments.figures import style
+from weft.experiments.runner.definition import canonical
+from weft.experiments.runner.parameters import Spec
+from weft.topologies import build
 
 
 class Paper(NamedTuple):

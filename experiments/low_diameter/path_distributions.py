@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.figures import style
-from experiments.low_diameter import diversity
-from experiments.low_diameter.networks import TABLE_IV, label
-from experiments.runner.definition import Experiment, Table, Value
+from weft.experiments.figures import style
+from weft.experiments.low_diameter import diversity
+from weft.experiments.low_diameter.networks import TABLE_IV, label
+from weft.experiments.runner.definition import Experiment, Table, Value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from experiments.figures import style
-from experiments.low_diameter.networks import COLOURS, SHORT
-from experiments.runner.definition import Experiment, Result, Row, Run, Table
-from experiments.runner.parameters import Integer, Word
-from topologies import build
-from topologies.low_diameter.finite_field import prime_power
+from weft.experiments.figures import style
+from weft.experiments.low_diameter.networks import COLOURS, SHORT
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
+from weft.experiments.runner.parameters import Integer, Word
+from weft.topologies import build
+from weft.topologies.low_diameter.finite_field import prime_power
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.scenarios import common_parameters as common
-from experiments.scenarios.predicted_paths import asking, both_ways, connects, lengths, routings
-from testbed.linux import clock
-from topologies import build
-from topologies.core.failures import draw, fail_links, fail_nodes, fail_racks, racks, random_links
-from topologies.core.topology import Topology
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.scenarios.predicted_paths import asking, both_ways, connects, lengths, routings
+from weft.testbed.linux import clock
+from weft.topologies import build
+from weft.topologies.core.failures import draw, fail_links, fail_nodes, fail_racks, racks, random_links
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from testbed.interop.net import Net
+    from weft.testbed.interop.net import Net
 
 PATIENCE_S = 15.0  # until daemons have done what they ever will
 
@@ -49,9 +49,9 @@ def faults(run: Run) -> Topology:
 
 def measure(run: Run) -> Result:
     """The fraction of pairs that ping, that the graph engine connects, and that are connected at all."""
-    from experiments.scenarios import reachability
-    from testbed.interop.net import Net
-    from testbed.measure.fidelity import Fidelity
+    from weft.experiments.scenarios import reachability
+    from weft.testbed.interop.net import Net
+    from weft.testbed.measure.fidelity import Fidelity
 
     broken, routing = faults(run), asking(run.text("routing"), run.integer("questions_per_s"))
     alive = [server for server in range(broken.servers) if run.text("failed") == "links" or broken.live_ports(server)]

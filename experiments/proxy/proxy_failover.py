@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from experiments.runner.parameters import Integer, Number, Word
-from experiments.scenarios import common_parameters as common
-from experiments.scenarios.failure import KINDS, Failure
-from experiments.scenarios.predicted_paths import Pair, both_ways, connects, lengths, routings, some_pairs
-from testbed.linux import clock
-from topologies import build
-from topologies.core.link import LinkSpec, Mbps
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.parameters import Integer, Number, Word
+from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.scenarios.failure import KINDS, Failure
+from weft.experiments.scenarios.predicted_paths import Pair, both_ways, connects, lengths, routings, some_pairs
+from weft.testbed.linux import clock
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from testbed.interop.net import Net
-    from testbed.measure.fidelity import Fidelity
-    from testbed.measure.outage import Outage
+    from weft.testbed.interop.net import Net
+    from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.measure.outage import Outage
 
 INTERVAL_MS = 10.0
 MOST_TRACED = 1000  # unordered pairs, drawn at random, among which are those that are watched
@@ -67,8 +67,8 @@ class Hit:
 
 def measure(run: Run) -> Result:
     """Outage, path and goodput of those whom one failure concerns."""
-    from testbed.interop.net import Net
-    from testbed.measure.fidelity import Fidelity
+    from weft.testbed.interop.net import Net
+    from weft.testbed.measure.fidelity import Fidelity
 
     topology, generator = build(run.text("topology")), np.random.default_rng(run.seed)
     link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
@@ -92,8 +92,8 @@ def measure(run: Run) -> Result:
 def choose(net: Net, run: Run, generator: np.random.Generator) -> Hit | None:
     """The first failure of the kind asked for that concerns somebody; None if none does, such as that of a rack in a
     network with k = 1, where paths lead through no third."""
-    from experiments.scenarios import reachability
-    from testbed.measure.traceroute import trace
+    from weft.experiments.scenarios import reachability
+    from weft.testbed.measure.traceroute import trace
 
     topology = net.topology
     sample = some_pairs(topology.servers, MOST_TRACED, generator)
@@ -127,8 +127,8 @@ def predicted(hit: Hit, routing: str) -> set[Pair] | None:
 
 def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None, fidelity: Fidelity) -> dict[str, Value]:
     """What pings of the watched pairs have to tell of a failure; `fidelity` hears how punctual they were."""
-    from testbed.measure.outage import OutageProbe
-    from testbed.measure.traceroute import trace
+    from weft.testbed.measure.outage import OutageProbe
+    from weft.testbed.measure.traceroute import trace
 
     with OutageProbe(net, hit.pairs, interval_ms=INTERVAL_MS) as probe:
         clock.sleep(SETTLE_S)
@@ -187,7 +187,7 @@ def stretch(hit: Hit, back: set[Pair], after: dict[Pair, int]) -> dict[str, Valu
 
 def stream(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str, Value]:
     """What TCP makes of the same failure, between one of the pairs that the scheme can save, if there is one."""
-    from experiments.scenarios import reachability
+    from weft.experiments.scenarios import reachability
 
     reachability.wait_for_paths(net, hit.pairs, dict(zip(hit.pairs, hit.hops, strict=True)))
     ours = [pair for pair in hit.pairs if survivors and pair in survivors] or hit.pairs
@@ -201,8 +201,8 @@ def stream(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[st
 def one_stream(net: Net, run: Run, hit: Hit, pair: Pair) -> dict[str, Value]:
     """A flow between `pair`, and what the failure does to it if its packets pass what fails: PR may have led them
     around, for the load that they make."""
-    from testbed.measure.traceroute import trace
-    from testbed.traffic.stream import Stream
+    from weft.testbed.measure.traceroute import trace
+    from weft.testbed.traffic.stream import Stream
 
     with Stream(net, *pair, congestion_control=run.text("congestion_control")) as flow:
         clock.sleep(2 * STEADY_S)

@@ -21,25 +21,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from daemons.core import registry
-from daemons.proxy.routing import parting, route, search, shortest_first
-from daemons.routing import dr, shortest
-from daemons.routing.path_tables import tabulate
-from experiments.figures import figures, style
-from experiments.graph_engine.graph import METHODS, policy
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from experiments.runner.parameters import Integer
-from experiments.scenarios import common_parameters as common
-from experiments.scenarios.predicted_paths import Pair, asking, lengths, routings, some_pairs
-from testbed.linux import clock
-from topologies import build
-from topologies.core.topology import Topology
+from weft.daemons.core import registry
+from weft.daemons.proxy.routing import parting, route, search, shortest_first
+from weft.daemons.routing import dr, shortest
+from weft.daemons.routing.path_tables import tabulate
+from weft.experiments.figures import figures, style
+from weft.experiments.graph_engine.graph import METHODS, policy
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.parameters import Integer
+from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.scenarios.predicted_paths import Pair, asking, lengths, routings, some_pairs
+from weft.testbed.linux import clock
+from weft.topologies import build
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from testbed.interop.net import Net
+    from weft.testbed.interop.net import Net
 
 EMPTY_BYTES, FULL_BYTES = 4, 1472  # of ICMP payload
 MOST_TRACED = 500  # unordered pairs
@@ -51,8 +51,8 @@ PARTS = {"stack_us": "stack", "propagation_us": "propagation", "data_us": "data"
 
 def measure(run: Run) -> Result:
     """Round-trip times by hops, the parts of the model, and a straight line through them."""
-    from testbed.interop.net import Net
-    from testbed.measure.fidelity import Fidelity
+    from weft.testbed.interop.net import Net
+    from weft.testbed.measure.fidelity import Fidelity
 
     topology, routing = build(run.text("topology")), asking(run.text("routing"), run.integer("questions_per_s"))
     packed = run.integer("processes") or None
@@ -68,8 +68,8 @@ def measure(run: Run) -> Result:
 
 def pings(net: Net, run: Run) -> dict[str, Value]:
     """All that is measured while the network is up."""
-    from experiments.scenarios import reachability
-    from testbed.measure.traceroute import trace
+    from weft.experiments.scenarios import reachability
+    from weft.testbed.measure.traceroute import trace
 
     topology, routing, generator = net.topology, net.routing, np.random.default_rng(run.seed)
     pairs = some_pairs(topology.servers, MOST_TRACED, generator)
@@ -123,7 +123,7 @@ class Seen(NamedTuple):
 
 def round_trips(net: Net, chosen: dict[int, list[Pair]], count: int) -> Seen:
     """Everything in turn, round by round, so that what disturbs the machine for a while disturbs all alike."""
-    from testbed.measure.ping import PingTable, ping, ping_itself
+    from weft.testbed.measure.ping import PingTable, ping, ping_itself
 
     def later(table: PingTable) -> list[float]:
         return list(table.pings[0].rtts_us[1:])  # the first packet finds nothing in any cache

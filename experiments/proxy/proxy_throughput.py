@@ -22,27 +22,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daemons.core import registry
-from daemons.proxy.routing import SHORTEST, cost_of
-from experiments.ccrdn.recursive import title, traffic
-from experiments.figures import figures, style
-from experiments.graph_engine.flow_placement import Placement
-from experiments.graph_engine.fluid import fair_rates
-from experiments.graph_engine.graph import METHODS, graph, policy
-from experiments.graph_engine.pairs import Pairs, pair
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from experiments.scenarios import common_parameters as common
-from experiments.scenarios.predicted_paths import Pair, asking, dfr_of, lengths, routings
-from topologies import build
-from topologies.core.grammar import parse
-from topologies.core.link import LinkSpec, Mbps
-from topologies.recursive.ccrdn import common_level
+from weft.daemons.core import registry
+from weft.daemons.proxy.routing import SHORTEST, cost_of
+from weft.experiments.ccrdn.recursive import title, traffic
+from weft.experiments.figures import figures, style
+from weft.experiments.graph_engine.flow_placement import Placement
+from weft.experiments.graph_engine.fluid import fair_rates
+from weft.experiments.graph_engine.graph import METHODS, graph, policy
+from weft.experiments.graph_engine.pairs import Pairs, pair
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.scenarios.predicted_paths import Pair, asking, dfr_of, lengths, routings
+from weft.topologies import build
+from weft.topologies.core.grammar import parse
+from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.recursive.ccrdn import common_level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from testbed.interop.net import Net
+    from weft.testbed.interop.net import Net
 
 WARM_UP_S = 3.0  # in which TCP finds its rate, and PR asks its paths, loaded, once or twice
 MOST_FLOWS = 2000
@@ -50,8 +50,8 @@ MOST_FLOWS = 2000
 
 def measure(run: Run) -> Result:
     """Goodput of all flows and of the slowest, and what the loads of links say."""
-    from testbed.interop.net import Net
-    from testbed.measure.fidelity import Fidelity
+    from weft.testbed.interop.net import Net
+    from weft.testbed.measure.fidelity import Fidelity
 
     rate_bps = run.integer("rate_mbps") * Mbps
     chosen = traffic(run, run.text("traffic"))
@@ -86,7 +86,7 @@ def listed(chosen: Pairs) -> list[Pair]:
 
 def payload(rate_bps: float) -> float:
     """What of a rate is TCP's payload."""
-    from experiments.scenarios.fabric_run import PAYLOAD_FRACTION
+    from weft.experiments.scenarios.fabric_run import PAYLOAD_FRACTION
 
     return rate_bps * PAYLOAD_FRACTION
 
@@ -94,10 +94,10 @@ def payload(rate_bps: float) -> float:
 def flow(net: Net, run: Run, pairs: Sequence[Pair]) -> tuple[list[float], list[tuple[int, ...]]]:
     """The goodput of each pair's endless flow in bit/s, and the path of each, traced meanwhile; no paths if one of them
     could not be traced."""
-    from experiments.graph_engine.workloads import endless
-    from experiments.scenarios import reachability
-    from testbed.measure.traceroute import trace
-    from testbed.traffic import flows
+    from weft.experiments.graph_engine.workloads import endless
+    from weft.experiments.scenarios import reachability
+    from weft.testbed.measure.traceroute import trace
+    from weft.testbed.traffic import flows
 
     apart = list(dict.fromkeys(pairs))
     reachability.wait_for_paths(net, apart, lengths(net.topology, net.routing, apart))

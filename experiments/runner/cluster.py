@@ -14,10 +14,10 @@ from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.runner import virtual_runs
-from experiments.runner.definition import Result, Run, find
-from experiments.runner.failures import Failure, reason
-from testbed.linux import clock
+from weft.experiments.runner import virtual_runs
+from weft.experiments.runner.definition import Result, Run, find
+from weft.experiments.runner.failures import Failure, reason
+from weft.testbed.linux import clock
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -107,6 +107,6 @@ def answer(run: Run) -> Answer:
 @cache
 def about_here() -> dict[str, Any]:
     """The code and the machine of this process."""
-    from experiments.runner.provenance import code_and_machine
+    from weft.experiments.runner.provenance import code_and_machine
 
     return code_and_machine(kernel=False)

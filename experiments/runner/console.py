@@ -12,9 +12,9 @@ from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from experiments.runner.definition import Row, Run
-from experiments.runner.failures import Failure
-from testbed.linux import clock
+from weft.experiments.runner.definition import Row, Run
+from weft.experiments.runner.failures import Failure
+from weft.testbed.linux import clock
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,9 +17,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.runner.failures import reason
-from experiments.runner.parameters import Parameter, Scalar
-from topologies.core.grammar import unknown
+from weft.experiments.runner.failures import reason
+from weft.experiments.runner.parameters import Parameter, Scalar
+from weft.topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -250,7 +250,7 @@ def in_brief(run: Run, values: Mapping[str, Sequence[Scalar]], engines: Sequence
 
 def canonical(topology: str) -> str:
     """`topology` with its parameters in the family's order and its defaults filled in: one network, one name."""
-    import topologies
+    from weft import topologies
 
     return topologies.canonical(topology)
 
@@ -291,7 +291,7 @@ def _modules() -> dict[str, str]:
     """The module of each experiment of weft's own."""
     floor = Path(__file__).parents[1]
     return {
-        path.stem: ".".join(("experiments", *path.relative_to(floor).with_suffix("").parts))
+        path.stem: ".".join(("weft", "experiments", *path.relative_to(floor).with_suffix("").parts))
         for path in floor.glob("*/*.py")
         if "\nEXPERIMENT = " in path.read_text(encoding="utf-8")
     }

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.runner.console import say
-from experiments.runner.definition import Row, Run
+from weft.experiments.runner.console import say
+from weft.experiments.runner.definition import Row, Run
 
 
 class Old(NamedTuple):

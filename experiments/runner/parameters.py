@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from topologies.core.grammar import integer, unknown
+from weft.topologies.core.grammar import integer, unknown
 
 Scalar = int | float | str
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")

@@ -7,9 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from testbed.host.doctor import probe
-from testbed.host.machine import machine
-from testbed.linux import clock
+from weft.testbed.host.doctor import probe
+from weft.testbed.host.machine import machine
+from weft.testbed.linux import clock
+
+FILE = Path(__file__).resolve()  # git follows no links
 
 
 def code_and_machine(*, kernel: bool) -> dict[str, Any]:
@@ -29,7 +31,7 @@ def code_and_machine(*, kernel: bool) -> dict[str, Any]:
 def code() -> tuple[str | None, bool]:
     """The commit that this code is of, None outside a work tree, and whether a tracked file differs from it."""
     try:
-        git("ls-files", "--error-unmatch", __file__)  # an installed copy may lie within a work tree of something else
+        git("ls-files", "--error-unmatch", str(FILE))  # an installed copy may lie within a work tree of something else
         return git("rev-parse", "--short=10", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None, False
@@ -37,6 +39,6 @@ def code() -> tuple[str | None, bool]:
 
 def git(*argv: str) -> str:
     """What git prints about the work tree that holds this file, whoever owns it; it is not written to."""
-    where = ["-C", str(Path(__file__).parent), "-c", "safe.directory=*", "--no-optional-locks"]
+    where = ["-C", str(FILE.parent), "-c", "safe.directory=*", "--no-optional-locks"]
     done = subprocess.run(["git", *where, *argv], capture_output=True, text=True, check=True, timeout=10)
     return done.stdout.strip()

@@ -18,12 +18,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from experiments.runner import old_results
-from experiments.runner.definition import Experiment, Result, Row, Run
-from experiments.runner.failures import Failure
-from experiments.runner.ownership import given_back
-from experiments.runner.processes import lives, myself
-from experiments.runner.rows import checksum, order, provenance_of, row_of, text_of
+from weft.experiments.runner import old_results
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
+from weft.experiments.runner.failures import Failure
+from weft.experiments.runner.ownership import given_back
+from weft.experiments.runner.processes import lives, myself
+from weft.experiments.runner.rows import checksum, order, provenance_of, row_of, text_of
 
 NAME = "results.sqlite"
 APPLICATION = int.from_bytes(b"weft")  # what `file` reads in the header

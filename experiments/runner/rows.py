@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.runner.definition import CIRCUMSTANCES, Experiment, Result, Row, Run
+from weft.experiments.runner.definition import CIRCUMSTANCES, Experiment, Result, Row, Run
 
 
 def row_of(run: Run, result: Result) -> Row:

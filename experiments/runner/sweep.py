@@ -13,10 +13,10 @@ from itertools import chain, count
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Protocol, cast
 
-from experiments.runner.definition import Experiment, Result, Run
-from experiments.runner.failures import Failure, reason
-from experiments.runner.results import Claim, Store
-from testbed.linux import clock
+from weft.experiments.runner.definition import Experiment, Result, Run
+from weft.experiments.runner.failures import Failure, reason
+from weft.experiments.runner.results import Claim, Store
+from weft.testbed.linux import clock
 
 PR_SET_PDEATHSIG = 1
 number_of_worker = 0  # of this process
@@ -215,7 +215,7 @@ def work(one: Attempt, pipe: Connection, number: int) -> None:
 
 def on_workers(scheduler: str, queue: Queue) -> Iterator[Ended]:
     """Each run of `queue` as it ends on a worker of `scheduler`."""
-    from experiments.runner.cluster import on_cluster
+    from weft.experiments.runner.cluster import on_cluster
 
     while first := queue.wait():
         runs = [first]
@@ -241,7 +241,7 @@ def attempt(experiment: Experiment, about: Mapping[str, Any], run: Run) -> Ended
 
 def under_virtual_clock(about: Mapping[str, Any], run: Run) -> Ended:
     """Measure `run` on a kernel of its own; about code and machine, that kernel has its own say."""
-    from experiments.runner import virtual_runs
+    from weft.experiments.runner import virtual_runs
 
     begin = clock.monotonic()
     answer = virtual_runs.measure(run, core=virtual_runs.core(number_of_worker))

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.runner.definition import Result, Run, find
-from experiments.runner.failures import Failure, reason
-from testbed.host import uml
-from testbed.linux import clock, isolated_python
-from testbed.network.bring_up import HOP_NS
+from weft.experiments.runner.definition import Result, Run, find
+from weft.experiments.runner.failures import Failure, reason
+from weft.testbed.host import uml
+from weft.testbed.linux import clock, isolated_python
+from weft.testbed.network.bring_up import HOP_NS
 
 FOLDER = Path("/run/uml")
 RUN, ANSWER = "run.json", "answer.json"
@@ -44,7 +44,7 @@ def measure(run: Run, *, core: int | None = None) -> Answer:
     exchange = uml.Exchange({RUN: json.dumps(run.content)}, [ANSWER])
     seeded = uml.VirtualClock(seed=run.seed + 1)
     environment = os.environ | {"NUMBA_CACHE_DIR": COMPILED, HOP_NS: str(run.hop_ns)}
-    argv = isolated_python.command("experiments.runner.virtual_runs")
+    argv = isolated_python.command("weft.experiments.runner.virtual_runs")
     status = uml.run(
         argv,
         virtual=seeded,
@@ -69,7 +69,7 @@ def core(number: int) -> int:
 
 def answer(run: Run) -> dict[str, Any]:
     """What a run gives, JSON-able; called inside."""
-    from experiments.runner.provenance import code_and_machine
+    from weft.experiments.runner.provenance import code_and_machine
 
     begin = clock.monotonic()
     told: dict[str, Any]

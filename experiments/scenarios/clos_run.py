@@ -9,21 +9,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daemons.core import registry
-from daemons.core.actions import Flow
-from daemons.dar.scheme import sizes
-from experiments.runner.definition import Run
-from experiments.scenarios.fabric_run import Fabric
-from testbed.forwarding import plane_tables
-from testbed.forwarding.data_plane import DataPlane, program_of
-from testbed.forwarding.plane_tables import Noted, SwitchFlows
-from testbed.linux import clock
-from testbed.network.network import Network
-from testbed.supervision import control
-from topologies import build
-from topologies.core.grammar import parse, unparse
-from topologies.core.link import LinkSpec, Mbps
-from topologies.core.topology import Topology
+from weft.daemons.core import registry
+from weft.daemons.core.actions import Flow
+from weft.daemons.dar.scheme import sizes
+from weft.experiments.runner.definition import Run
+from weft.experiments.scenarios.fabric_run import Fabric
+from weft.testbed.forwarding import plane_tables
+from weft.testbed.forwarding.data_plane import DataPlane, program_of
+from weft.testbed.forwarding.plane_tables import Noted, SwitchFlows
+from weft.testbed.linux import clock
+from weft.testbed.network.network import Network
+from weft.testbed.supervision import control
+from weft.topologies import build
+from weft.topologies.core.grammar import parse, unparse
+from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from experiments.runner.definition import Run, canonical
-from experiments.runner.parameters import Integer, Number, Spec, Word
-from topologies import build
-from topologies.core.grammar import integer, parse, unknown
-from topologies.core.topology import Topology
+from weft.experiments.runner.definition import Run, canonical
+from weft.experiments.runner.parameters import Integer, Number, Spec, Word
+from weft.topologies import build
+from weft.topologies.core.grammar import integer, parse, unknown
+from weft.topologies.core.topology import Topology
 
 # Those of Linux; the kernel at hand need not have them all.
 CONTROLS = (
@@ -20,14 +20,14 @@ CONTROLS = (
 
 def data_plane_scheme(text: str) -> None:
     """ValueError unless the data plane of a switch fabric has the scheme `text`."""
-    from daemons.core import registry
+    from weft.daemons.core import registry
 
     registry.rule(text)
 
 
 def daemon_scheme(text: str) -> None:
     """ValueError unless there are daemons for the scheme `text`."""
-    from daemons.core import registry
+    from weft.daemons.core import registry
 
     if registry.scheme(text)[0].machine is None:
         raise ValueError(f"scheme {text} has no daemons")
@@ -35,21 +35,21 @@ def daemon_scheme(text: str) -> None:
 
 def transport(text: str) -> None:
     """ValueError unless `text` is tcp or mptcp:subflows=4."""
-    from testbed.traffic import mptcp
+    from weft.testbed.traffic import mptcp
 
     mptcp.subflows(text)
 
 
 def sizes(text: str) -> None:
     """ValueError unless there is the distribution `text` of flow sizes."""
-    from experiments.graph_engine.workloads import sizes
+    from weft.experiments.graph_engine.workloads import sizes
 
     sizes(text)
 
 
 def traffic(text: str) -> None:
     """ValueError unless there is the traffic pattern `text`; whether a network has servers enough is not asked."""
-    from experiments.graph_engine.pairs import PATTERNS
+    from weft.experiments.graph_engine.pairs import PATTERNS
 
     pattern(text, {name: one.parameter for name, one in PATTERNS.items()})
 
@@ -86,7 +86,7 @@ def server_centric(run: Run) -> Topology:
 
 def check_routing(run: Run) -> None:
     """ValueError unless the daemons' scheme of `run` is for its network, which is not too large."""
-    from daemons.core import registry
+    from weft.daemons.core import registry
 
     registry.checked(network(run), run.text("routing"))
 

@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from daemons.core import registry
-from daemons.load_balancing.scheme import Rule
-from experiments.runner.definition import Run, Value
-from experiments.scenarios.common_parameters import network
-from experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
-from testbed.forwarding.data_plane import DataPlane
-from testbed.measure.fidelity import Fidelity, Report
-from testbed.measure.reordering import OrderTable, Reordering
-from testbed.network.degrade import set_rate
-from testbed.network.network import Network
-from testbed.traffic import flows, mptcp
-from testbed.traffic.flows import Flow, FlowResults
-from topologies import build
-from topologies.core.failures import fail_links
-from topologies.core.link import LinkSpec
-from topologies.core.topology import Topology
+from weft.daemons.core import registry
+from weft.daemons.load_balancing.scheme import Rule
+from weft.experiments.runner.definition import Run, Value
+from weft.experiments.scenarios.common_parameters import network
+from weft.experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
+from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.measure.fidelity import Fidelity, Report
+from weft.testbed.measure.reordering import OrderTable, Reordering
+from weft.testbed.network.degrade import set_rate
+from weft.testbed.network.network import Network
+from weft.testbed.traffic import flows, mptcp
+from weft.testbed.traffic.flows import Flow, FlowResults
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links
+from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.topology import Topology
 
 PAYLOAD_BYTES, HEADER_BYTES = 1448, 66  # of a full TCP packet with timestamps, Ethernet header included
 PAYLOAD_FRACTION = PAYLOAD_BYTES / (PAYLOAD_BYTES + HEADER_BYTES)

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topologies.core.failures import fail_links, fail_nodes, fail_racks, racks
-from topologies.core.topology import Topology
+from weft.topologies.core.failures import fail_links, fail_nodes, fail_racks, racks
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from testbed.interop.net import Net
+    from weft.testbed.interop.net import Net
 
 FLAP_DEAD_S, FLAP_ALIVE_S = 0.2, 0.3
 

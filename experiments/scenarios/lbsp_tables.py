@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from daemons.core import registry
-from daemons.lbsp import routing as lbsp
-from daemons.lbsp.routing import Link, Shape
-from topologies.core.topology import Topology
+from weft.daemons.core import registry
+from weft.daemons.lbsp import routing as lbsp
+from weft.daemons.lbsp.routing import Link, Shape
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from testbed.forwarding.data_plane import DataPlane
-    from testbed.network.network import Network
+    from weft.testbed.forwarding.data_plane import DataPlane
+    from weft.testbed.network.network import Network
 
 
 def shape_of(topology: Topology, scheme: str = "lbsp") -> Shape:

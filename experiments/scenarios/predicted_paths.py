@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from daemons.core import registry
-from daemons.core.actions import Flow
-from daemons.dfr.routing import FIELDS, Dfr
-from daemons.proxy.routing import most_routes
-from daemons.routing import shortest
-from daemons.routing.path_tables import tabulate
-from daemons.routing.scope import dead_channels
-from daemons.tar import routing as tar
-from daemons.tar.own_flows import ATTEMPTS
-from experiments.graph_engine import loops as loops
-from experiments.graph_engine.graph import METHODS, Graph, graph, policy
-from experiments.graph_engine.pairs import ONE_TO_ALL, Pairs
-from experiments.graph_engine.tally import LONGEST
-from experiments.graph_engine.wiring import NO_FAULTS
-from topologies.core.grammar import parse, unparse
-from topologies.core.topology import Topology
-from topologies.recursive.ccrdn import CcrdnNaming
+from weft.daemons.core import registry
+from weft.daemons.core.actions import Flow
+from weft.daemons.dfr.routing import FIELDS, Dfr
+from weft.daemons.proxy.routing import most_routes
+from weft.daemons.routing import shortest
+from weft.daemons.routing.path_tables import tabulate
+from weft.daemons.routing.scope import dead_channels
+from weft.daemons.tar import routing as tar
+from weft.daemons.tar.own_flows import ATTEMPTS
+from weft.experiments.graph_engine import loops as loops
+from weft.experiments.graph_engine.graph import METHODS, Graph, graph, policy
+from weft.experiments.graph_engine.pairs import ONE_TO_ALL, Pairs
+from weft.experiments.graph_engine.tally import LONGEST
+from weft.experiments.graph_engine.wiring import NO_FAULTS
+from weft.topologies.core.grammar import parse, unparse
+from weft.topologies.core.topology import Topology
+from weft.topologies.recursive.ccrdn import CcrdnNaming
 
 Pair = tuple[int, int]
 BUDGETS = ("probes_per_s", "urgent_per_s", "wakes_per_s")

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from testbed.linux.clock import wait_until
-from testbed.measure.ping import PingTable, ping
-from testbed.measure.traceroute import ForwardingTables, fib_paths, trace
-from testbed.plan.network_handle import NetworkHandle, all_pairs
-from topologies.core.topology import Topology
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.ping import PingTable, ping
+from weft.testbed.measure.traceroute import ForwardingTables, fib_paths, trace
+from weft.testbed.plan.network_handle import NetworkHandle, all_pairs
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.scenarios.routes import Pairs
-    from testbed.interop.net import Net
+    from weft.experiments.scenarios.routes import Pairs
+    from weft.testbed.interop.net import Net
 
 NOTICE_S = 10.0  # by then daemons have noticed what they ever will: a hundred times what three hellos of 30 ms take
 RETRIES = 2  # of a ping without an answer: a packet lost to load is no broken path

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daemons.core import registry
-from daemons.core.scheme import Path
-from topologies.core.failures import fail_links
-from topologies.core.topology import Topology
+from weft.daemons.core import registry
+from weft.daemons.core.scheme import Path
+from weft.topologies.core.failures import fail_links
+from weft.topologies.core.topology import Topology
 
 Pairs = set[tuple[int, int]]  # ordered: source, destination
 

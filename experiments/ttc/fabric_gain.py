@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.runner.parameters import Spec
-from experiments.scenarios import common_parameters as common
-from topologies import build
-from topologies.core.link import LinkSpec, Mbps
-from topologies.core.topology import Topology
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.runner.parameters import Spec
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,8 +68,8 @@ def ideal_flows(topology: Topology, chosen: Sequence[tuple[int, int]]) -> int:
 
 def measure(run: Run) -> Result:
     """Goodput of all flows together and of the slowest, and what became of the packets' order."""
-    from experiments.graph_engine.workloads import endless, pairs
-    from experiments.scenarios import fabric_run
+    from weft.experiments.graph_engine.workloads import endless, pairs
+    from weft.experiments.scenarios import fabric_run
 
     rate_bps = run.integer("rate_mbps") * Mbps
     link = LinkSpec(rate_bps=rate_bps, queue_packets=run.integer("queue_packets"))
@@ -102,7 +102,7 @@ def measure(run: Run) -> Result:
 
 def check_traffic(text: str) -> None:
     """ValueError unless there is the pattern `text`; cross alone takes the hosts of an edge switch."""
-    from experiments.graph_engine.workloads import PATTERNS
+    from weft.experiments.graph_engine.workloads import PATTERNS
 
     if text != "cross":
         common.pattern(text, {name: one.parameter for name, one in PATTERNS.items()})
@@ -110,8 +110,8 @@ def check_traffic(text: str) -> None:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a scheme and a fabric with edge switches that are all alike."""
-    from experiments.graph_engine.workloads import pairs
-    from experiments.scenarios import fabric_run
+    from weft.experiments.graph_engine.workloads import pairs
+    from weft.experiments.scenarios import fabric_run
 
     fabric_run.check_scheme(run)
     common.check_tcp(run)
@@ -153,7 +153,7 @@ def schemes_of(rows: Table) -> int:
 
 def bar(axes: Axes, y: int, values: Sequence[float], face: str, look: style.Look) -> None:
     """The mean of `values` with its interval."""
-    from experiments.scenarios.fabric_run import interval
+    from weft.experiments.scenarios.fabric_run import interval
 
     centre, (low, high) = mean(values), interval(values)
     error = [[max(0.0, centre - low)], [max(0.0, high - centre)]]

@@ -16,13 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daemons.core import registry
-from daemons.load_balancing.scheme import Rule
-from daemons.routing.selection import below, d_mod_k, drill, shortest, ttc
-from experiments.graph_engine.compiled import allocates_nothing
-from topologies import family
-from topologies.core.grammar import parse
-from topologies.tiered.fattree import shape
+from weft.daemons.core import registry
+from weft.daemons.load_balancing.scheme import Rule
+from weft.daemons.routing.selection import below, d_mod_k, drill, shortest, ttc
+from weft.experiments.graph_engine.compiled import allocates_nothing
+from weft.topologies import family
+from weft.topologies.core.grammar import parse
+from weft.topologies.tiered.fattree import shape
 
 Ints = NDArray[np.int64]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.ttc.fat_tree_links import Choices, Ints, Links, Rules, choose
+from weft.experiments.ttc.fat_tree_links import Choices, Ints, Links, Rules, choose
 
 
 def assign(links: Links, load: Ints, src: Ints, dst: Ints, draws: Ints, rules: Rules, choices: Choices) -> None:

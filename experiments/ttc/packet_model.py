@@ -8,9 +8,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from experiments.graph_engine.compiled import allocates_nothing, compiled
-from experiments.graph_engine.workloads import derangements
-from experiments.ttc.fat_tree_links import DRAWS, Choices, Ints, Links, Rules, Shape, choose, links, no_choices
+from weft.experiments.graph_engine.compiled import allocates_nothing, compiled
+from weft.experiments.graph_engine.workloads import derangements
+from weft.experiments.ttc.fat_tree_links import DRAWS, Choices, Ints, Links, Rules, Shape, choose, links, no_choices
 
 SLOTS_AT_ONCE = 64  # for which random numbers are drawn together
 PACKETS_OF_A_LINK = 100  # on average, beyond which queues grow without bound

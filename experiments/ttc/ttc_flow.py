@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.random import Generator
 
-from experiments.figures import figures, style
-from experiments.graph_engine.compiled import compiled
-from experiments.graph_engine.workloads import derangements, transpose
-from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.runner.parameters import Integer, Spec, Word
-from experiments.scenarios import common_parameters as common
-from experiments.ttc.fat_tree_links import DRAWS, Ints, Rules, Shape, fat_tree, links, no_choices, rules
-from experiments.ttc.flow_model import assign
-from topologies.core.grammar import parse, unparse
+from weft.experiments.figures import figures, style
+from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.graph_engine.workloads import derangements, transpose
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.runner.parameters import Integer, Spec, Word
+from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.ttc.fat_tree_links import DRAWS, Ints, Rules, Shape, fat_tree, links, no_choices, rules
+from weft.experiments.ttc.flow_model import assign
+from weft.topologies.core.grammar import parse, unparse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

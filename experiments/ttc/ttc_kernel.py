@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daemons.core import registry
-from daemons.load_balancing.scheme import Rule
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Run, Table, Value
-from experiments.runner.parameters import Spec
-from experiments.scenarios import common_parameters as common
-from experiments.ttc.fat_tree_links import Shape, fat_tree, rules
-from experiments.ttc.packet_model import simulate
-from topologies.core.grammar import integer, parse
-from topologies.core.link import LinkSpec, Mbps
-from topologies.core.topology import Topology
+from weft.daemons.core import registry
+from weft.daemons.load_balancing.scheme import Rule
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
+from weft.experiments.runner.parameters import Spec
+from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.ttc.fat_tree_links import Shape, fat_tree, rules
+from weft.experiments.ttc.packet_model import simulate
+from weft.topologies.core.grammar import integer, parse
+from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from testbed.forwarding.data_plane import Counted
-    from testbed.measure.occupancy import Occupancy
+    from weft.testbed.forwarding.data_plane import Counted
+    from weft.testbed.measure.occupancy import Occupancy
 
     Counters = Mapping[tuple[int, int], Counted]
 
@@ -59,8 +59,8 @@ def load_in(text: str) -> float | None:
 
 def measure(run: Run) -> Result:
     """Queue lengths of each layer, packets' delays and order; for TCP its goodput; and the model's figures."""
-    from experiments.scenarios import fabric_run
-    from testbed.network.degrade import one_at_a_time
+    from weft.experiments.scenarios import fabric_run
+    from weft.testbed.network.degrade import one_at_a_time
 
     rate_bps = run.integer("rate_mbps") * Mbps
     link = LinkSpec(rate_bps=rate_bps, queue_packets=run.integer("queue_packets"))
@@ -74,11 +74,11 @@ def measure(run: Run) -> Result:
 
 def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
     """Slots of packets."""
-    from experiments.graph_engine.workloads import derangements
-    from testbed.measure.fidelity import Fidelity
-    from testbed.measure.occupancy import Occupancies
-    from testbed.measure.reordering import Reordering
-    from testbed.traffic import slotted_udp
+    from weft.experiments.graph_engine.workloads import derangements
+    from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.measure.occupancy import Occupancies
+    from weft.testbed.measure.reordering import Reordering
+    from weft.testbed.traffic import slotted_udp
 
     slot_us = 1e6 * slotted_udp.slot_s(rate_bps)
     rng = np.random.default_rng(run.seed)
@@ -120,9 +120,9 @@ def worse(verdict: str, late_fraction: float) -> str:
 
 def tcp(run: Run, on: Any) -> Result:
     """Endless flows."""
-    from experiments.graph_engine.workloads import endless, permutation
-    from experiments.scenarios import fabric_run
-    from testbed.measure.occupancy import Occupancies
+    from weft.experiments.graph_engine.workloads import endless, permutation
+    from weft.experiments.scenarios import fabric_run
+    from weft.testbed.measure.occupancy import Occupancies
 
     chosen = permutation(np.random.default_rng(run.seed), on.topology.servers)
     before = on.plane.counters()
@@ -149,7 +149,7 @@ def tcp(run: Run, on: Any) -> Result:
 
 def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
     """Mean and maximum queue of each layer of links: up and down between tiers l and l+1, and down to the hosts."""
-    from testbed.measure.occupancy import together
+    from weft.testbed.measure.occupancy import together
 
     found: dict[str, Value] = {}
     for level in range(int(topology.level.max()) + 1):
@@ -206,7 +206,7 @@ def mean_links(ft: Shape) -> float:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a fat-tree that its scheme suits."""
-    from experiments.scenarios import fabric_run
+    from weft.experiments.scenarios import fabric_run
 
     fabric_run.check_scheme(run)
     fat_tree(run.experiment, run.text("topology"))

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.runner.parameters import Integer, Spec
-from experiments.scenarios import common_parameters as common
-from experiments.ttc.fat_tree_links import fat_tree, rules
-from experiments.ttc.packet_model import simulate
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.runner.parameters import Integer, Spec
+from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.ttc.fat_tree_links import fat_tree, rules
+from weft.experiments.ttc.packet_model import simulate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from daemons.routing.selection import below, ttc
-from experiments.figures import style
-from experiments.graph_engine.compiled import compiled
-from experiments.runner.definition import Experiment, Result, Run, Table
-from experiments.runner.parameters import Integer, Number
+from weft.daemons.routing.selection import below, ttc
+from weft.experiments.figures import style
+from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.runner.parameters import Integer, Number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

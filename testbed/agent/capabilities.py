@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from daemons.core.capabilities import (
+from weft.daemons.core.capabilities import (
     Capability,
     FlowPlacement,
     FlowRewrite,
@@ -15,17 +15,17 @@ from daemons.core.capabilities import (
     QueueState,
     SourceRewrite,
 )
-from testbed.forwarding import link_rates
-from testbed.forwarding.capability import LinuxCapability
-from testbed.forwarding.flow_placement import FlowPlacements
-from testbed.forwarding.plane_tables import Crowding, SwitchFlows
-from testbed.forwarding.queue_state import QueueStates
-from testbed.linux import netlink
-from testbed.linux.node_interfaces import NodeInterfaces
-from testbed.rewriting.flow_rewrite import FlowRewriting
-from testbed.rewriting.prefix_rewrite import PrefixRewriting
-from testbed.rewriting.source_rewrite import SourceRewriting
-from testbed.rewriting.transit_rewrite import TransitRewriting
+from weft.testbed.forwarding import link_rates
+from weft.testbed.forwarding.capability import LinuxCapability
+from weft.testbed.forwarding.flow_placement import FlowPlacements
+from weft.testbed.forwarding.plane_tables import Crowding, SwitchFlows
+from weft.testbed.forwarding.queue_state import QueueStates
+from weft.testbed.linux import netlink
+from weft.testbed.linux.node_interfaces import NodeInterfaces
+from weft.testbed.rewriting.flow_rewrite import FlowRewriting
+from weft.testbed.rewriting.prefix_rewrite import PrefixRewriting
+from weft.testbed.rewriting.source_rewrite import SourceRewriting
+from weft.testbed.rewriting.transit_rewrite import TransitRewriting
 
 
 @dataclass(frozen=True)

@@ -26,25 +26,25 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from daemons.core.actions import Action, Note, Performer, Send, SetRoute
-from daemons.core.contract import StateMachine
-from daemons.core.events import Event, LinkDegraded
-from daemons.core.node_config import NodeConfig
-from testbed.agent import capabilities
-from testbed.agent.control_socket import Lock, Log, Requests
-from testbed.agent.link_news import LinkChanged, LinkNews
-from testbed.agent.lost_packets import LostPackets
-from testbed.agent.node_counters import NodeCounters
-from testbed.agent.transport import ROUTINE, URGENT, Link
-from testbed.authentication.credentials import Credentials
-from testbed.forwarding.capability import LinuxCapability, Wakes
-from testbed.forwarding.groups import Groups
-from testbed.forwarding.plane_tables import Crowding, SwitchFlows
-from testbed.forwarding.switch_fib import SwitchFib
-from testbed.linux import clock, fib, netlink, netns
-from testbed.linux.libbpf import BpfError
-from testbed.linux.node_interfaces import NodeInterfaces
-from testbed.rewriting.transit_rewrite import TransitRewriting
+from weft.daemons.core.actions import Action, Note, Performer, Send, SetRoute
+from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.events import Event, LinkDegraded
+from weft.daemons.core.node_config import NodeConfig
+from weft.testbed.agent import capabilities
+from weft.testbed.agent.control_socket import Lock, Log, Requests
+from weft.testbed.agent.link_news import LinkChanged, LinkNews
+from weft.testbed.agent.lost_packets import LostPackets
+from weft.testbed.agent.node_counters import NodeCounters
+from weft.testbed.agent.transport import ROUTINE, URGENT, Link
+from weft.testbed.authentication.credentials import Credentials
+from weft.testbed.forwarding.capability import LinuxCapability, Wakes
+from weft.testbed.forwarding.groups import Groups
+from weft.testbed.forwarding.plane_tables import Crowding, SwitchFlows
+from weft.testbed.forwarding.switch_fib import SwitchFib
+from weft.testbed.linux import clock, fib, netlink, netns
+from weft.testbed.linux.libbpf import BpfError
+from weft.testbed.linux.node_interfaces import NodeInterfaces
+from weft.testbed.rewriting.transit_rewrite import TransitRewriting
 
 SWEEP_S = 5.0
 REPAIR_S = 1.0

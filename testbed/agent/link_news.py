@@ -8,8 +8,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from testbed.linux import netlink
-from testbed.linux.node_interfaces import NodeInterfaces
+from weft.testbed.linux import netlink
+from weft.testbed.linux.node_interfaces import NodeInterfaces
 
 LINK_GROUP = 1
 IFINFO = struct.Struct("=BxHiII")

@@ -17,12 +17,12 @@ from fcntl import ioctl
 from math import inf
 from operator import itemgetter
 
-from daemons.core.actions import Action
-from daemons.core.wire import Garbage
-from testbed.agent.daemon import Daemon, Source
-from testbed.agent.transport import FRAME_BYTES, SIOCGSTAMPNS, TIMESPEC
-from testbed.forwarding.capability import Wakes
-from testbed.linux import clock
+from weft.daemons.core.actions import Action
+from weft.daemons.core.wire import Garbage
+from weft.testbed.agent.daemon import Daemon, Source
+from weft.testbed.agent.transport import FRAME_BYTES, SIOCGSTAMPNS, TIMESPEC
+from weft.testbed.forwarding.capability import Wakes
+from weft.testbed.linux import clock
 
 Receive = Callable[[bytes, int, float], Sequence[Action]]
 Open = Callable[[bytes, float], bytes | None]

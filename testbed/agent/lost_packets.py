@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from testbed.agent.node_counters import NodeCounters
-from testbed.authentication.channel import Channel
+from weft.testbed.agent.node_counters import NodeCounters
+from weft.testbed.authentication.channel import Channel
 
 MOST_TRACEBACKS = 8  # logged
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from daemons.core import registry
-from daemons.core.node_config import NodeConfig
-from testbed.agent.daemon import Daemon
-from testbed.authentication.credentials import Credentials
-from testbed.forwarding.groups import Groups
-from testbed.forwarding.plane_tables import Tables, of_program
-from testbed.linux.node_interfaces import NodeInterfaces
-from testbed.rewriting.transit_rewrite import TransitMaps
+from weft.daemons.core import registry
+from weft.daemons.core.node_config import NodeConfig
+from weft.testbed.agent.daemon import Daemon
+from weft.testbed.authentication.credentials import Credentials
+from weft.testbed.forwarding.groups import Groups
+from weft.testbed.forwarding.plane_tables import Tables, of_program
+from weft.testbed.linux.node_interfaces import NodeInterfaces
+from weft.testbed.rewriting.transit_rewrite import TransitMaps
 
 
 class Programs:

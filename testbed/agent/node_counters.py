@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Any
 
-from daemons.core.contract import Adjacencies
-from testbed.agent.counters import COLUMNS, LATENESS_US, OF_NODE
+from weft.daemons.core.contract import Adjacencies
+from weft.testbed.agent.counters import COLUMNS, LATENESS_US, OF_NODE
 
 TICKS, LATENESS, WORST_LATE_US, LATE_TICKS, SENT, RECEIVED = (
     COLUMNS[name] for name in ("ticks", "lateness", "worst_late_us", "late_ticks", "sent", "received")

@@ -20,9 +20,9 @@ import struct
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
-from daemons.core import wire
-from testbed.authentication.channel import COOKIE_BYTES, TAG_BYTES, Channel
-from testbed.linux import tc
+from weft.daemons.core import wire
+from weft.testbed.authentication.channel import COOKIE_BYTES, TAG_BYTES, Channel
+from weft.testbed.linux import tc
 
 ROUTINE, URGENT = ("224.0.0.233", tc.CONTROL_PORT), ("224.0.0.234", tc.CONTROL_PORT)
 FRAME_BYTES = 2048  # room for one frame's payload

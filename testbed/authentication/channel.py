@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Protocol
 
-from testbed.authentication.sequence_file import Row
+from weft.testbed.authentication.sequence_file import Row
 
 COOKIE_BYTES, TAG_BYTES = 4, 12
 END = struct.Struct(f">QI{COOKIE_BYTES}s")  # number, sender, cookie

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from testbed.authentication import keys, sequence_file
-from testbed.authentication.channel import Bare, Channel, Sealed
-from testbed.authentication.sequence_file import Row, SequenceFile
-from testbed.linux.node_interfaces import NodeInterfaces
+from weft.testbed.authentication import keys, sequence_file
+from weft.testbed.authentication.channel import Bare, Channel, Sealed
+from weft.testbed.authentication.sequence_file import Row, SequenceFile
+from weft.testbed.linux.node_interfaces import NodeInterfaces
 
 
 class Credentials:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from testbed.linux import clock
+from weft.testbed.linux import clock
 
 FILE = "sequences"
 WORD = 8

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from daemons.core.actions import Action
-from daemons.core.events import Event
+from weft.daemons.core.actions import Action
+from weft.daemons.core.events import Event
 
 
 class Wakes(IntEnum):

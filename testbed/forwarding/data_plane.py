@@ -21,23 +21,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from daemons.core import registry
-from daemons.core.selection_rule import NO_QUEUES, SelectionRule
-from daemons.lbsp.routing import shape_of
-from daemons.load_balancing.scheme import Rule
-from daemons.routing import selection
-from daemons.routing.candidates import candidates
-from daemons.transport.packets import TRIMMED, TRIMMED_AT_HOST
-from testbed.forwarding import plane_program
-from testbed.forwarding.groups import Groups
-from testbed.forwarding.plane_program import PRIORITY, PROGRAM
-from testbed.forwarding.plane_records import COUNTERS, PORT
-from testbed.forwarding.plane_tables import Tables
-from testbed.linux import fib, libbpf, netlink, netns, tc
-from testbed.plan.network_handle import NetworkHandle, device, has_rate, netlink_of
-from testbed.plan.network_plan import mac
-from topologies.core.address import FabricNaming, Prefix
-from topologies.core.topology import Topology
+from weft.daemons.core import registry
+from weft.daemons.core.selection_rule import NO_QUEUES, SelectionRule
+from weft.daemons.lbsp.routing import shape_of
+from weft.daemons.load_balancing.scheme import Rule
+from weft.daemons.routing import selection
+from weft.daemons.routing.candidates import candidates
+from weft.daemons.transport.packets import TRIMMED, TRIMMED_AT_HOST
+from weft.testbed.forwarding import plane_program
+from weft.testbed.forwarding.groups import Groups
+from weft.testbed.forwarding.plane_program import PRIORITY, PROGRAM
+from weft.testbed.forwarding.plane_records import COUNTERS, PORT
+from weft.testbed.forwarding.plane_tables import Tables
+from weft.testbed.linux import fib, libbpf, netlink, netns, tc
+from weft.testbed.plan.network_handle import NetworkHandle, device, has_rate, netlink_of
+from weft.testbed.plan.network_plan import mac
+from weft.topologies.core.address import FabricNaming, Prefix
+from weft.topologies.core.topology import Topology
 
 SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"  # since Linux 6.11
 

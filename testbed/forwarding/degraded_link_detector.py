@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from testbed.linux import netlink, tc
+from weft.testbed.linux import netlink, tc
 
 LEAST_FRACTION = 0.7
 LOOKS = 2  # in a row that must find it slow

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from daemons.core.actions import SetFlowPort
-from daemons.core.capabilities import FlowPlacement
-from daemons.core.events import FlowsSeen, SeenFlow
-from testbed.forwarding.capability import LinuxCapability
-from testbed.forwarding.plane_tables import SwitchFlows
-from testbed.linux import clock
+from weft.daemons.core.actions import SetFlowPort
+from weft.daemons.core.capabilities import FlowPlacement
+from weft.daemons.core.events import FlowsSeen, SeenFlow
+from weft.testbed.forwarding.capability import LinuxCapability
+from weft.testbed.forwarding.plane_tables import SwitchFlows
+from weft.testbed.linux import clock
 
 NS = 1e-9
 

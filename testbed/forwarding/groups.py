@@ -15,9 +15,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from testbed.forwarding.plane_records import CANDIDATES
-from testbed.linux import clock
-from topologies.core.address import Prefix
+from weft.testbed.forwarding.plane_records import CANDIDATES
+from weft.testbed.linux import clock
+from weft.topologies.core.address import Prefix
 
 JUST_S = 1.0  # a packet is not in the program's hands for so long
 Ports = tuple[int, ...]

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from daemons.fatpaths.forwarding import MOST_LAYERS
-from testbed.linux import btf, libbpf, tc
-from testbed.linux.netlink import Message
-from testbed.plan.network_handle import NetworkHandle, device, netlink_of
+from weft.daemons.fatpaths.forwarding import MOST_LAYERS
+from weft.testbed.linux import btf, libbpf, tc
+from weft.testbed.linux.netlink import Message
+from weft.testbed.plan.network_handle import NetworkHandle, device, netlink_of
 
 PROGRAM = "layers.bpf.o"
 LEAVE, ARRIVE = "leave", "arrive"

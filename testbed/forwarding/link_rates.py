@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from daemons.core.events import LinkDegraded
-from testbed.forwarding.capability import LinuxCapability
-from testbed.forwarding.degraded_link_detector import Meter
-from testbed.linux import netlink
+from weft.daemons.core.events import LinkDegraded
+from weft.testbed.forwarding.capability import LinuxCapability
+from weft.testbed.forwarding.degraded_link_detector import Meter
+from weft.testbed.linux import netlink
 
 
 class LinkRates(LinuxCapability):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from testbed.forwarding.plane_records import CACHE_SLOTS
-from testbed.linux import btf, libbpf
-from topologies.core.topology import Topology
+from weft.testbed.forwarding.plane_records import CACHE_SLOTS
+from weft.testbed.linux import btf, libbpf
+from weft.topologies.core.topology import Topology
 
 PRIORITY = 20  # of the filter: behind what swallows packets in a silent failure
 PROGRAM = "forward"

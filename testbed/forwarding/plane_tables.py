@@ -26,10 +26,10 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from daemons.core.actions import Flow
-from testbed.forwarding.groups import Groups, by_switch
-from testbed.forwarding.plane_records import CACHE_SLOTS, FLOW, FLOW_KEY, GENERATIONS, GROUP, PREFIX
-from testbed.linux import libbpf
+from weft.daemons.core.actions import Flow
+from weft.testbed.forwarding.groups import Groups, by_switch
+from weft.testbed.forwarding.plane_records import CACHE_SLOTS, FLOW, FLOW_KEY, GENERATIONS, GROUP, PREFIX
+from weft.testbed.linux import libbpf
 
 
 class Maps(Protocol):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daemons.core.actions import SetQueueState
-from daemons.core.events import QueuesCall
-from testbed.forwarding.capability import LinuxCapability
-from testbed.forwarding.plane_tables import Crowding
+from weft.daemons.core.actions import SetQueueState
+from weft.daemons.core.events import QueuesCall
+from weft.testbed.forwarding.capability import LinuxCapability
+from weft.testbed.forwarding.plane_tables import Crowding
 
 
 class QueueStates(LinuxCapability):

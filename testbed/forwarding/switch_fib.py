@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daemons.core.actions import Hop, SetRoute
-from testbed.forwarding.groups import Groups
-from testbed.linux import netlink
-from testbed.linux.fib import Fib
-from testbed.linux.netlink import Message
-from testbed.linux.node_interfaces import NodeInterfaces
+from weft.daemons.core.actions import Hop, SetRoute
+from weft.testbed.forwarding.groups import Groups
+from weft.testbed.linux import netlink
+from weft.testbed.linux.fib import Fib
+from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.node_interfaces import NodeInterfaces
 
 
 class SwitchFib(Fib):

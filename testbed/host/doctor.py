@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.host.features import PROGRAMS, TRIES, Scratch, Try
-from testbed.linux import netns, private_files
-from testbed.linux.netlink import NetlinkError
-from testbed.plan.run import DIRECTORY
+from weft.testbed.host.features import PROGRAMS, TRIES, Scratch, Try
+from weft.testbed.linux import netns, private_files
+from weft.testbed.linux.netlink import NetlinkError
+from weft.testbed.plan.run import DIRECTORY
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 UNTRIED = "trying needs root"

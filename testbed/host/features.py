@@ -17,9 +17,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.linux import fib, libbpf, netlink, netns, nft, tc
-from testbed.linux.netlink import Message
-from testbed.plan.network_plan import (
+from weft.testbed.linux import fib, libbpf, netlink, netns, nft, tc
+from weft.testbed.linux.netlink import Message
+from weft.testbed.plan.network_plan import (
     IFF_UP,
     IFINFO,
     IFLA_IFNAME,
@@ -28,9 +28,9 @@ from testbed.plan.network_plan import (
     IFLA_LINKINFO,
     LOOPBACK,
 )
-from testbed.rewriting import flow_rewrite, prefix_rewrite, source_rewrite
-from topologies.core.address import SERVER_BLOCK
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.rewriting import flow_rewrite, prefix_rewrite, source_rewrite
+from weft.topologies.core.address import SERVER_BLOCK
+from weft.topologies.core.link import LinkSpec, Mbps
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 RTA_ENCAP_TYPE, RTA_ENCAP, RT_SCOPE_LINK = 21, 22, 253

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import TextIO
 
-from testbed.linux import clock
+from weft.testbed.linux import clock
 
 FOLDER = Path("/run/uml")  # inside
 ATTENDED = "WEFT_ATTENDED"  # set in the environment of a command that may ask; the pace, or nothing

@@ -35,9 +35,9 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from testbed.host import virtual_kernel
-from testbed.host.host_questions import Host
-from testbed.linux import clock
+from weft.testbed.host import virtual_kernel
+from weft.testbed.host.host_questions import Host
+from weft.testbed.linux import clock
 
 KERNEL = "linux.uml"
 KEPT = (

@@ -25,15 +25,15 @@ from pathlib import Path
 
 import psutil
 
-from testbed.host.features import FRR
-from testbed.interop.frr_config import Routing
-from testbed.linux import fib, netns
-from testbed.linux.clock import wait_until
-from testbed.measure.host_load import pss_kib
-from testbed.network.network import Network
-from testbed.plan.run import ENVIRONMENT
-from testbed.supervision.child_process import REAL_TIME_PRIORITY
-from topologies.core.address import Prefix
+from weft.testbed.host.features import FRR
+from weft.testbed.interop.frr_config import Routing
+from weft.testbed.linux import fib, netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.host_load import pss_kib
+from weft.testbed.network.network import Network
+from weft.testbed.plan.run import ENVIRONMENT
+from weft.testbed.supervision.child_process import REAL_TIME_PRIORITY
+from weft.topologies.core.address import Prefix
 
 USER = "frr"
 # $0 is the daemon's place.  The names of other runs' namespaces are copied, too, and go when those are unlinked.
@@ -182,7 +182,7 @@ def frr(network: Network, routing: Routing) -> Iterator[Frr]:
 
     ValueError, in one line, where FRR is not installed; OSError if a daemon has ended before its time.
     """
-    from testbed.host import doctor
+    from weft.testbed.host import doctor
 
     doctor.require("frr", "FRR beside our daemons")
     routed = Frr(network, routing)

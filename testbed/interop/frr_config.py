@@ -17,11 +17,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from daemons.routing import updown
-from testbed.linux import fib, netlink, tc
-from testbed.plan.network_plan import IFA_ADDRESS, IFA_LOCAL, End, Plan
-from topologies.core.address import FabricNaming, Prefix, dotted, parse_digits
-from topologies.core.topology import Topology
+from weft.daemons.routing import updown
+from weft.testbed.linux import fib, netlink, tc
+from weft.testbed.plan.network_plan import IFA_ADDRESS, IFA_LOCAL, End, Plan
+from weft.topologies.core.address import FabricNaming, Prefix, dotted, parse_digits
+from weft.topologies.core.topology import Topology
 
 RTPROT_BGP, RTPROT_OSPF = 186, 188
 POINT_TO_POINT, BROADCAST = 172 << 24 | 16 << 16, 172 << 24 | 24 << 16  # where the addresses of links begin

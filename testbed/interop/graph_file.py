@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import topologies
+from weft import topologies
 
 MOST_BYTES = 1 << 28
 

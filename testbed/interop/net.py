@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from mininet.net import Mininet
 
-from daemons.core.registry import usual
-from testbed.interop.node import Host, LazyShellNode, Link, Port, Switch
-from testbed.network.network import Network
-from testbed.plan.run import Run
-from testbed.supervision import control
-from topologies import build
-from topologies.core.link import LinkSpec
-from topologies.core.topology import Topology
-from topologies.core.user_graph import topology_of
+from weft.daemons.core.registry import usual
+from weft.testbed.interop.node import Host, LazyShellNode, Link, Port, Switch
+from weft.testbed.network.network import Network
+from weft.testbed.plan.run import Run
+from weft.testbed.supervision import control
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.topology import Topology
+from weft.topologies.core.user_graph import topology_of
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from mininet import link, node
 
-from topologies.core.address import dotted
+from weft.topologies.core.address import dotted
 
 if TYPE_CHECKING:
     from subprocess import Popen
 
-    from testbed.network.network import Network
+    from weft.testbed.network.network import Network
 
 OF_THE_SHELL = {"shell", "stdin", "stdout", "pid", "pollOut", "master", "slave", "lastCmd", "lastPid", "execed"}
 

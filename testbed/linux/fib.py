@@ -10,11 +10,11 @@ import errno
 import struct
 from collections.abc import Iterable, Sequence
 
-from daemons.core.actions import Hop, SetRoute
-from testbed.linux import netlink
-from testbed.linux.netlink import Message
-from testbed.linux.node_interfaces import NodeInterfaces
-from topologies.core.address import Prefix, dotted
+from weft.daemons.core.actions import Hop, SetRoute
+from weft.testbed.linux import netlink
+from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.node_interfaces import NodeInterfaces
+from weft.topologies.core.address import Prefix, dotted
 
 RTMSG = struct.Struct("=BBBBBBBBI")
 NDMSG = struct.Struct("=BxxxiHBB")

@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from testbed.linux import netlink, tc
-from testbed.linux.netlink import Message
+from weft.testbed.linux import netlink, tc
+from weft.testbed.linux.netlink import Message
 
 DIRECTORY = Path(__file__).parents[1] / "bpf"
 LIBRARY = "libbpf.so.1"

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from testbed.linux import netlink
+from weft.testbed.linux import netlink
 
 NAMES = Path("/run/netns")  # where `ip netns` looks
 OWN = "/proc/thread-self/ns/net"

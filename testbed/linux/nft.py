@@ -10,9 +10,9 @@ import errno
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 
-from testbed.linux import netlink
-from testbed.linux.netlink import Message, NetlinkError
-from topologies.core.address import Prefix
+from weft.testbed.linux import netlink
+from weft.testbed.linux.netlink import Message, NetlinkError
+from weft.topologies.core.address import Prefix
 
 NETLINK_NETFILTER, NF_TABLES = 12, 10
 BATCH_BEGIN, BATCH_END = 0x10, 0x11

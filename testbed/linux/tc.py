@@ -14,9 +14,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from testbed.linux import clock, netlink
-from testbed.linux.netlink import Message
-from topologies.core.link import LinkSpec
+from weft.testbed.linux import clock, netlink
+from weft.testbed.linux.netlink import Message
+from weft.topologies.core.link import LinkSpec
 
 TCMSG = struct.Struct("=BxxxiIII")
 RATESPEC = struct.Struct("=BBHhHI")

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from testbed.linux import libbpf, tc
-from testbed.plan.network_handle import NetworkHandle, netlink_of, ports
+from weft.testbed.linux import libbpf, tc
+from weft.testbed.plan.network_handle import NetworkHandle, netlink_of, ports
 
 OBJECT = libbpf.DIRECTORY / "fidelity.bpf.o"
 BUCKETS = 512

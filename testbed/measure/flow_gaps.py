@@ -15,9 +15,9 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from types import TracebackType
 
-from testbed.linux import libbpf, netlink, tc
-from testbed.measure.reordering import bounds_us
-from testbed.plan.network_handle import NetworkHandle, device, netlink_of
+from weft.testbed.linux import libbpf, netlink, tc
+from weft.testbed.measure.reordering import bounds_us
+from weft.testbed.plan.network_handle import NetworkHandle, device, netlink_of
 
 OBJECT = libbpf.DIRECTORY / "flow_gaps.bpf.o"
 PROGRAM = "gaps"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from testbed.linux import clock
+from weft.testbed.linux import clock
 
 
 @dataclass(frozen=True)

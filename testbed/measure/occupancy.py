@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 
-from testbed.linux import clock, libbpf
-from testbed.plan.network_handle import NetworkHandle, ports
+from weft.testbed.linux import clock, libbpf
+from weft.testbed.plan.network_handle import NetworkHandle, ports
 
 OBJECT = libbpf.DIRECTORY / "occupancy.bpf.o"
 LENGTHS = 256

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from testbed.linux import icmp, isolated_python, netns
-from testbed.measure.fidelity import Component, at_most
-from testbed.measure.prober import PAIR, READY, REPORT, START
-from testbed.plan.network_handle import NetworkHandle
-from testbed.plan.run import ENVIRONMENT
+from weft.testbed.linux import icmp, isolated_python, netns
+from weft.testbed.measure.fidelity import Component, at_most
+from weft.testbed.measure.prober import PAIR, READY, REPORT, START
+from weft.testbed.plan.network_handle import NetworkHandle
+from weft.testbed.plan.run import ENVIRONMENT
 
 MOST_PER_SECOND = 20_000  # requests a second whose answers one process can receive in time, with half of a core
 LATE_INTERVALS = (2, 10)  # by which a request may be late, for PASS and for WARN: gaps are not known better than that
@@ -135,7 +135,7 @@ class OutageProbe:
                 with netns.inside(self.net.netns(src)):
                     fds[src] = stack.enter_context(icmp.receiver(icmp.ECHO_REPLY)).fileno()
             self._process = process = subprocess.Popen(
-                isolated_python.command("testbed.measure.prober", packages=False),
+                isolated_python.command("weft.testbed.measure.prober", packages=False),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import quantiles
 
-from testbed.linux import clock, icmp
-from testbed.measure.probe_batch import ProbeBatch
-from testbed.plan.network_handle import NetworkHandle, routers
-from topologies.core.address import dotted
+from weft.testbed.linux import clock, icmp
+from weft.testbed.measure.probe_batch import ProbeBatch
+from weft.testbed.plan.network_handle import NetworkHandle, routers
+from weft.topologies.core.address import dotted
 
 
 @dataclass(frozen=True)

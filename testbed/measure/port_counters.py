@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from testbed.linux import clock, netlink, tc
-from testbed.plan.network_handle import NetworkHandle, netlink_of, ports
-from testbed.plan.network_plan import IFINFO
+from weft.testbed.linux import clock, netlink, tc
+from weft.testbed.plan.network_handle import NetworkHandle, netlink_of, ports
+from weft.testbed.plan.network_plan import IFINFO
 
 TCA_STATS = 3
 TC_STATS = struct.Struct("=QIIIIIII")  # bytes, packets, drops, overlimits, two unused, packets and bytes that wait

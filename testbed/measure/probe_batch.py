@@ -14,8 +14,8 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from typing import Generic, NamedTuple, TypeVar
 
-from testbed.linux import clock, icmp, netns
-from testbed.plan.network_handle import NetworkHandle, smallest_queue
+from weft.testbed.linux import clock, icmp, netns
+from weft.testbed.plan.network_handle import NetworkHandle, smallest_queue
 
 Probe = TypeVar("Probe")
 

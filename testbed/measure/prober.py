@@ -18,7 +18,7 @@ import struct
 import sys
 from array import array
 
-from testbed.linux import clock, icmp
+from weft.testbed.linux import clock, icmp
 
 START = struct.Struct("=Idd")  # number of pairs, seconds between requests to each, seconds to wait for the last answers
 PAIR = struct.Struct("=iI")  # descriptor of the raw socket to use, destination address

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
 
-from testbed.linux import libbpf, netlink, tc
-from testbed.plan.network_handle import NetworkHandle, device, netlink_of
+from weft.testbed.linux import libbpf, netlink, tc
+from weft.testbed.plan.network_handle import NetworkHandle, device, netlink_of
 
 OBJECT = libbpf.DIRECTORY / "reorder.bpf.o"
 PRIORITY = 5  # of the filters: before the data plane's

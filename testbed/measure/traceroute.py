@@ -12,11 +12,11 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from testbed.linux import icmp, netlink
-from testbed.linux.fib import RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTMSG
-from testbed.measure.probe_batch import ProbeBatch
-from testbed.plan.network_handle import NetworkHandle, netlink_of, routers
-from topologies.core.address import dotted
+from weft.testbed.linux import icmp, netlink
+from weft.testbed.linux.fib import RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTMSG
+from weft.testbed.measure.probe_batch import ProbeBatch
+from weft.testbed.plan.network_handle import NetworkHandle, netlink_of, routers
+from weft.topologies.core.address import dotted
 
 # Without a limit every router answers every probe.  (icmp_ratelimit=0 would not do: it lifts the limit for each
 # destination, but not icmp_msgs_per_sec, which was one for all namespaces before Linux 6.12.  A type not in the mask is

@@ -12,23 +12,23 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from daemons.core.capabilities import IN_TRANSIT, REWRITES
-from daemons.core.node_config import NodeConfig
-from testbed.authentication import keys, sequence_file
-from testbed.forwarding import layer_program
-from testbed.forwarding.data_plane import DataPlane, program_of
-from testbed.host import doctor
-from testbed.linux import clock, netlink, netns
-from testbed.linux.ethtool import Offloads
-from testbed.linux.process import allow_descriptors
-from testbed.network import read_back, status
-from testbed.network.handle import Handle
-from testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL, SEED_SYSCTL, Plan, node_interfaces
-from testbed.plan.plane_selection import Planes
-from testbed.rewriting import transit_program
-from testbed.supervision import control
-from testbed.supervision.daemon_set import Daemons
-from topologies.core.link import LinkSpec
+from weft.daemons.core.capabilities import IN_TRANSIT, REWRITES
+from weft.daemons.core.node_config import NodeConfig
+from weft.testbed.authentication import keys, sequence_file
+from weft.testbed.forwarding import layer_program
+from weft.testbed.forwarding.data_plane import DataPlane, program_of
+from weft.testbed.host import doctor
+from weft.testbed.linux import clock, netlink, netns
+from weft.testbed.linux.ethtool import Offloads
+from weft.testbed.linux.process import allow_descriptors
+from weft.testbed.network import read_back, status
+from weft.testbed.network.handle import Handle
+from weft.testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL, SEED_SYSCTL, Plan, node_interfaces
+from weft.testbed.plan.plane_selection import Planes
+from weft.testbed.rewriting import transit_program
+from weft.testbed.supervision import control
+from weft.testbed.supervision.daemon_set import Daemons
+from weft.topologies.core.link import LinkSpec
 
 HOP_NS = "WEFT_HOP_NS"  # in the environment: what the processor takes for each packet that arrives, in ns
 Stage = tuple[str, Callable[[], None]]

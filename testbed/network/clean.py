@@ -13,8 +13,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from testbed.linux import netns
-from testbed.plan.run import ENVIRONMENT, Run, dead_runs, runs
+from weft.testbed.linux import netns
+from weft.testbed.plan.run import ENVIRONMENT, Run, dead_runs, runs
 
 
 def clean(name: str | None = None) -> list[str]:

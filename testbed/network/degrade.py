@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from testbed.agent import control_socket
-from testbed.agent.daemon import DEGRADED
-from testbed.linux import netlink, tc
-from testbed.network.network import Network
-from testbed.network.scheme_change import routing
-from testbed.plan.network_plan import End
-from topologies.core.grammar import parse
-from topologies.core.link import LinkSpec
+from weft.testbed.agent import control_socket
+from weft.testbed.agent.daemon import DEGRADED
+from weft.testbed.linux import netlink, tc
+from weft.testbed.network.network import Network
+from weft.testbed.network.scheme_change import routing
+from weft.testbed.plan.network_plan import End
+from weft.topologies.core.grammar import parse
+from weft.topologies.core.link import LinkSpec
 
 KNOW_DEGRADED = ("lbsp",)  # schemes whose daemons treat degraded links differently
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.linux import clock, netlink, tc
-from testbed.network.handle import Handle
-from testbed.network.read_back import Interface, interfaces
-from testbed.plan.network_plan import set_up
+from weft.testbed.linux import clock, netlink, tc
+from weft.testbed.network.handle import Handle
+from weft.testbed.network.read_back import Interface, interfaces
+from weft.testbed.plan.network_plan import set_up
 
 
 def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | None = None) -> None:

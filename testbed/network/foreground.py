@@ -6,18 +6,18 @@ import os
 import sys
 from contextlib import suppress
 
-from daemons.core.capabilities import IN_TRANSIT
-from testbed.agent.counters import FILE, DaemonCounters
-from testbed.agent.loop import Loop
-from testbed.agent.make_daemon import Programs
-from testbed.authentication.credentials import RunCredentials
-from testbed.forwarding.data_plane import program_of
-from testbed.network.network import Network
-from testbed.network.scheme_change import routing
-from testbed.plan.network_plan import node_interfaces
-from testbed.plan.plane_selection import planes
-from testbed.rewriting import transit_program
-from testbed.supervision.child_process import REAL_TIME_PRIORITY
+from weft.daemons.core.capabilities import IN_TRANSIT
+from weft.testbed.agent.counters import FILE, DaemonCounters
+from weft.testbed.agent.loop import Loop
+from weft.testbed.agent.make_daemon import Programs
+from weft.testbed.authentication.credentials import RunCredentials
+from weft.testbed.forwarding.data_plane import program_of
+from weft.testbed.network.network import Network
+from weft.testbed.network.scheme_change import routing
+from weft.testbed.plan.network_plan import node_interfaces
+from weft.testbed.plan.plane_selection import planes
+from weft.testbed.rewriting import transit_program
+from weft.testbed.supervision.child_process import REAL_TIME_PRIORITY
 
 
 def serve(network: Network, node: int, scheme: str | None) -> int:

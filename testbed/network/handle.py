@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from testbed.linux import netlink, netns
-from testbed.plan.network_plan import End, Plan
-from testbed.plan.run import Run
-from topologies.core.topology import Topology
+from weft.testbed.linux import netlink, netns
+from weft.testbed.plan.network_plan import End, Plan
+from weft.testbed.plan.run import Run
+from weft.topologies.core.topology import Topology
 
 
 class Handle:

@@ -14,23 +14,23 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from daemons.core import registry
-from testbed.agent.counters import Row
-from testbed.authentication import keys
-from testbed.forwarding import layer_program
-from testbed.forwarding.data_plane import DataPlane
-from testbed.linux import clock, netlink, private_files
-from testbed.linux.process import need_root
-from testbed.network import bring_up, clean, faults, read_back, scheme_change, status
-from testbed.network.handle import Handle
-from testbed.plan import run
-from testbed.plan.network_plan import Plan
-from testbed.plan.plane_selection import is_static, planes
-from testbed.plan.run import RunLock
-from topologies import build
-from topologies.core.link import LinkSpec
-from topologies.core.topology import Topology
-from topologies.core.user_graph import document
+from weft.daemons.core import registry
+from weft.testbed.agent.counters import Row
+from weft.testbed.authentication import keys
+from weft.testbed.forwarding import layer_program
+from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.linux import clock, netlink, private_files
+from weft.testbed.linux.process import need_root
+from weft.testbed.network import bring_up, clean, faults, read_back, scheme_change, status
+from weft.testbed.network.handle import Handle
+from weft.testbed.plan import run
+from weft.testbed.plan.network_plan import Plan
+from weft.testbed.plan.plane_selection import is_static, planes
+from weft.testbed.plan.run import RunLock
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.topology import Topology
+from weft.topologies.core.user_graph import document
 
 
 class Network(Handle):

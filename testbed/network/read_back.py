@@ -6,10 +6,10 @@ import struct
 from dataclasses import replace
 from typing import NamedTuple
 
-from testbed.linux import netlink, tc
-from testbed.network.handle import Handle
-from testbed.plan.network_plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, End
-from topologies.core.link import LinkSpec
+from weft.testbed.linux import netlink, tc
+from weft.testbed.network.handle import Handle
+from weft.testbed.plan.network_plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, End
+from weft.topologies.core.link import LinkSpec
 
 IFLA_MTU, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS = 4, 29, 1 << 3
 U32 = struct.Struct("=I")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daemons.core import registry
-from daemons.load_balancing.scheme import Rule
-from topologies.core.grammar import parse
+from weft.daemons.core import registry
+from weft.daemons.load_balancing.scheme import Rule
+from weft.topologies.core.grammar import parse
 
 NEED_THEIR_DAEMONS = (Rule.LBSP, Rule.DAR)
 

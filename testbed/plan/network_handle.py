@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from testbed.linux import clock, netlink, netns, tc
-from testbed.plan.run import Run
-from topologies.core.topology import Topology
+from weft.testbed.linux import clock, netlink, netns, tc
+from weft.testbed.plan.run import Run
+from weft.topologies.core.topology import Topology
 
 
 class NetworkHandle(Protocol):

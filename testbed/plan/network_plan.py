@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from daemons.routing import selection
-from daemons.routing.candidates import candidates
-from testbed.linux import fib, netlink, tc
-from testbed.linux.netlink import Message
-from testbed.linux.node_interfaces import Interface, NodeInterfaces
-from testbed.plan.run import Run
-from topologies.core.address import Prefix, dotted
-from topologies.core.link import LinkSpec
-from topologies.core.topology import Topology
+from weft.daemons.routing import selection
+from weft.daemons.routing.candidates import candidates
+from weft.testbed.linux import fib, netlink, tc
+from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.node_interfaces import Interface, NodeInterfaces
+from weft.testbed.plan.run import Run
+from weft.topologies.core.address import Prefix, dotted
+from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.topology import Topology
 
 IFINFO = struct.Struct("=BxHiII")
 IFF_UP = 1

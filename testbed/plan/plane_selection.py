@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from daemons.core import registry
-from daemons.core.capabilities import Capability
-from daemons.core.node_config import NodeConfig, Options
-from daemons.core.scheme import UNSHAPED_KBPS, Scheme
-from daemons.core.selection_rule import KERNEL, NO_QUEUES
-from testbed.linux import clock
-from topologies.core.grammar import parse, unknown, unparse
-from topologies.core.link import LinkSpec
-from topologies.core.topology import Topology
+from weft.daemons.core import registry
+from weft.daemons.core.capabilities import Capability
+from weft.daemons.core.node_config import NodeConfig, Options
+from weft.daemons.core.scheme import UNSHAPED_KBPS, Scheme
+from weft.daemons.core.selection_rule import KERNEL, NO_QUEUES
+from weft.testbed.linux import clock
+from weft.topologies.core.grammar import parse, unknown, unparse
+from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.topology import Topology
 
 NONE = "none"  # no routes at all
 

@@ -23,12 +23,12 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
-from daemons.core.actions import Flow, SetFlowRewrite
-from daemons.core.events import Event, FlowInUse
-from daemons.routing import first_octets, proxy_addresses
-from testbed.linux import netlink, nft
-from testbed.linux.netlink import Message
-from testbed.rewriting.source_rewrite import (
+from weft.daemons.core.actions import Flow, SetFlowRewrite
+from weft.daemons.core.events import Event, FlowInUse
+from weft.daemons.routing import first_octets, proxy_addresses
+from weft.testbed.linux import netlink, nft
+from weft.testbed.linux.netlink import Message
+from weft.testbed.rewriting.source_rewrite import (
     FIRST_OCTET_MASK,
     IP_CHECKSUM,
     IP_DESTINATION,
@@ -43,8 +43,8 @@ from testbed.rewriting.source_rewrite import (
     Rule,
     taken_in,
 )
-from testbed.rewriting.transit_rewrite import By, TransitRewriting
-from topologies.core.address import SERVER_BLOCK
+from weft.testbed.rewriting.transit_rewrite import By, TransitRewriting
+from weft.topologies.core.address import SERVER_BLOCK
 
 TABLE, FLOWS, SEEN = "weft", "flows", "seen"
 FLOW_WORDS = "ip saddr . ip daddr & 0.255.255.255 | 64.0.0.0 . ip protocol . @th,0,32"

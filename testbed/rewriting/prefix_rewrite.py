@@ -22,14 +22,14 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from daemons.core.actions import SetPrefixRewrite
-from daemons.routing import first_octets
-from testbed.forwarding.capability import LinuxCapability
-from testbed.linux import netlink, nft
-from testbed.linux.netlink import Message
-from testbed.rewriting.source_rewrite import IP_CHECKSUM, IP_DESTINATION, TO_ITSELF, Carried, Rule, take, taken_in
-from testbed.rewriting.transit_rewrite import By, TransitRewriting
-from topologies.core.address import SERVER_BLOCK, Prefix
+from weft.daemons.core.actions import SetPrefixRewrite
+from weft.daemons.routing import first_octets
+from weft.testbed.forwarding.capability import LinuxCapability
+from weft.testbed.linux import netlink, nft
+from weft.testbed.linux.netlink import Message
+from weft.testbed.rewriting.source_rewrite import IP_CHECKSUM, IP_DESTINATION, TO_ITSELF, Carried, Rule, take, taken_in
+from weft.testbed.rewriting.transit_rewrite import By, TransitRewriting
+from weft.topologies.core.address import SERVER_BLOCK, Prefix
 
 TABLE, OCTETS = "weft", "octets"
 FIRST_TWO_BITS = 0xC0000000

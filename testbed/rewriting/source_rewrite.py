@@ -34,14 +34,14 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from daemons.core.actions import SetSourceRewrite
-from daemons.core.events import DestinationInUse, Event, Measured, Refused
-from daemons.routing import first_octets, proxy_addresses
-from testbed.forwarding.capability import LinuxCapability, Source, Wakes
-from testbed.linux import icmp, netlink, nft
-from testbed.linux.fib import RTA_DST, RTA_OIF, RTMSG, RTPROT_WEFT
-from testbed.linux.netlink import Message
-from topologies.core.address import SERVER_BLOCK, dotted
+from weft.daemons.core.actions import SetSourceRewrite
+from weft.daemons.core.events import DestinationInUse, Event, Measured, Refused
+from weft.daemons.routing import first_octets, proxy_addresses
+from weft.testbed.forwarding.capability import LinuxCapability, Source, Wakes
+from weft.testbed.linux import icmp, netlink, nft
+from weft.testbed.linux.fib import RTA_DST, RTA_OIF, RTMSG, RTPROT_WEFT
+from weft.testbed.linux.netlink import Message
+from weft.topologies.core.address import SERVER_BLOCK, dotted
 
 TABLE, STEERED, SEEN = "weft", "steered", "seen"
 AGAIN_MS = 4000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from daemons.core.node_config import routers
-from testbed.linux import libbpf, tc
-from testbed.plan.network_handle import NetworkHandle, device, netlink_of
-from testbed.rewriting.transit_rewrite import TransitMaps
+from weft.daemons.core.node_config import routers
+from weft.testbed.linux import libbpf, tc
+from weft.testbed.plan.network_handle import NetworkHandle, device, netlink_of
+from weft.testbed.rewriting.transit_rewrite import TransitMaps
 
 PROGRAM = "transit_rewrite.bpf.o"
 PRIORITY = 5  # of the filter: behind what swallows packets in a silent failure, ahead of what delays them

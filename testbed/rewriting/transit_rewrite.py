@@ -23,9 +23,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
-from daemons.core.actions import Flow
-from testbed.linux import libbpf
-from topologies.core.address import Prefix
+from weft.daemons.core.actions import Flow
+from weft.testbed.linux import libbpf
+from weft.topologies.core.address import Prefix
 
 SERVER = "=2I"  # struct server
 FLOW = "=I4s4s4sI"  # struct flow

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-from testbed.agent.loop import Loop
-from testbed.linux import netns
+from weft.testbed.agent.loop import Loop
+from weft.testbed.linux import netns
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 REAL_TIME_PRIORITY = 10

@@ -11,13 +11,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from testbed.agent import control_socket
-from testbed.agent.counters import FILE, DaemonCounters
-from testbed.agent.daemon import REKEY
-from testbed.linux import isolated_python, private_files
-from testbed.plan.run import ENVIRONMENT, Run
-from testbed.supervision.daemon_set import Daemons
-from testbed.supervision.supervisor import READY, SOCKET, START_S, STOP_S
+from weft.testbed.agent import control_socket
+from weft.testbed.agent.counters import FILE, DaemonCounters
+from weft.testbed.agent.daemon import REKEY
+from weft.testbed.linux import isolated_python, private_files
+from weft.testbed.plan.run import ENVIRONMENT, Run
+from weft.testbed.supervision.daemon_set import Daemons
+from weft.testbed.supervision.supervisor import READY, SOCKET, START_S, STOP_S
 
 
 def launch(
@@ -46,7 +46,7 @@ def launch(
     argv = [str(run.directory), *map(str, (packed or 0, owner, lock, int(restart)))]
     # Without site: a daemon needs no package but ours and its scheme's; start-up files cost time and memory.
     command = isolated_python.command(
-        "testbed.supervision.supervisor", argv, packages=False, search=search_path(daemons)
+        "weft.testbed.supervision.supervisor", argv, packages=False, search=search_path(daemons)
     )
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with open(private_files.open_file(log / "supervisor.err", flags), "w") as errors:

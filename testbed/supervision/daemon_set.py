@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemons.core.node_config import NodeConfig
-from testbed.linux import private_files
-from testbed.linux.node_interfaces import NodeInterfaces
+from weft.daemons.core.node_config import NodeConfig
+from weft.testbed.linux import private_files
+from weft.testbed.linux.node_interfaces import NodeInterfaces
 
 FILE = "daemons.pickle"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from testbed.agent.counters import WORDS
-from testbed.agent.loop import Loop
-from testbed.agent.make_daemon import NO_PROGRAMS
-from testbed.authentication.credentials import rehearsed
-from testbed.linux import private_files
-from testbed.supervision.daemon_set import Daemons
+from weft.testbed.agent.counters import WORDS
+from weft.testbed.agent.loop import Loop
+from weft.testbed.agent.make_daemon import NO_PROGRAMS
+from weft.testbed.authentication.credentials import rehearsed
+from weft.testbed.linux import private_files
+from weft.testbed.supervision.daemon_set import Daemons
 
 REHEARSALS, TURNS = 8, 10
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from testbed.linux import clock
+from weft.testbed.linux import clock
 
 REQUEST_S, REQUEST_BYTES, SHOWN_BYTES = 1.0, 4096, 80
 Commands = Mapping[str, Callable[..., dict[str, Any]]]

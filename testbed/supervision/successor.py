@@ -1,6 +1,6 @@
 """The process that watches a supervisor, and takes its place when it dies.
 
-    python -m testbed.supervision.successor SUPERVISOR LOCK COMMAND
+    python -m weft.testbed.supervision.successor SUPERVISOR LOCK COMMAND
 
 It waits for the process of the descriptor SUPERVISOR to end, holding the run's lock (descriptor LOCK, -1 for none), and
 then becomes COMMAND: a supervisor that finds daemons to be started again.  A supervisor that ends as it should ends its
@@ -14,7 +14,7 @@ import select
 import sys
 from collections.abc import Sequence
 
-from testbed.linux import isolated_python
+from weft.testbed.linux import isolated_python
 
 AGAIN = "again"  # the last argument of a supervisor that takes another's place
 
@@ -24,7 +24,7 @@ def start(lock: int) -> int:
     that tells when it has ended."""
     own = sys.orig_argv if sys.orig_argv[-1] == AGAIN else [*sys.orig_argv, AGAIN]
     me = os.pidfd_open(os.getpid())
-    argv = isolated_python.command("testbed.supervision.successor", [str(me), str(lock), *own], packages=False)
+    argv = isolated_python.command("weft.testbed.supervision.successor", [str(me), str(lock), *own], packages=False)
     if not (pid := os.fork()):
         for fd in (me, lock):
             if fd >= 0:

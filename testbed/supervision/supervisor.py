@@ -1,4 +1,4 @@
-"""The parent of a run's daemons: python -m testbed.supervision.supervisor DIRECTORY PROCESSES OWNER LOCK RESTART
+"""The parent of a run's daemons: python -m weft.testbed.supervision.supervisor DIRECTORY PROCESSES OWNER LOCK RESTART
 [again], started by control.launch().
 
 A fresh interpreter that has imported no more than daemons need forks PROCESSES that share the nodes (0: one for each
@@ -29,19 +29,19 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from daemons.core.node_config import NodeConfig
-from testbed.agent import control_socket
-from testbed.agent.counters import COLUMNS, FILE, DaemonCounters
-from testbed.agent.daemon import Daemon
-from testbed.agent.loop import Loop
-from testbed.agent.make_daemon import Programs
-from testbed.authentication.credentials import RunCredentials
-from testbed.forwarding.groups import Groups
-from testbed.linux import clock
-from testbed.supervision import daemon_set, request_line, successor
-from testbed.supervision.child_process import Child, allow_descriptors, gaps, real_time, run
-from testbed.supervision.rehearsal import rehearse
-from testbed.supervision.watchdog import LOOK_S, Hangs, Restarts
+from weft.daemons.core.node_config import NodeConfig
+from weft.testbed.agent import control_socket
+from weft.testbed.agent.counters import COLUMNS, FILE, DaemonCounters
+from weft.testbed.agent.daemon import Daemon
+from weft.testbed.agent.loop import Loop
+from weft.testbed.agent.make_daemon import Programs
+from weft.testbed.authentication.credentials import RunCredentials
+from weft.testbed.forwarding.groups import Groups
+from weft.testbed.linux import clock
+from weft.testbed.supervision import daemon_set, request_line, successor
+from weft.testbed.supervision.child_process import Child, allow_descriptors, gaps, real_time, run
+from weft.testbed.supervision.rehearsal import rehearse
+from weft.testbed.supervision.watchdog import LOOK_S, Hangs, Restarts
 
 PID, CONVERGED, TICKS, WANTED, DEATHS, RESTARTS = (
     COLUMNS[name] for name in ("pid", "converged", "ticks", "wanted", "deaths", "restarts")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from testbed.linux import libbpf
+from weft.testbed.linux import libbpf
 
 OBJECT = libbpf.DIRECTORY / "dctcp.bpf.o"
 OWN, OURS = "dctcp", "weft_dctcp"

@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed.linux import clock, netns
-from testbed.linux.process import allow_descriptors
-from testbed.plan.network_handle import NetworkHandle, require_rate
-from testbed.traffic import mptcp
-from topologies.core.address import dotted
+from weft.testbed.linux import clock, netns
+from weft.testbed.linux.process import allow_descriptors
+from weft.testbed.plan.network_handle import NetworkHandle, require_rate
+from weft.testbed.traffic import mptcp
+from weft.topologies.core.address import dotted
 
 PORT = 7000
 CHUNK_BYTES = 1 << 18

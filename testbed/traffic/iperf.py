@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.linux import clock, netns
-from testbed.plan.network_handle import NetworkHandle, require_rate
-from testbed.plan.run import ENVIRONMENT
-from topologies.core.address import dotted
+from weft.testbed.linux import clock, netns
+from weft.testbed.plan.network_handle import NetworkHandle, require_rate
+from weft.testbed.plan.run import ENVIRONMENT
+from weft.topologies.core.address import dotted
 
 CONNECT_TIMEOUT_S = 3.0  # TCP repeats a lost SYN after 1 s
 GRACE_S = 10.0  # how much longer than its test iperf3 may take, to exchange results over queues that are still full

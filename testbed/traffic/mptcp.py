@@ -13,10 +13,10 @@ import struct
 import subprocess
 from collections.abc import Collection
 
-from testbed.linux.netns import libc
-from testbed.plan.network_handle import NetworkHandle
-from topologies.core.address import dotted
-from topologies.core.grammar import integer, parse
+from weft.testbed.linux.netns import libc
+from weft.testbed.plan.network_handle import NetworkHandle
+from weft.topologies.core.address import dotted
+from weft.topologies.core.grammar import integer, parse
 
 PROTOCOL = 262  # IPPROTO_MPTCP
 SOL_MPTCP, MPTCP_TCPINFO = 284, 2

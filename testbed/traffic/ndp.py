@@ -19,17 +19,17 @@ from ctypes import byref
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from daemons.routing.first_octets import first_octet
-from daemons.transport.endpoint import Counters
-from daemons.transport.outgoing import reason
-from daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, packets_of
-from daemons.transport.parameters import MOST_PACKETS, Parameters, timeout_ns
-from testbed.linux import clock, netns, tc
-from testbed.linux.process import allow_descriptors
-from testbed.plan.network_handle import NetworkHandle, netlink_of
-from testbed.traffic import ndp_library
-from testbed.traffic.ndp_library import NEVER, CHost, CMessage, CParameters, CRun
-from topologies.core.address import SERVER_BLOCK, dotted
+from weft.daemons.routing.first_octets import first_octet
+from weft.daemons.transport.endpoint import Counters
+from weft.daemons.transport.outgoing import reason
+from weft.daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, packets_of
+from weft.daemons.transport.parameters import MOST_PACKETS, Parameters, timeout_ns
+from weft.testbed.linux import clock, netns, tc
+from weft.testbed.linux.process import allow_descriptors
+from weft.testbed.plan.network_handle import NetworkHandle, netlink_of
+from weft.testbed.traffic import ndp_library
+from weft.testbed.traffic.ndp_library import NEVER, CHost, CMessage, CParameters, CRun
+from weft.topologies.core.address import SERVER_BLOCK, dotted
 
 PORT = 6331
 LEAST_TIMEOUT_NS = 100_000_000  # on a clock that waits for nobody: a host may not run for so long on a busy machine

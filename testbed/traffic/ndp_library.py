@@ -7,10 +7,10 @@ from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_uint8
 from functools import cache
 from pathlib import Path
 
-from daemons.transport.endpoint import Counters, Delivered, Finished, Transmission
-from daemons.transport.outgoing import reason
-from daemons.transport.packets import ACK, DATA, NACK, PULL, Ack, Data, Nack, Packet, Pull
-from daemons.transport.parameters import Parameters
+from weft.daemons.transport.endpoint import Counters, Delivered, Finished, Transmission
+from weft.daemons.transport.outgoing import reason
+from weft.daemons.transport.packets import ACK, DATA, NACK, PULL, Ack, Data, Nack, Packet, Pull
+from weft.daemons.transport.parameters import Parameters
 
 PATH = Path(__file__).with_name("libndp.so")
 NEVER = (1 << 64) - 1

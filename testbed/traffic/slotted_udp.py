@@ -6,9 +6,9 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from testbed.linux import clock, netns
-from testbed.plan.network_handle import NetworkHandle
-from topologies.core.address import dotted
+from weft.testbed.linux import clock, netns
+from weft.testbed.plan.network_handle import NetworkHandle
+from weft.topologies.core.address import dotted
 
 PORT = 7001
 PAYLOAD_BYTES = 1472  # with headers a frame of 1514 bytes

@@ -17,9 +17,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 
-from testbed.linux import clock, netns
-from testbed.plan.network_handle import NetworkHandle, require_rate
-from topologies.core.address import dotted
+from weft.testbed.linux import clock, netns
+from weft.testbed.plan.network_handle import NetworkHandle, require_rate
+from weft.topologies.core.address import dotted
 
 CONNECT_S = 10.0
 CHUNK_BYTES = 1 << 16

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from testbed.linux.clock import wait_until
+from weft.testbed.linux.clock import wait_until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ("deflection", "torus")
 Python = Callable[..., subprocess.CompletedProcess[str]]
 IN_THE_SIMULATOR = """
-from daemons.core import registry
-from daemons.simulator.simulator import Simulator
-from topologies import build
-from topologies.core.failures import fail_links
+from weft.daemons.core import registry
+from weft.daemons.simulator.simulator import Simulator
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links
 
 whole = build("dcell:n=4,k=1")
 one = Simulator(whole, "deflection")
@@ -67,7 +67,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Python:
 
 @pytest.fixture
 def weft(python: Python) -> Python:
-    return lambda *argv, status=0: python("-m", "experiments.commands.cli", *argv, status=status)
+    return lambda *argv, status=0: python("-m", "weft.experiments.commands.cli", *argv, status=status)
 
 
 def test_examples_are_as_small_as_they_are_to_be() -> None:

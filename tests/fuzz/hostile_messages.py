@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from daemons.core import registry
-from daemons.core.actions import Send
-from daemons.core.events import DestinationInUse, Event, FlowInUse, QueuesCall
-from daemons.core.wire import Garbage
-from daemons.simulator import packet_walk
-from daemons.simulator.simulator import Simulator
-from topologies import build
+from weft.daemons.core import registry
+from weft.daemons.core.actions import Send
+from weft.daemons.core.events import DestinationInUse, Event, FlowInUse, QueuesCall
+from weft.daemons.core.wire import Garbage
+from weft.daemons.simulator import packet_walk
+from weft.daemons.simulator.simulator import Simulator
+from weft.topologies import build
 
 CORPUS = Path(__file__).with_name("corpus.txt")
 NETWORKS = ("dcell:n=3,k=1", "ficonn:n=4,k=1", "fattree:k=4", "clos:n=3,m=3,r=3", "slimfly:q=5,p=1")

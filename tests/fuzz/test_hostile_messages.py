@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from daemons.core import wire
-from daemons.core.actions import Action
-from daemons.proxy.daemon import Pr
-from daemons.tar.daemon import TarRouting
 from tests.fuzz.hostile_messages import Campaign, corpus, schemes
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Action
+from weft.daemons.proxy.daemon import Pr
+from weft.daemons.tar.daemon import TarRouting
 
 TYPES = (
     *(wire.HELLO, wire.LINK_STATES, wire.SUMMARY, wire.PROBE, wire.HOP_DIED, wire.LBSP_FAILURES, wire.LBSP_CROWDING),

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.linux import netns
-from testbed.network.network import Network
-from topologies import build
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.linux import netns
+from weft.testbed.network.network import Network
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 

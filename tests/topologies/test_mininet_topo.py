@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from topologies import FAMILY_MODULES, build
-from topologies.core.address import dotted
+from weft.topologies import FAMILY_MODULES, build
+from weft.topologies.core.address import dotted
 
 pytest.importorskip("mininet.topo", reason="Mininet is not installed for this Python")
-from topologies.mininet_topo import topos
+from weft.topologies.mininet_topo import topos
 
 ROOT = Path(__file__).parents[2]
 FILE = "topologies/mininet_topo.py"

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology
 
 
 def fail_links(topology: Topology, links: ArrayLike) -> Topology:

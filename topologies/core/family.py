@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from topologies.core.grammar import decimal, integer, unknown
+from weft.topologies.core.grammar import decimal, integer, unknown
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from topologies.core.address import Layout, Naming
-from topologies.core.grammar import unparse
+from weft.topologies.core.address import Layout, Naming
+from weft.topologies.core.grammar import unparse
 
 MOST = 1 << 24  # nodes, since a MAC has three bytes for one; and links, whose array is then 512 MiB
 

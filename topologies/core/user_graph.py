@@ -29,11 +29,11 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from topologies.core.address import FabricNaming, Layout, Tier, spelled
-from topologies.core.link import rate_bps
+from weft.topologies.core.address import FabricNaming, Layout, Tier, spelled
+from weft.topologies.core.link import rate_bps
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 FIT = re.compile(r"[A-Za-z][A-Za-z0-9.]{0,7}")  # with -eth<port> behind it, Linux takes it as an interface's name
 NUMBERED = re.compile(r"[hs][0-9.]+")
@@ -261,7 +261,7 @@ def _require_connected(switches: Sequence[str], edges: Sequence[Edge], spec: str
 def _built(switches: Sequence[str], hosts: Mapping[str, Sequence[str]], edges: Sequence[Edge], spec: str) -> Topology:
     import numpy as np
 
-    from topologies.core.topology import Topology, places, wire
+    from weft.topologies.core.topology import Topology, places, wire
 
     names = [host for switch in switches for host in hosts[switch]]
     if len(names) < 2:

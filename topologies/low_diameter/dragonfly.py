@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from topologies.core.family import Family, Parameter
-from topologies.low_diameter.routers import require_routers, wired
+from weft.topologies.core.family import Family, Parameter
+from weft.topologies.low_diameter.routers import require_routers, wired
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 
 def build(parameters: Mapping[str, int]) -> Topology:

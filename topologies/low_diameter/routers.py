@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from topologies.core.address import FabricNaming, Tier
+from weft.topologies.core.address import FabricNaming, Tier
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 MOST_ROUTERS = 1 << 16  # 172.17.0.0/16
 
@@ -38,7 +38,7 @@ def wired(
     """
     import numpy as np
 
-    from topologies.core.topology import Topology, places, wire
+    from weft.topologies.core.topology import Topology, places, wire
 
     naming = FabricNaming([routers, hosts], [Tier("r", (routers,))])
     servers = np.arange(naming.servers)
@@ -52,7 +52,7 @@ def wired(
 
 def require_routers(family: str, routers: int, hosts: int, links: int) -> None:
     """ValueError unless so many routers, hosts of each, and links between routers have room."""
-    from topologies.core.topology import require_room
+    from weft.topologies.core.topology import require_room
 
     if routers > MOST_ROUTERS:
         raise ValueError(f"{family}: {routers} routers are too many, there are addresses for {MOST_ROUTERS}")

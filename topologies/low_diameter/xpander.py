@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from topologies.core.family import Family, Parameter
-from topologies.core.seeded import SplitMix64
-from topologies.low_diameter.jellyfish import ATTEMPTS, SEED, Edge, connected
-from topologies.low_diameter.routers import require_routers, wired
+from weft.topologies.core.family import Family, Parameter
+from weft.topologies.core.seeded import SplitMix64
+from weft.topologies.low_diameter.jellyfish import ATTEMPTS, SEED, Edge, connected
+from weft.topologies.low_diameter.routers import require_routers, wired
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 
 def build(parameters: Mapping[str, int]) -> Topology:

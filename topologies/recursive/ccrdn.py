@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from topologies.core.address import Layout, Naming, parse_digits
-from topologies.recursive.connection_rule import FIRST, own_far_copy, own_gateway, require_matching
+from weft.topologies.core.address import Layout, Naming, parse_digits
+from weft.topologies.recursive.connection_rule import FIRST, own_far_copy, own_gateway, require_matching
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from topologies.core.family import Family, Parameter
-from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, Ccrdn, CcrdnNaming, gateway
-from topologies.recursive.connection_rule import FIRST
+from weft.topologies.core.family import Family, Parameter
+from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, Ccrdn, CcrdnNaming, gateway
+from weft.topologies.recursive.connection_rule import FIRST
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 PARAMETERS = {
     "n": Parameter(meaning="servers of a level-0 switch", least=3),
@@ -30,7 +30,7 @@ def build(rule: int, parameters: Mapping[str, int]) -> Topology:
     """The CCRDN of `rule` as a graph: port 0 of a server leads to its crossbar, the others to servers."""
     import numpy as np
 
-    from topologies.core.topology import Topology, require_room, wire
+    from weft.topologies.core.topology import Topology, require_room, wire
 
     network = Ccrdn(rule, parameters["n"], parameters["k"])
     naming = CcrdnNaming(network)
@@ -47,7 +47,7 @@ def links(network: Ccrdn, level: int) -> NDArray[np.int64]:
     """The links of `level` >= 1 of every X(level): one between any two of its copies."""
     import numpy as np
 
-    from topologies.core.topology import wire
+    from weft.topologies.core.topology import wire
 
     t, port = network.t, network.port(level)
     i, j = np.triu_indices(network.copies[level], 1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from topologies.core.family import Family, Parameter
-from topologies.recursive import dcell
-from topologies.recursive.ccrdn import FICONN
+from weft.topologies.core.family import Family, Parameter
+from weft.topologies.recursive import dcell
+from weft.topologies.recursive.ccrdn import FICONN
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 
 def build(parameters: Mapping[str, int]) -> Topology:

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from topologies import FAMILY_MODULES
-from topologies.core.family import Family
-from topologies.recursive import dcell
-from topologies.recursive.ccrdn import FAMILY
-from topologies.recursive.connection_rule import ConnectionRule
-from topologies.recursive.connection_rule import add as add_rule
+from weft.topologies import FAMILY_MODULES
+from weft.topologies.core.family import Family
+from weft.topologies.recursive import dcell
+from weft.topologies.recursive.ccrdn import FAMILY
+from weft.topologies.recursive.connection_rule import ConnectionRule
+from weft.topologies.recursive.connection_rule import add as add_rule
 
 
 def gamma_gateway(size: int, i: int, j: int) -> int:

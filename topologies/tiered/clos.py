@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from topologies.core.address import FabricNaming, Tier
-from topologies.core.family import Family, Parameter
+from weft.topologies.core.address import FabricNaming, Tier
+from weft.topologies.core.family import Family, Parameter
 
 if TYPE_CHECKING:
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 
 def build(parameters: Mapping[str, int]) -> Topology:
     """CLOS(n,r,m), folded."""
     import numpy as np
 
-    from topologies.core.topology import Topology, require_room, wire
+    from weft.topologies.core.topology import Topology, require_room, wire
 
     n, r, m = parameters["n"], parameters["r"], parameters["m"]
     naming = FabricNaming([r, n], [Tier("e", (r,)), Tier("c", (m,))])

@@ -29,14 +29,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from topologies.core.address import FabricNaming, Tier
-from topologies.core.family import Family, Parameter
+from weft.topologies.core.address import FabricNaming, Tier
+from weft.topologies.core.family import Family, Parameter
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from topologies.core.topology import Topology
+    from weft.topologies.core.topology import Topology
 
 MIDDLE = "abdfgijklmnopqrtuvxyz"  # letters of the tiers between e and c; h, s and w mean other things
 
@@ -85,7 +85,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
     """FT(n,d), or the k-ary fat-tree."""
     import numpy as np
 
-    from topologies.core.topology import Topology, require_room, wire
+    from weft.topologies.core.topology import Topology, require_room, wire
 
     of = shape(parameters)
     n, d, _, hosts = of

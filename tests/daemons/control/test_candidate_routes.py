@@ -1,10 +1,10 @@
 import pytest
 
-from daemons.control.candidate_routes import LiveRoutes
-from daemons.control.hello import Neighbourhood
-from daemons.core import wire
-from daemons.core.actions import NOTHING, Hop, Send, SetRoute
-from topologies.core.address import Prefix
+from weft.daemons.control.candidate_routes import LiveRoutes
+from weft.daemons.control.hello import Neighbourhood
+from weft.daemons.core import wire
+from weft.daemons.core.actions import NOTHING, Hop, Send, SetRoute
+from weft.topologies.core.address import Prefix
 
 NEAR, FAR, HOST = Prefix(10 << 24 | 1, 32), Prefix(10 << 24 | 1 << 16, 16), Prefix(10 << 24 | 7, 32)
 A, B, C = Hop(0, 1), Hop(0, 2), Hop(1, 3)

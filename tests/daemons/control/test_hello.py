@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from daemons.control.hello import NeighbourChanged, Neighbourhood
-from daemons.core import wire
-from daemons.core.actions import Hop, Note, Send
+from weft.daemons.control.hello import NeighbourChanged, Neighbourhood
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Hop, Note, Send
 
 INTERVAL_S, GAP_S, DEAD_S = 0.030, 0.003, 0.092
 

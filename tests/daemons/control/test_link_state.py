@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemons.control.link_state import MOST_PATIENCE, Database, backoff
-from daemons.core import wire
-from daemons.core.actions import Hop, Send
-from daemons.core.mixing import mixed
+from weft.daemons.control.link_state import MOST_PATIENCE, Database, backoff
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Hop, Send
+from weft.daemons.core.mixing import mixed
 
 GAP_S, SETTLE_S = 0.002, 0.060
 

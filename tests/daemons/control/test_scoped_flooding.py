@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from daemons.control.scoped_flooding import Notice, Notices
-from daemons.lbsp import messages
-from daemons.lbsp.messages import Crowding, Failure, Failures
-from topologies.core.address import Prefix
+from weft.daemons.control.scoped_flooding import Notice, Notices
+from weft.daemons.lbsp import messages
+from weft.daemons.lbsp.messages import Crowding, Failure, Failures
+from weft.topologies.core.address import Prefix
 
 NONE = Failures(())
 ONE = Failures((Failure(1, Prefix(10 << 24, 24), 7, False),))

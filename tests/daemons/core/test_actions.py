@@ -2,8 +2,18 @@
 
 import pytest
 
-from daemons.core.actions import Action, Flow, Hop, Note, Performer, SetFlowRewrite, SetQueueState, SetRoute, handler_of
-from topologies.core.address import Prefix
+from weft.daemons.core.actions import (
+    Action,
+    Flow,
+    Hop,
+    Note,
+    Performer,
+    SetFlowRewrite,
+    SetQueueState,
+    SetRoute,
+    handler_of,
+)
+from weft.topologies.core.address import Prefix
 
 FLOW = Flow(1, 2, 6, 0)
 ROUTE = SetRoute(Prefix(10 << 24, 8), (Hop(0, 1),))

@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from daemons.core import compiled as module
-from daemons.core.compiled import compiled
-from daemons.proxy import routing as proxy
-from daemons.routing import dr
-from experiments.graph_engine.rules import compiled_for
-from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
+from weft.daemons.core import compiled as module
+from weft.daemons.core.compiled import compiled
+from weft.daemons.proxy import routing as proxy
+from weft.daemons.routing import dr
+from weft.experiments.graph_engine.rules import compiled_for
+from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
 
 
 def test_compiled_source_gives_what_it_gives_as_it_stands():
@@ -40,7 +40,7 @@ def trebled(a: int) -> int:
 
 
 def test_another_function_can_be_called_instead():
-    twice.__module__ = doubled.__module__ = trebled.__module__ = "experiments"
+    twice.__module__ = doubled.__module__ = trebled.__module__ = "weft.experiments"
     assert compiled(twice)(5) == 10
     assert compiled(twice, doubled=trebled)(5) == 15
     assert compiled(twice)(5) == 10
@@ -51,7 +51,7 @@ def four_times(a: int) -> int:
 
 
 def test_another_function_can_be_called_instead_at_any_depth_also_with_data_of_its_own():
-    four_times.__module__ = twice.__module__ = doubled.__module__ = "experiments"
+    four_times.__module__ = twice.__module__ = doubled.__module__ = "weft.experiments"
     factors = np.array([5, 7])
 
     def by_data(a: int) -> int:
@@ -71,7 +71,7 @@ def calls_countdown(a: int) -> int:
 
 
 def test_functions_that_call_themselves_are_refused():
-    countdown.__module__ = calls_countdown.__module__ = "experiments"
+    countdown.__module__ = calls_countdown.__module__ = "weft.experiments"
     with pytest.raises(ValueError, match="countdown calls itself: write it as a loop"):
         compiled(calls_countdown)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from daemons.core.node_config import routers
-from daemons.core.registry import configure, rule, scheme, schemes
-from daemons.core.registry import machine as make_machine
-from daemons.core.selection_rule import SelectionRule
-from daemons.load_balancing.scheme import Rule
-from daemons.routing.candidates import candidates
-from topologies import build
+from weft.daemons.core.node_config import routers
+from weft.daemons.core.registry import configure, rule, scheme, schemes
+from weft.daemons.core.registry import machine as make_machine
+from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.load_balancing.scheme import Rule
+from weft.daemons.routing.candidates import candidates
+from weft.topologies import build
 
 ROOT = Path(__file__).parents[3]
 NETWORKS = ["dcell:n=4,k=1", "beta-dcell:n=3,k=1", "ficonn:n=4,k=1", "fattree:k=4", "star:n=4"]
@@ -134,10 +134,10 @@ def test_a_daemon_needs_no_array_library_no_graph_and_no_other_scheme():
         made = pickle.dumps(configure(topology, name)[min(routers(topology))])
         program = (
             "import pickle, sys\n"
-            "from daemons.core.registry import machine\n"
+            "from weft.daemons.core.registry import machine\n"
             f"machine(pickle.loads({made!r}), 1).start(0.0)\n"
-            "heavy = {'numpy', 'networkx', 'topologies.core.topology', 'importlib.metadata', 'pkgutil'}\n"
-            "rooms = {name.split('.')[1] for name in sys.modules if name.endswith('.scheme') and 'core' not in name}\n"
+            "heavy = {'numpy', 'networkx', 'weft.topologies.core.topology', 'importlib.metadata', 'pkgutil'}\n"
+            "rooms = {name.split('.')[2] for name in sys.modules if name.endswith('.scheme') and 'core' not in name}\n"
             "print(heavy & set(sys.modules), rooms)\n"
         )
         done = subprocess.run(

@@ -1,6 +1,6 @@
 import pytest
 
-from daemons.core.token_bucket import TokenBucket
+from weft.daemons.core.token_bucket import TokenBucket
 
 
 def taken(bucket, until_s, every_s=1 / 64):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daemons.core import wire
-from daemons.core.wire import (
+from weft.daemons.core import wire
+from weft.daemons.core.wire import (
     Advertisement,
     Garbage,
     Hello,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from daemons.core.actions import Flow, Send
-from daemons.dar import messages
-from daemons.dar.messages import Ear
-from daemons.simulator.simulator import Simulator
-from topologies import build
-from topologies.core.topology import Topology
+from weft.daemons.core.actions import Flow, Send
+from weft.daemons.dar import messages
+from weft.daemons.dar.messages import Ear
+from weft.daemons.simulator.simulator import Simulator
+from weft.topologies import build
+from weft.topologies.core.topology import Topology
 
 
 class Fabric:

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from daemons.core import wire
-from daemons.core.actions import Flow, Send, SetFlowPort
-from daemons.core.events import FlowsSeen, LinkDegraded, SeenFlow
-from daemons.core.registry import configure, scheme
-from daemons.dar import messages
-from daemons.dar.messages import Ear
-from daemons.simulator.wires import Wire
 from tests.daemons.dar.dar_fabric import Fabric
-from topologies import build
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Flow, Send, SetFlowPort
+from weft.daemons.core.events import FlowsSeen, LinkDegraded, SeenFlow
+from weft.daemons.core.registry import configure, scheme
+from weft.daemons.dar import messages
+from weft.daemons.dar.messages import Ear
+from weft.daemons.simulator.wires import Wire
+from weft.topologies import build
 
 SPEC = "clos:n=4,r=4,m=4"
 

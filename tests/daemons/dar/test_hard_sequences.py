@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from daemons.core.actions import Send
-from daemons.dar import messages
-from daemons.simulator.wires import Wire
 from tests.daemons.dar.dar_fabric import Fabric
 from tests.daemons.dar.test_sequences import NETWORKS, NOTICE_S, OPTIONS, Sequence
+from weft.daemons.core.actions import Send
+from weft.daemons.dar import messages
+from weft.daemons.simulator.wires import Wire
 
 QUEUES = ["detect=queue", "detect=queue,cool=0", "detect=queue,swap=0,start=hash", "detect=queue,p=1"]
 STEPS = 10

@@ -8,8 +8,8 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from daemons.dar import iteration
-from daemons.dar.iteration import DEST, LIMITED, MODULO, NOWHERE, RANDOM, SPREAD, Network, Rules
+from weft.daemons.dar import iteration
+from weft.daemons.dar.iteration import DEST, LIMITED, MODULO, NOWHERE, RANDOM, SPREAD, Network, Rules
 
 Spines = tuple[int, ...]
 Rested = tuple[Spines, tuple[int, ...]]  # the spine of each flow, and the iterations for which it rests

@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from daemons.core import wire
-from daemons.core.actions import Flow
-from daemons.dar import messages
-from daemons.dar.messages import MOST_SPINES, Ear
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Flow
+from weft.daemons.dar import messages
+from weft.daemons.dar.messages import MOST_SPINES, Ear
 
 words, octets = some.integers(0, 0xFFFFFFFF), some.integers(0, 255)
 flows = some.builds(Flow, words, words, octets, words)

@@ -10,11 +10,11 @@ import random
 import numpy as np
 import pytest
 
-from daemons.dar import iteration
-from daemons.dar.iteration import Network, Rules
-from daemons.routing.selection import below
-from daemons.simulator.wires import Wire
 from tests.daemons.dar.dar_fabric import Fabric
+from weft.daemons.dar import iteration
+from weft.daemons.dar.iteration import Network, Rules
+from weft.daemons.routing.selection import below
+from weft.daemons.simulator.wires import Wire
 
 PERIOD_S = 0.010
 TOTAL = ["requests", "moves", "swaps"]

@@ -7,17 +7,17 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core.actions import SetRoute
-from daemons.core.registry import configure
-from daemons.core.registry import machine as make_machine
-from daemons.dfr import routing as dfr
-from daemons.dfr.routing import Dfr
-from daemons.routing.scope import dead_channels
-from daemons.simulator.simulator import Simulator
-from daemons.simulator.wires import Wire
 from tests.daemons.simulator.trouble import befall
-from topologies import build
-from topologies.core.failures import fail_links
+from weft.daemons.core.actions import SetRoute
+from weft.daemons.core.registry import configure
+from weft.daemons.core.registry import machine as make_machine
+from weft.daemons.dfr import routing as dfr
+from weft.daemons.dfr.routing import Dfr
+from weft.daemons.routing.scope import dead_channels
+from weft.daemons.simulator.simulator import Simulator
+from weft.daemons.simulator.wires import Wire
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links
 
 CASES = [("dcell:n=4,k=1", 1), ("dcell:n=4,k=1", 0), ("beta-dcell:n=4,k=1", 0), ("ficonn:n=4,k=2", 1)]
 

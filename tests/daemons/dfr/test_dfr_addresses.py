@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from daemons.dfr import dfr_addresses
-from daemons.dfr import routing as dfr
-from daemons.dfr.dfr_addresses import NO_COPY, State
-from daemons.dfr.routing import Dfr
-from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
+from weft.daemons.dfr import dfr_addresses
+from weft.daemons.dfr import routing as dfr
+from weft.daemons.dfr.dfr_addresses import NO_COPY, State
+from weft.daemons.dfr.routing import Dfr
+from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
 
 CASES = [(Ccrdn(DCELL, 3, 2), 1), (Ccrdn(BETA_DCELL, 3, 1), 0), (Ccrdn(FICONN, 4, 2), 0), (Ccrdn(DCELL, 4, 1), 1)]
 

@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 from networks import THREE_LEVELS, TWO_LEVELS, dead_links, distances, neighbours, pairs, title
 
-from daemons.dfr import routing as dfr
-from daemons.dfr.routing import DROP, LEVEL, PROXY, RETRY, Dfr
-from daemons.routing import dr
-from topologies.recursive.ccrdn import DCELL, Ccrdn
+from weft.daemons.dfr import routing as dfr
+from weft.daemons.dfr.routing import DROP, LEVEL, PROXY, RETRY, Dfr
+from weft.daemons.routing import dr
+from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 
 NETWORKS = TWO_LEVELS + THREE_LEVELS
 

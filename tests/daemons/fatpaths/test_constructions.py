@@ -6,10 +6,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from daemons.fatpaths import in_trees, near_minimal, spain, trees
-from daemons.fatpaths.construction import near_minimal_layers
-from daemons.fatpaths.layers import Graph, distances, everything, path
-from topologies import build
+from weft.daemons.fatpaths import in_trees, near_minimal, spain, trees
+from weft.daemons.fatpaths.construction import near_minimal_layers
+from weft.daemons.fatpaths.layers import Graph, distances, everything, path
+from weft.topologies import build
 
 UNSET = -1
 

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from daemons.fatpaths import scheme
-from daemons.fatpaths.layers import path
-from daemons.simulator.simulator import Simulator
-from topologies import build
+from weft.daemons.fatpaths import scheme
+from weft.daemons.fatpaths.layers import path
+from weft.daemons.simulator.simulator import Simulator
+from weft.topologies import build
 
 SLIMFLY = build("slimfly:q=3,p=1")
 SPEC = "fatpaths:layers=5"

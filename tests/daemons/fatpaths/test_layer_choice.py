@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemons.fatpaths import layer_choice
-from daemons.fatpaths.layer_choice import (
+from weft.daemons.fatpaths import layer_choice
+from weft.daemons.fatpaths.layer_choice import (
     Choice,
     FlowState,
     Start,

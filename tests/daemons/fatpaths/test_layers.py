@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemons.fatpaths import construction, layers, trees
-from daemons.fatpaths.layers import Graph, distances, distinct_paths, everything, path, routes, tables
-from experiments.graph_engine.compiled import compiled
-from topologies import build
-from topologies.core.user_graph import topology_of
+from weft.daemons.fatpaths import construction, layers, trees
+from weft.daemons.fatpaths.layers import Graph, distances, distinct_paths, everything, path, routes, tables
+from weft.experiments.graph_engine.compiled import compiled
+from weft.topologies import build
+from weft.topologies.core.user_graph import topology_of
 
 SPECS = [
     "slimfly:q=3",

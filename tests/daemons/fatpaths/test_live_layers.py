@@ -7,11 +7,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from daemons.fatpaths import construction
-from daemons.fatpaths.layers import Graph, path
-from daemons.fatpaths.live_layers import LayerTables, packed
-from daemons.routing import shortest
-from topologies import build
+from weft.daemons.fatpaths import construction
+from weft.daemons.fatpaths.layers import Graph, path
+from weft.daemons.fatpaths.live_layers import LayerTables, packed
+from weft.daemons.routing import shortest
+from weft.topologies import build
 
 SPECS = ["slimfly:q=3", "slimfly:q=5", "dragonfly:p=2", "jellyfish:n=14,r=4,p=1,seed=3"]
 CONSTRUCTIONS = ["random", "intree", "past-valiant"]

@@ -6,16 +6,16 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from daemons.core import registry
-from daemons.core.node_config import routers
-from daemons.fatpaths import scheme
-from daemons.fatpaths.forwarding import MOST_LAYERS, in_layer, tagged
-from daemons.fatpaths.layers import path as path_in
-from daemons.routing.first_octets import FIRST
-from daemons.simulator.simulator import Simulator
-from topologies import build
-from topologies.core.address import Prefix, dotted
-from topologies.core.failures import fail_links
+from weft.daemons.core import registry
+from weft.daemons.core.node_config import routers
+from weft.daemons.fatpaths import scheme
+from weft.daemons.fatpaths.forwarding import MOST_LAYERS, in_layer, tagged
+from weft.daemons.fatpaths.layers import path as path_in
+from weft.daemons.routing.first_octets import FIRST
+from weft.daemons.simulator.simulator import Simulator
+from weft.topologies import build
+from weft.topologies.core.address import Prefix, dotted
+from weft.topologies.core.failures import fail_links
 
 SLIMFLY = build("slimfly:q=3,p=2")
 NETWORKS = ["slimfly:q=3,p=2", "hyperx:l=2,s=3,p=1", "fattree:k=4", "jellyfish:n=14,r=4,p=1,seed=3"]

@@ -3,10 +3,10 @@
 import random
 from dataclasses import replace
 
-from daemons.core.node_config import routers
-from daemons.routing.shortest import distances
-from daemons.simulator.simulator import Simulator
-from daemons.simulator.wires import Wire
+from weft.daemons.core.node_config import routers
+from weft.daemons.routing.shortest import distances
+from weft.daemons.simulator.simulator import Simulator
+from weft.daemons.simulator.wires import Wire
 
 SPEC = "lbsp:lifetime_ms=300,patience_ms=150"
 MOST_DEAD_LINKS, MOST_DEAD_SWITCHES = 12, 3

@@ -4,24 +4,24 @@ import random
 
 import pytest
 
-from daemons.control.hello import Neighbourhood
-from daemons.control.scoped_flooding import Notice
-from daemons.core import wire
-from daemons.core.actions import NOTHING, Hop, Note, Send, SetQueueState, SetRoute
-from daemons.core.events import LinkDegraded, QueuesCall
-from daemons.core.node_config import routers
-from daemons.core.registry import configure
-from daemons.lbsp import messages
-from daemons.lbsp import routing as lbsp
-from daemons.lbsp.daemon import Lbsp, covering
-from daemons.lbsp.messages import Crowding, Failure, Failures
-from daemons.lbsp.routing import AGGREGATION, EDGE, Place, Shape
-from daemons.simulator.capabilities import QueueStates
-from daemons.simulator.simulator import Simulator
-from daemons.simulator.wires import Wire
 from tests.daemons.lbsp.lbsp_fate import Fate, unreached
-from topologies import build
-from topologies.core.address import Prefix
+from weft.daemons.control.hello import Neighbourhood
+from weft.daemons.control.scoped_flooding import Notice
+from weft.daemons.core import wire
+from weft.daemons.core.actions import NOTHING, Hop, Note, Send, SetQueueState, SetRoute
+from weft.daemons.core.events import LinkDegraded, QueuesCall
+from weft.daemons.core.node_config import routers
+from weft.daemons.core.registry import configure
+from weft.daemons.lbsp import messages
+from weft.daemons.lbsp import routing as lbsp
+from weft.daemons.lbsp.daemon import Lbsp, covering
+from weft.daemons.lbsp.messages import Crowding, Failure, Failures
+from weft.daemons.lbsp.routing import AGGREGATION, EDGE, Place, Shape
+from weft.daemons.simulator.capabilities import QueueStates
+from weft.daemons.simulator.simulator import Simulator
+from weft.daemons.simulator.wires import Wire
+from weft.topologies import build
+from weft.topologies.core.address import Prefix
 
 FOUR, EIGHT = build("fattree:k=4"), build("fattree:k=8")
 SHAPE = Shape(4, 2, 2)

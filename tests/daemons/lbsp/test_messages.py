@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from daemons.control.scoped_flooding import Notice
-from daemons.core import wire
-from daemons.lbsp import messages
-from daemons.lbsp.messages import Crowding, Failure, Failures
-from topologies.core.address import Prefix
+from weft.daemons.control.scoped_flooding import Notice
+from weft.daemons.core import wire
+from weft.daemons.lbsp import messages
+from weft.daemons.lbsp.messages import Crowding, Failure, Failures
+from weft.topologies.core.address import Prefix
 
 words = some.integers(0, 0xFFFFFFFF)
 octets = some.integers(0, 255)

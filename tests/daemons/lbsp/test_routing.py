@@ -5,10 +5,10 @@ from itertools import product
 
 import pytest
 
-from daemons.lbsp import routing as lbsp
-from daemons.lbsp.routing import AGGREGATION, CORE, EDGE, Link, Place, Shape
-from topologies import build
-from topologies.core.address import EVERYTHING, Prefix
+from weft.daemons.lbsp import routing as lbsp
+from weft.daemons.lbsp.routing import AGGREGATION, CORE, EDGE, Link, Place, Shape
+from weft.topologies import build
+from weft.topologies.core.address import EVERYTHING, Prefix
 
 FOUR, EIGHT = Shape(4, 2, 2), Shape(8, 4, 4)
 SIXTEEN, SIXTEEN_OF_FOUR = Shape(16, 8, 8), Shape(16, 8, 8, 4)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from daemons.core import registry
-from daemons.load_balancing.scheme import Rule
+from weft.daemons.core import registry
+from weft.daemons.load_balancing.scheme import Rule
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core.events import Measured
-from daemons.proxy import routing as proxy
-from daemons.proxy.daemon import BURST_S
-from daemons.routing.path_tables import tabulate
-from daemons.simulator.simulator import Simulator
-from daemons.simulator.wires import Wire
-from topologies import build
-from topologies.recursive.ccrdn import common_level
+from weft.daemons.core.events import Measured
+from weft.daemons.proxy import routing as proxy
+from weft.daemons.proxy.daemon import BURST_S
+from weft.daemons.routing.path_tables import tabulate
+from weft.daemons.simulator.simulator import Simulator
+from weft.daemons.simulator.wires import Wire
+from weft.topologies import build
+from weft.topologies.recursive.ccrdn import common_level
 
 SCHEMES = {"pr-gpe": proxy.GP_E, "pr-gpi": proxy.GP_I, "pr-gp0": proxy.GP_0}
 DCELL = build("dcell:n=4,k=1")

@@ -2,8 +2,8 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.proxy.path_selection import ROUTINE, URGENT, Paths
-from daemons.proxy.routing import least_loaded_first, shortest_first
+from weft.daemons.proxy.path_selection import ROUTINE, URGENT, Paths
+from weft.daemons.proxy.routing import least_loaded_first, shortest_first
 
 NEAR, FAR, FARTHER = 0, 5, 7  # ways; NEAR is DR
 

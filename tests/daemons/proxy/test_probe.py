@@ -2,10 +2,10 @@
 
 import pytest
 
-from daemons.core import wire
-from daemons.core.actions import Hop, Send
-from daemons.core.token_bucket import TokenBucket
-from daemons.proxy.probe import Answer, HopLost, Probes
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Hop, Send
+from weft.daemons.core.token_bucket import TokenBucket
+from weft.daemons.proxy.probe import Answer, HopLost, Probes
 
 
 class Line:

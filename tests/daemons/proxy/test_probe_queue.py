@@ -2,10 +2,10 @@ from math import inf
 
 import pytest
 
-from daemons.core.token_bucket import TokenBucket
-from daemons.proxy.path_selection import NOT_ASKED, Paths
-from daemons.proxy.probe_queue import Lane, ProbeQueue
-from daemons.proxy.routing import shortest_first
+from weft.daemons.core.token_bucket import TokenBucket
+from weft.daemons.proxy.path_selection import NOT_ASKED, Paths
+from weft.daemons.proxy.probe_queue import Lane, ProbeQueue
+from weft.daemons.proxy.routing import shortest_first
 
 
 def paths(ways=6):

@@ -6,11 +6,11 @@ from itertools import pairwise, product
 import pytest
 from networks import THREE_LEVELS, TWO_LEVELS, channels, dead_links, distances, pairs, title
 
-from daemons.proxy import routing as proxy
-from daemons.proxy.routing import GP_0, GP_E, GP_I, Policy
-from daemons.routing import dr
-from daemons.routing.path_tables import length, path, tabulate, width, write
-from topologies.recursive.ccrdn import DCELL, FICONN, Ccrdn, common_level
+from weft.daemons.proxy import routing as proxy
+from weft.daemons.proxy.routing import GP_0, GP_E, GP_I, Policy
+from weft.daemons.routing import dr
+from weft.daemons.routing.path_tables import length, path, tabulate, width, write
+from weft.topologies.recursive.ccrdn import DCELL, FICONN, Ccrdn, common_level
 
 NETWORKS = TWO_LEVELS + THREE_LEVELS
 METHODS = {"gpe": GP_E, "gpi": GP_I, "gp0": GP_0}

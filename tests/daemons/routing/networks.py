@@ -6,8 +6,8 @@ import random
 from collections import deque
 from itertools import pairwise
 
-from topologies.recursive import generalized as generalized
-from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, FICONN, Ccrdn
+from weft.topologies.recursive import generalized as generalized
+from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, FICONN, Ccrdn
 
 DELTA_DCELL = next(rule for rule, name in FAMILY.items() if name == "delta-dcell")
 TWO_LEVELS = [Ccrdn(DCELL, 3, 2), Ccrdn(BETA_DCELL, 3, 2), Ccrdn(FICONN, 4, 2), Ccrdn(FICONN, 6, 2)]

@@ -3,10 +3,10 @@ from random import Random
 
 import pytest
 
-from daemons.core.actions import Hop
-from daemons.routing import dr, shortest
-from topologies import build
-from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, FICONN, Ccrdn
+from weft.daemons.core.actions import Hop
+from weft.daemons.routing import dr, shortest
+from weft.topologies import build
+from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, FICONN, Ccrdn
 
 SMALL = [
     *[(rule, n, k) for rule in (DCELL, BETA_DCELL) for n, k in ((3, 0), (4, 1), (7, 1), (3, 2))],

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from daemons.routing import first_octets
-from topologies.core.address import Prefix
+from weft.daemons.routing import first_octets
+from weft.topologies.core.address import Prefix
 
 
 def test_first_octets_are_all_different_and_none_is_taken() -> None:

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from daemons.core import registry
-from daemons.routing import selection, updown
-from topologies import build
-from topologies.core.failures import fail_links
+from weft.daemons.core import registry
+from weft.daemons.routing import selection, updown
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links
 
 EVEN = ("ecmp", "vlb", "rps", "rr", "spray", "micro", "drill", "jsq", "letflow")
 TREES = ["fattree:k=4", "fattree:k=6", "clos:n=3,r=4,m=3", "star:n=5"]

@@ -1,11 +1,11 @@
 import pytest
 
-from daemons.proxy import routing as proxy
-from daemons.routing import proxy_addresses
-from daemons.simulator.node import Fib
 from tests.daemons.routing.networks import TWO_LEVELS, pairs, title
-from topologies.core.address import dotted
-from topologies.recursive.ccrdn import BETA_DCELL, DCELL, Ccrdn
+from weft.daemons.proxy import routing as proxy
+from weft.daemons.routing import proxy_addresses
+from weft.daemons.simulator.node import Fib
+from weft.topologies.core.address import dotted
+from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, Ccrdn
 
 NETWORKS = [Ccrdn(DCELL, 4, 1), Ccrdn(BETA_DCELL, 5, 1), *TWO_LEVELS]
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from networks import TWO_LEVELS, channels, dead_links, distances, title
 
-from daemons.routing.scope import UNREACHED, first_hop
-from daemons.routing.scope import distances as search
-from topologies.recursive.ccrdn import DCELL, Ccrdn
+from weft.daemons.routing.scope import UNREACHED, first_hop
+from weft.daemons.routing.scope import distances as search
+from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 
 
 @pytest.mark.parametrize("network", TWO_LEVELS, ids=title)

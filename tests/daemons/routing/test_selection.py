@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from daemons.lbsp import routing as lbsp
-from daemons.routing import selection
-from topologies import build
-from topologies.core.address import FabricNaming
+from weft.daemons.lbsp import routing as lbsp
+from weft.daemons.routing import selection
+from weft.topologies import build
+from weft.topologies.core.address import FabricNaming
 
 HEADER = Path(__file__).parents[3] / "testbed/bpf/select.h"
 IN_C = """

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemons.routing import shortest
-from topologies import build
+from weft.daemons.routing import shortest
+from weft.topologies import build
 
 
 @st.composite

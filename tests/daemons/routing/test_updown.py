@@ -5,11 +5,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from daemons.core.actions import Hop
-from daemons.routing import updown
-from topologies import build
-from topologies.core.failures import fail_links, fail_nodes, random_links
-from topologies.core.user_graph import topology_of
+from weft.daemons.core.actions import Hop
+from weft.daemons.routing import updown
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links, fail_nodes, random_links
+from weft.topologies.core.user_graph import topology_of
 
 FABRICS = [
     *(

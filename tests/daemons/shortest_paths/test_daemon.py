@@ -1,14 +1,14 @@
 import pytest
 
-from daemons.control.hello import Neighbourhood
-from daemons.control.link_state import Database
-from daemons.core import wire
-from daemons.core.actions import Hop, SetRoute
-from daemons.core.node_config import routers
-from daemons.shortest_paths.daemon import Bfs
-from daemons.simulator.simulator import Simulator
-from topologies import build
-from topologies.core.address import Prefix
+from weft.daemons.control.hello import Neighbourhood
+from weft.daemons.control.link_state import Database
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Hop, SetRoute
+from weft.daemons.core.node_config import routers
+from weft.daemons.shortest_paths.daemon import Bfs
+from weft.daemons.simulator.simulator import Simulator
+from weft.topologies import build
+from weft.topologies.core.address import Prefix
 
 DCELL = build("dcell:n=4,k=1")
 HOST = Prefix(10 << 24 | 9, 32)

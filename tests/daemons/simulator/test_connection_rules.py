@@ -2,8 +2,8 @@
 
 import pytest
 
-from daemons.simulator.simulator import Simulator
-from topologies import build
+from weft.daemons.simulator.simulator import Simulator
+from weft.topologies import build
 
 
 @pytest.mark.parametrize("routing", ["dr", "pr-gpe", "pr-gpi", "dfr", "bfs"])

@@ -5,10 +5,10 @@ import random
 import networkx as nx
 import pytest
 
-from daemons.core import registry
-from daemons.simulator.simulator import Simulator
-from topologies import build
-from topologies.core.failures import fail_links
+from weft.daemons.core import registry
+from weft.daemons.simulator.simulator import Simulator
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links
 
 NETWORKS = ["slimfly:q=3,p=2", "slimfly:q=5,p=1", "dragonfly:p=2", "hyperx:l=2,s=3", "own"]
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.routing import dr, shortest
-from daemons.simulator.simulator import Simulator
-from daemons.simulator.wires import Wire
-from topologies import build
+from weft.daemons.routing import dr, shortest
+from weft.daemons.simulator.simulator import Simulator
+from weft.daemons.simulator.wires import Wire
+from weft.topologies import build
 
 SERVER_CENTRIC = ["dcell:n=4,k=1", "dcell:n=3,k=1", "beta-dcell:n=4,k=1", "ficonn:n=4,k=1", "ficonn:n=4,k=2"]
 

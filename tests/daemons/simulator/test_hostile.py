@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from daemons.control.scoped_flooding import Notice
-from daemons.control.sequence_limit import MOST_AHEAD
-from daemons.core import wire
-from daemons.core.actions import Flow
-from daemons.core.events import FlowInUse
-from daemons.core.registry import configure
-from daemons.core.registry import machine as make_machine
-from daemons.dar import messages as dar
-from daemons.dar.messages import Ear
-from daemons.lbsp import messages as lbsp
-from daemons.proxy.probe import MOST_REMEMBERED
-from daemons.simulator.simulator import Simulator
-from daemons.tar import messages as tar
-from daemons.tar.daemon import MOST_STATES
-from topologies import build
+from weft.daemons.control.scoped_flooding import Notice
+from weft.daemons.control.sequence_limit import MOST_AHEAD
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Flow
+from weft.daemons.core.events import FlowInUse
+from weft.daemons.core.registry import configure
+from weft.daemons.core.registry import machine as make_machine
+from weft.daemons.dar import messages as dar
+from weft.daemons.dar.messages import Ear
+from weft.daemons.lbsp import messages as lbsp
+from weft.daemons.proxy.probe import MOST_REMEMBERED
+from weft.daemons.simulator.simulator import Simulator
+from weft.daemons.tar import messages as tar
+from weft.daemons.tar.daemon import MOST_STATES
+from weft.topologies import build
 
 DCELL, FICONN, FATTREE = build("dcell:n=4,k=1"), build("ficonn:n=4,k=2"), build("fattree:k=4")
 HOP_DIED = bytes.fromhex("77010500000001000000000000000100000002028000000000000000")

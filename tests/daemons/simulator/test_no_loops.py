@@ -13,11 +13,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from daemons.routing import updown
-from daemons.routing.candidates import candidates
-from daemons.simulator.simulator import Simulator
-from topologies import build
-from topologies.core.failures import fail_links, fail_nodes, random_links
+from weft.daemons.routing import updown
+from weft.daemons.routing.candidates import candidates
+from weft.daemons.simulator.simulator import Simulator
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links, fail_nodes, random_links
 
 FABRICS = [
     "fattree:k=2", "fattree:k=4", "fattree:k=6", "fattree:k=8", "fattree:k=8,pods=3", "fattree:n=2,d=3",

@@ -2,13 +2,13 @@ import random
 
 import pytest
 
-from daemons.core.actions import Hop, Send
-from daemons.simulator.node import Fib
-from daemons.simulator.packet_walk import Walk
-from daemons.simulator.simulator import Simulator
-from daemons.simulator.wires import Wire
-from topologies import build
-from topologies.core.address import Prefix
+from weft.daemons.core.actions import Hop, Send
+from weft.daemons.simulator.node import Fib
+from weft.daemons.simulator.packet_walk import Walk
+from weft.daemons.simulator.simulator import Simulator
+from weft.daemons.simulator.wires import Wire
+from weft.topologies import build
+from weft.topologies.core.address import Prefix
 
 DCELL = build("dcell:n=4,k=1")
 DEAD_S = 0.092

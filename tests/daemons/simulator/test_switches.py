@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from daemons.routing import shortest
-from daemons.simulator.simulator import Simulator
-from daemons.simulator.wires import Wire
-from topologies import build
+from weft.daemons.routing import shortest
+from weft.daemons.simulator.simulator import Simulator
+from weft.daemons.simulator.wires import Wire
+from weft.topologies import build
 
 FABRICS = ["fattree:k=4", "clos:n=2,r=3,m=3", "fattree:n=3,d=2", "complete:n=4,p=2"]
 WAYS = 3  # of the hops of a route, that a packet may take

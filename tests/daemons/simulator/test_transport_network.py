@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemons.fatpaths import layers
-from daemons.simulator.transport_network import TransportNetwork, Trouble, layered, sprayed
-from daemons.simulator.trimming_queue import LinkModel
-from daemons.transport.endpoint import Delivered
-from daemons.transport.packets import HEADER_BYTES, packets_of
-from daemons.transport.parameters import Parameters, timeout_ns
-from topologies import build
+from weft.daemons.fatpaths import layers
+from weft.daemons.simulator.transport_network import TransportNetwork, Trouble, layered, sprayed
+from weft.daemons.simulator.trimming_queue import LinkModel
+from weft.daemons.transport.endpoint import Delivered
+from weft.daemons.transport.packets import HEADER_BYTES, packets_of
+from weft.daemons.transport.parameters import Parameters, timeout_ns
+from weft.topologies import build
 
 RATE = 10**10
 SECOND = 10**9

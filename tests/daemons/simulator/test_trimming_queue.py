@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from daemons.simulator.event_queue import CALL, EventQueue
-from daemons.simulator.trimming_queue import LinkModel, TrimmingQueue, frame_of
-from daemons.transport.packets import HEADER_BYTES, TRIMMED, TRIMMED_AT_HOST, Ack, Data
+from weft.daemons.simulator.event_queue import CALL, EventQueue
+from weft.daemons.simulator.trimming_queue import LinkModel, TrimmingQueue, frame_of
+from weft.daemons.transport.packets import HEADER_BYTES, TRIMMED, TRIMMED_AT_HOST, Ack, Data
 
 RATE = 10**9
 FULL = 1450

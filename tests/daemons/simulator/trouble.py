@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from daemons.simulator.simulator import Simulator
+from weft.daemons.simulator.simulator import Simulator
 
 
 def befall(simulator: Simulator, draw: random.Random, dead: set[int]) -> None:

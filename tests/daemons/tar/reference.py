@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from daemons.routing import dr
-from daemons.tar.routing import ANY, COPY
-from topologies.recursive.ccrdn import Ccrdn
+from weft.daemons.routing import dr
+from weft.daemons.tar.routing import ANY, COPY
+from weft.topologies.recursive.ccrdn import Ccrdn
 
 
 @dataclass

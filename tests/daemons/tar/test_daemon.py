@@ -7,23 +7,23 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core import wire
-from daemons.core.actions import NOTHING, Flow, SetFlowRewrite
-from daemons.core.events import FlowInUse, Measured
-from daemons.core.registry import configure
-from daemons.core.registry import machine as make_machine
-from daemons.routing import dr
-from daemons.routing.scope import dead_channels
-from daemons.simulator.capabilities import FlowRewrites
-from daemons.simulator.packet_walk import ICMP
-from daemons.simulator.simulator import Simulator
-from daemons.simulator.wires import Wire
-from daemons.tar import messages
-from daemons.tar import routing as tar
-from daemons.tar.own_flows import ATTEMPTS, LEAST_RTO_S
 from tests.daemons.simulator.trouble import befall
-from topologies import build
-from topologies.core.failures import fail_links
+from weft.daemons.core import wire
+from weft.daemons.core.actions import NOTHING, Flow, SetFlowRewrite
+from weft.daemons.core.events import FlowInUse, Measured
+from weft.daemons.core.registry import configure
+from weft.daemons.core.registry import machine as make_machine
+from weft.daemons.routing import dr
+from weft.daemons.routing.scope import dead_channels
+from weft.daemons.simulator.capabilities import FlowRewrites
+from weft.daemons.simulator.packet_walk import ICMP
+from weft.daemons.simulator.simulator import Simulator
+from weft.daemons.simulator.wires import Wire
+from weft.daemons.tar import messages
+from weft.daemons.tar import routing as tar
+from weft.daemons.tar.own_flows import ATTEMPTS, LEAST_RTO_S
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links
 
 FICONN = build("ficonn:n=4,k=2")
 ADDRESS = FICONN.naming.address

@@ -1,8 +1,8 @@
 import random
 from math import inf
 
-from daemons.core.actions import Flow, Hop
-from daemons.tar.flow_states import State, States
+from weft.daemons.core.actions import Flow, Hop
+from weft.daemons.tar.flow_states import State, States
 
 CAPACITY = 1000
 

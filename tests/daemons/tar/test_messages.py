@@ -4,10 +4,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daemons.core import wire
-from daemons.core.actions import Flow
-from daemons.tar import messages
-from daemons.tar.messages import FlowBreaks, FlowProbe
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Flow
+from weft.daemons.tar import messages
+from weft.daemons.tar.messages import FlowBreaks, FlowProbe
 
 WORD = st.integers(0, 2**32 - 1)
 NODE = st.integers(0, 2**31 - 1)

@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 from networks import dead_links, neighbours, pairs, title
 
-from daemons.routing import dr
-from daemons.tar import routing as tar
 from tests.daemons.tar import reference
-from topologies.recursive.ccrdn import FICONN, Ccrdn, common_level
+from weft.daemons.routing import dr
+from weft.daemons.tar import routing as tar
+from weft.topologies.recursive.ccrdn import FICONN, Ccrdn, common_level
 
 NETWORKS = [Ccrdn(FICONN, 4, 1), Ccrdn(FICONN, 4, 2), Ccrdn(FICONN, 16, 2), Ccrdn(FICONN, 8, 3)]
 F42, F162, F43 = *NETWORKS[1:3], Ccrdn(FICONN, 4, 3)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from daemons.transport.endpoint import Delivered, Endpoint, Finished
-from daemons.transport.packets import Ack, Data, Nack, Pull
-from daemons.transport.parameters import Parameters
+from weft.daemons.transport.endpoint import Delivered, Endpoint, Finished
+from weft.daemons.transport.packets import Ack, Data, Nack, Pull
+from weft.daemons.transport.parameters import Parameters
 
 MBIT = 1_000_000
 PAYLOAD = 1450

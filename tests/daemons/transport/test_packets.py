@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemons.transport.packets import HEADER, HEADER_BYTES, Ack, Data, Garbage, Nack, Pull, decode, encode, packets_of
+from weft.daemons.transport.packets import (
+    HEADER,
+    HEADER_BYTES,
+    Ack,
+    Data,
+    Garbage,
+    Nack,
+    Pull,
+    decode,
+    encode,
+    packets_of,
+)
 
 U8, U32 = st.integers(0, 255), st.integers(0, (1 << 32) - 1)
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from daemons.dfr.routing import Dfr
-from daemons.routing import dr
-from experiments.ccrdn import connectivity, recursive
-from experiments.figures import figures
-from experiments.graph_engine.flow_placement import Placement
-from experiments.graph_engine.graph import graph
-from experiments.graph_engine.pairs import pair
-from experiments.runner.definition import find
-from topologies.recursive.ccrdn import common_level
+from weft.daemons.dfr.routing import Dfr
+from weft.daemons.routing import dr
+from weft.experiments.ccrdn import connectivity, recursive
+from weft.experiments.figures import figures
+from weft.experiments.graph_engine.flow_placement import Placement
+from weft.experiments.graph_engine.graph import graph
+from weft.experiments.graph_engine.pairs import pair
+from weft.experiments.runner.definition import find
+from weft.topologies.recursive.ccrdn import common_level
 
 SMALL = ["dcell:n=3,k=2", "ficonn:n=4,k=2"]
 QUICK = {

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import quick
 
-from daemons.core.registry import checked, schemes
-from experiments.commands import cli, graph_commands
-from experiments.commands.cli import main
-from experiments.demo import link_loss
-from experiments.runner import console, definition, provenance
-from topologies import build
+from weft.daemons.core.registry import checked, schemes
+from weft.experiments.commands import cli, graph_commands
+from weft.experiments.commands.cli import main
+from weft.experiments.demo import link_loss
+from weft.experiments.runner import console, definition, provenance
+from weft.topologies import build
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -104,9 +104,9 @@ def test_topo_for_people(weft):
 
 
 def test_the_diameter_is_that_of_a_breadth_first_search():
-    from daemons.routing.shortest import distances
-    from experiments.commands.describe import diameter_hops
-    from topologies import build
+    from weft.daemons.routing.shortest import distances
+    from weft.experiments.commands.describe import diameter_hops
+    from weft.topologies import build
 
     for text in ("dcell:n=3,k=1", "beta-dcell:n=3,k=2", "ficonn:n=4,k=1", "fattree:k=4", "complete:n=4,p=1"):
         topology = build(text)
@@ -127,8 +127,8 @@ def test_topo_draws(weft, tmp_path, suffix):
 
 @pytest.mark.parametrize("topology", ["slimfly:q=4", "dragonfly:p=2", "hyperx:l=4,s=2", "xpander:r=3,seed=1"])
 def test_routers_are_drawn_where_no_two_overlap(weft, tmp_path, topology):
-    from experiments.figures.network_layout import layout
-    from topologies import build
+    from weft.experiments.figures.network_layout import layout
+    from weft.topologies import build
 
     network = build(topology)
     places = layout(network).at
@@ -653,7 +653,7 @@ def test_what_is_not_foreseen_is_one_line_and_a_file(weft, monkeypatch):
 
 
 def test_nothing_is_said_when_the_reader_goes_away():
-    command = [sys.executable, "-m", "experiments.commands.cli", "topo", "dcell:n=4,k=2", "--nodes"]
+    command = [sys.executable, "-m", "weft.experiments.commands.cli", "topo", "dcell:n=4,k=2", "--nodes"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.read(10)
         process.stdout.close()
@@ -668,7 +668,7 @@ def test_no_command_is_help(weft):
 
 def test_help_comes_at_once():
     """Without what takes long to import, whatever the machine's load."""
-    code = "import sys; from experiments.commands.cli import main; main(['--help'])"
+    code = "import sys; from weft.experiments.commands.cli import main; main(['--help'])"
     code = f"try:\n {code}\nexcept SystemExit:\n pass\nprint('MODULES', *sys.modules)"
     begin = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

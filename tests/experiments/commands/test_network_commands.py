@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from testbed.linux import netns
-from testbed.linux.clock import wait_until
-from testbed.network import clean
-from testbed.plan import run
-from topologies import build
+from weft.testbed.linux import netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.network import clean
+from weft.testbed.plan import run
+from weft.topologies import build
 
 ROOT = Path(__file__).parents[3]
-WEFT = [sys.executable, "-m", "experiments.commands.cli"]
+WEFT = [sys.executable, "-m", "weft.experiments.commands.cli"]
 
 
 def weft(*argv: str, status: int = 0) -> subprocess.CompletedProcess[str]:

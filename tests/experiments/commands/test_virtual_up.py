@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.commands.cli import main
-from testbed.linux import clock
+from weft.experiments.commands.cli import main
+from weft.testbed.linux import clock
 
 ROOT = Path(__file__).parents[3]
 UP = ("up", "dcell:n=3,k=1")
@@ -32,7 +32,7 @@ def test_what_does_not_go_together_is_refused(options, words, capsys):
 
 def up(typed: list[str], *options: str) -> list[str]:
     """What `weft up` prints once it is up for what is `typed`, without prompts."""
-    command = [sys.executable, "-m", "experiments.commands.cli", *UP, "--clock", "virtual", "--rate", "100mbit"]
+    command = [sys.executable, "-m", "weft.experiments.commands.cli", *UP, "--clock", "virtual", "--rate", "100mbit"]
     done = subprocess.run(
         [*command, "--delay", "50us", *options],
         cwd=ROOT,

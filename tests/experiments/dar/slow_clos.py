@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from daemons.dar.iteration import DEST, NOWHERE, Network, draw, first_spine, invert, move, request
-from daemons.routing.selection import below, drill, shortest
-from experiments.dar.slotted_control import COUNT, D_MOD_K, DRILL, GIVEN, HASH, QUEUE, RANDOM, Way
+from weft.daemons.dar.iteration import DEST, NOWHERE, Network, draw, first_spine, invert, move, request
+from weft.daemons.routing.selection import below, drill, shortest
+from weft.experiments.dar.slotted_control import COUNT, D_MOD_K, DRILL, GIVEN, HASH, QUEUE, RANDOM, Way
 
 Link = tuple[str, int, int]
 

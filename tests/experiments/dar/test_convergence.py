@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from daemons.dar.iteration import Rules
-from experiments.dar import central, models, simulation
-from experiments.dar.dar_convergence import EXPERIMENT, panels
-from experiments.dar.models import State
-from experiments.dar.simulation import ANY, GIVEN, WORST
+from weft.daemons.dar.iteration import Rules
+from weft.experiments.dar import central, models, simulation
+from weft.experiments.dar.dar_convergence import EXPERIMENT, panels
+from weft.experiments.dar.models import State
+from weft.experiments.dar.simulation import ANY, GIVEN, WORST
 
 
 def near(found: np.ndarray, exact: float) -> bool:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from daemons.dar.iteration import DEST, FLOW, LIMITED, RANDOM, Rules
-from experiments.dar import dar_settling, dar_table
-from experiments.dar.dar_settling import settling
-from experiments.dar.slotted_control import COUNT, D_MOD_K, DRILL, GIVEN, HASH, QUEUE, SHORTEST, Way
-from experiments.dar.slotted_control import RANDOM as BY_PACKET
-from experiments.dar.slotted_model import Outcome, destinations, optimum, simulate
 from tests.experiments.dar.slow_clos import SlowClos
+from weft.daemons.dar.iteration import DEST, FLOW, LIMITED, RANDOM, Rules
+from weft.experiments.dar import dar_settling, dar_table
+from weft.experiments.dar.dar_settling import settling
+from weft.experiments.dar.slotted_control import COUNT, D_MOD_K, DRILL, GIVEN, HASH, QUEUE, SHORTEST, Way
+from weft.experiments.dar.slotted_control import RANDOM as BY_PACKET
+from weft.experiments.dar.slotted_model import Outcome, destinations, optimum, simulate
 
 BASE = Rules(p=2, folded=1, rest=6)
 SMALL = (3, 4, 3)

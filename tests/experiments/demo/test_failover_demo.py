@@ -3,10 +3,10 @@ from array import array
 
 import pytest
 
-from daemons.core import registry
-from experiments.demo.failover_demo import links, survivors, through, watch
-from testbed.traffic.stream import Arrivals
-from topologies import build
+from weft.daemons.core import registry
+from weft.experiments.demo.failover_demo import links, survivors, through, watch
+from weft.testbed.traffic.stream import Arrivals
+from weft.topologies import build
 
 
 def test_only_schemes_that_there_are_must_survive():
@@ -46,7 +46,7 @@ def test_a_flow_that_stalled_goes_on():
 
 
 def test_a_flow_that_ended_does_not(monkeypatch):
-    from experiments.scenarios import reachability
+    from weft.experiments.scenarios import reachability
 
     monkeypatch.setattr(reachability, "NOTICE_S", 0.1)
     goes_on, stall_s, _ = watch(Flow((1.2, 0.0)), time.monotonic() - 1.5)

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from experiments.demo import link_loss
-from experiments.demo.first_light import EXPERIMENT, links_to_kill
-from experiments.figures import figures, style
-from experiments.scenarios.reachability import around
-from topologies import build
+from weft.experiments.demo import link_loss
+from weft.experiments.demo.first_light import EXPERIMENT, links_to_kill
+from weft.experiments.figures import figures, style
+from weft.experiments.scenarios.reachability import around
+from weft.topologies import build
 
 
 def test_both_kinds_of_link_die_and_the_seed_chooses():
@@ -90,7 +90,7 @@ def test_runs_that_failed_fidelity_are_hollow():
 
 
 def test_every_scheme_looks_different_and_daemons_schemes_have_a_look():
-    from daemons.core.registry import schemes
+    from weft.daemons.core.registry import schemes
 
     looks = [style.scheme(name) for name in schemes() if name in ("dr", "bfs", "ecmp")]
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
@@ -116,7 +116,7 @@ def test_the_unit_of_an_axis_is_the_end_of_the_key(key, label):
 
 
 def test_the_story_is_told_in_plain_lines_where_there_is_no_terminal(capsys):
-    from experiments.runner.console import step
+    from weft.experiments.runner.console import step
 
     with step("it comes up") as told:
         told.says("20 servers")

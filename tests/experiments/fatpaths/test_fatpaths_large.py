@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.fatpaths import fatpaths_large
-from experiments.fatpaths.fatpaths_large import NONE, STEP, arrivals, channels, simulate
-from experiments.runner.definition import Run
-from topologies import build
+from weft.experiments.fatpaths import fatpaths_large
+from weft.experiments.fatpaths.fatpaths_large import NONE, STEP, arrivals, channels, simulate
+from weft.experiments.runner.definition import Run
+from weft.topologies import build
 
 TOPOLOGY = build("slimfly:q=3,p=2")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.fatpaths import fatpaths_fct, fatpaths_stencil, flowlet_gaps, layered_network
-from experiments.runner.definition import Run
-from topologies.core.link import Mbps
+from weft.experiments.fatpaths import fatpaths_fct, fatpaths_stencil, flowlet_gaps, layered_network
+from weft.experiments.runner.definition import Run
+from weft.topologies.core.link import Mbps
 
 EXPERIMENTS = (fatpaths_fct, fatpaths_stencil, flowlet_gaps)
 

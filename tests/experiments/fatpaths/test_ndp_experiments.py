@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from experiments.fatpaths import ndp_incast, ndp_load, transports
-from experiments.fatpaths.transports import Load
-from experiments.figures import figures
-from topologies.core.link import Mbps
+from weft.experiments.fatpaths import ndp_incast, ndp_load, transports
+from weft.experiments.fatpaths.transports import Load
+from weft.experiments.figures import figures
+from weft.topologies.core.link import Mbps
 
 
 def rows_of(experiment, engine="fabric", **given):

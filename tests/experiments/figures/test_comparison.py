@@ -6,8 +6,8 @@ import quick
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.figures import figures
-from experiments.figures.comparison import draw, figures_of, pairs, ratio, ratios
+from weft.experiments.figures import figures
+from weft.experiments.figures.comparison import draw, figures_of, pairs, ratio, ratios
 
 E = quick.EXPERIMENT
 

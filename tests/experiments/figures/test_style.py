@@ -8,9 +8,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from daemons.core import registry
-from experiments.figures import figures, style
-from experiments.figures.style import Look
+from weft.daemons.core import registry
+from weft.experiments.figures import figures, style
+from weft.experiments.figures.style import Look
 
 FAMILIES = [style.SERVER_SCHEMES, style.SWITCH_SCHEMES]
 

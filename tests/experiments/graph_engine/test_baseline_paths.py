@@ -4,11 +4,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from experiments.graph_engine import throughput
-from experiments.graph_engine.baseline_paths import k_shortest_paths, valiant_load
-from experiments.graph_engine.router_graph import RouterGraph
-from experiments.graph_engine.throughput import Demands
-from topologies import build
+from weft.experiments.graph_engine import throughput
+from weft.experiments.graph_engine.baseline_paths import k_shortest_paths, valiant_load
+from weft.experiments.graph_engine.router_graph import RouterGraph
+from weft.experiments.graph_engine.throughput import Demands
+from weft.topologies import build
 
 
 def rng(seed=0):

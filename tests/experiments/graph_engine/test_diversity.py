@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 
 from bench.diversity import as_networkx, disjoint, interference, shortest
-from experiments.graph_engine import diversity
-from experiments.graph_engine.router_graph import UNREACHED, RouterGraph
-from topologies import build
-from topologies.core.failures import fail_links
+from weft.experiments.graph_engine import diversity
+from weft.experiments.graph_engine.router_graph import UNREACHED, RouterGraph
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links
 
 NETWORKS = [
     *("slimfly:q=3", "slimfly:q=4", "slimfly:q=5", "dragonfly:p=2", "hyperx:l=2,s=4", "hyperx:l=3,s=3"),

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from daemons.tar.routing import ANY, COPY, LINKED
-from experiments.graph_engine import flow_placement
-from experiments.graph_engine.flow_placement import Placement, nth
-from experiments.graph_engine.graph import Graph, graph, policy
-from experiments.graph_engine.loops import ALONG, LOST, MOST_DRAWS
-from experiments.graph_engine.pairs import SHIFT_11, pair, pairs, word
-from experiments.graph_engine.wiring import NO_FAULTS
 from tests.daemons.tar import reference
-from topologies.recursive.ccrdn import FICONN, Ccrdn
+from weft.daemons.tar.routing import ANY, COPY, LINKED
+from weft.experiments.graph_engine import flow_placement
+from weft.experiments.graph_engine.flow_placement import Placement, nth
+from weft.experiments.graph_engine.graph import Graph, graph, policy
+from weft.experiments.graph_engine.loops import ALONG, LOST, MOST_DRAWS
+from weft.experiments.graph_engine.pairs import SHIFT_11, pair, pairs, word
+from weft.experiments.graph_engine.wiring import NO_FAULTS
+from weft.topologies.recursive.ccrdn import FICONN, Ccrdn
 
 RELAYS = (COPY, LINKED, ANY)
 

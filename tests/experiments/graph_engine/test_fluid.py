@@ -4,15 +4,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from daemons.routing import dr
-from experiments.ccrdn import completion_time
-from experiments.graph_engine import fluid
-from experiments.graph_engine.compiled import compiled
-from experiments.graph_engine.fluid import Messages, fair_rates
-from experiments.graph_engine.graph import graph, policy
-from experiments.graph_engine.rules import compiled_for
-from experiments.runner.definition import Run
-from topologies.recursive.ccrdn import common_level
+from weft.daemons.routing import dr
+from weft.experiments.ccrdn import completion_time
+from weft.experiments.graph_engine import fluid
+from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.graph_engine.fluid import Messages, fair_rates
+from weft.experiments.graph_engine.graph import graph, policy
+from weft.experiments.graph_engine.rules import compiled_for
+from weft.experiments.runner.definition import Run
+from weft.topologies.recursive.ccrdn import common_level
 
 SIZE_BITS, RATE_BPS = 8e9, 1e9
 

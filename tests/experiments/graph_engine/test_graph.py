@@ -4,22 +4,22 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from daemons.dfr.routing import FIELDS, Dfr
-from daemons.proxy import routing as proxy
-from daemons.proxy.routing import DR_FIRST, LEAST_LOADED, SHORTEST, cost_of, most_routes
-from daemons.routing import dr
-from daemons.routing.path_tables import tabulate
-from experiments.graph_engine import graph as graph_module
-from experiments.graph_engine import loops as loops
-from experiments.graph_engine import tables
-from experiments.graph_engine.graph import Graph, graph, policy
-from experiments.graph_engine.pairs import ONE_TO_ALL, Pairs, pair, pairs
-from experiments.graph_engine.rules import by_arrays
-from experiments.graph_engine.tally import LONGEST, Book, batches
-from topologies import build
-from topologies.core.failures import random_links
-from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, common_level
-from topologies.recursive.connection_rule import RULES, add, by_permutation
+from weft.daemons.dfr.routing import FIELDS, Dfr
+from weft.daemons.proxy import routing as proxy
+from weft.daemons.proxy.routing import DR_FIRST, LEAST_LOADED, SHORTEST, cost_of, most_routes
+from weft.daemons.routing import dr
+from weft.daemons.routing.path_tables import tabulate
+from weft.experiments.graph_engine import graph as graph_module
+from weft.experiments.graph_engine import loops as loops
+from weft.experiments.graph_engine import tables
+from weft.experiments.graph_engine.graph import Graph, graph, policy
+from weft.experiments.graph_engine.pairs import ONE_TO_ALL, Pairs, pair, pairs
+from weft.experiments.graph_engine.rules import by_arrays
+from weft.experiments.graph_engine.tally import LONGEST, Book, batches
+from weft.topologies import build
+from weft.topologies.core.failures import random_links
+from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, common_level
+from weft.topologies.recursive.connection_rule import RULES, add, by_permutation
 
 SMALL = ["dcell:n=3,k=2", "beta-dcell:n=3,k=2", "ficonn:n=4,k=2", "ficonn:n=4,k=3"]
 SCHEMES = ["dr", "pr-gpe", "pr-gpi", "pr-gp0"]

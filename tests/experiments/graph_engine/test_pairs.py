@@ -3,8 +3,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from experiments.graph_engine.compiled import compiled
-from experiments.graph_engine.pairs import below, pair, pairs, word
+from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.graph_engine.pairs import below, pair, pairs, word
 
 
 def drawn(spec, servers, seed=0):

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from daemons.fatpaths import construction
-from daemons.fatpaths.layers import Graph, everything, next_hops, path
-from experiments.graph_engine import throughput
-from experiments.graph_engine.planned_paths import planned_paths
-from experiments.graph_engine.router_graph import RouterGraph
-from experiments.graph_engine.throughput import Demands
-from experiments.low_diameter.layered_throughput import planned_layers
-from topologies import build
+from weft.daemons.fatpaths import construction
+from weft.daemons.fatpaths.layers import Graph, everything, next_hops, path
+from weft.experiments.graph_engine import throughput
+from weft.experiments.graph_engine.planned_paths import planned_paths
+from weft.experiments.graph_engine.router_graph import RouterGraph
+from weft.experiments.graph_engine.throughput import Demands
+from weft.experiments.low_diameter.layered_throughput import planned_layers
+from weft.topologies import build
 
 
 def rng(seed=0):

@@ -4,13 +4,13 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from daemons.fatpaths import construction
-from daemons.fatpaths.layers import Graph
-from experiments.graph_engine import throughput
-from experiments.graph_engine.compiled import compiled
-from experiments.graph_engine.router_graph import RouterGraph
-from experiments.graph_engine.throughput import Demands
-from topologies import build
+from weft.daemons.fatpaths import construction
+from weft.daemons.fatpaths.layers import Graph
+from weft.experiments.graph_engine import throughput
+from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.graph_engine.router_graph import RouterGraph
+from weft.experiments.graph_engine.throughput import Demands
+from weft.topologies import build
 
 
 def rng(seed=0):

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from experiments.graph_engine import workloads
-from experiments.graph_engine.workloads import SIZES
+from weft.experiments.graph_engine import workloads
+from weft.experiments.graph_engine.workloads import SIZES
 
 
 def rng(seed: int = 1) -> np.random.Generator:

@@ -12,21 +12,21 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from daemons.core import registry
-from daemons.lbsp import routing as lbsp
-from experiments.lbsp import lbsp_long, lbsp_oversubscription, lbsp_queues, lbsp_recovery, lbsp_short, lbsp_tcp
-from experiments.lbsp.lbsp_model import paced
-from experiments.runner.definition import Run
-from experiments.scenarios import lbsp_tables
-from experiments.scenarios.lbsp_tables import lbsp_link, shape_of
-from testbed.host import doctor, features
-from testbed.linux.clock import wait_until
-from testbed.measure.outage import Gap, Outage
-from testbed.network import clean
-from testbed.plan import run
-from testbed.plan.plane_selection import planes
-from topologies import build
-from topologies.core.link import LinkSpec
+from weft.daemons.core import registry
+from weft.daemons.lbsp import routing as lbsp
+from weft.experiments.lbsp import lbsp_long, lbsp_oversubscription, lbsp_queues, lbsp_recovery, lbsp_short, lbsp_tcp
+from weft.experiments.lbsp.lbsp_model import paced
+from weft.experiments.runner.definition import Run
+from weft.experiments.scenarios import lbsp_tables
+from weft.experiments.scenarios.lbsp_tables import lbsp_link, shape_of
+from weft.testbed.host import doctor, features
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.outage import Gap, Outage
+from weft.testbed.network import clean
+from weft.testbed.plan import run
+from weft.testbed.plan.plane_selection import planes
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec
 
 EIGHT = build("fattree:k=8")
 ROOT = Path(__file__).parents[3]
@@ -225,7 +225,7 @@ def test_a_link_is_degraded_from_the_command_line():
     name = f"t-{os.urandom(3).hex()}"
 
     def weft(*argv, status=0):
-        command = [sys.executable, "-m", "experiments.commands.cli", *argv]
+        command = [sys.executable, "-m", "weft.experiments.commands.cli", *argv]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == status, done.stderr
         return done

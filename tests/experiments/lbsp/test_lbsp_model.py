@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.lbsp.lbsp_model import Conditions, Seen, empty, many_slots, one_slot, paced, simulate, traffic
+from weft.experiments.lbsp.lbsp_model import Conditions, Seen, empty, many_slots, one_slot, paced, simulate, traffic
 
 PAPER = Conditions(4, 1, 0, 5, 150, 20, 200)
 SMALL = PAPER._replace(d=2, edge_packets=2, above_packets=3)
@@ -63,7 +63,7 @@ def test_machine_code_and_plain_python_agree():
     begins[rng.random(begins.shape) > 0.95] = -1
     plain, machine = nothing(), nothing()
     many_slots(SMALL, empty(2, 2000), to, begins, plain)
-    from experiments.graph_engine.compiled import compiled
+    from weft.experiments.graph_engine.compiled import compiled
 
     compiled(many_slots)(SMALL, empty(2, 2000), to, begins, machine)
     for one, other in zip(plain, machine, strict=True):

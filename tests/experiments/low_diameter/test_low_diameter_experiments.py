@@ -3,14 +3,14 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from daemons.fatpaths import construction
-from daemons.fatpaths.layers import Graph, path
-from experiments.figures import figures
-from experiments.graph_engine.router_graph import RouterGraph
-from experiments.low_diameter import layer_count, topology_cost
-from experiments.low_diameter.networks import TABLE_IV, TABLE_V_SAMPLES, table_v
-from experiments.runner.definition import canonical, find
-from topologies import build
+from weft.daemons.fatpaths import construction
+from weft.daemons.fatpaths.layers import Graph, path
+from weft.experiments.figures import figures
+from weft.experiments.graph_engine.router_graph import RouterGraph
+from weft.experiments.low_diameter import layer_count, topology_cost
+from weft.experiments.low_diameter.networks import TABLE_IV, TABLE_V_SAMPLES, table_v
+from weft.experiments.runner.definition import canonical, find
+from weft.topologies import build
 
 QUICK = {
     "lowdiameter_sizes": {"topology": "slimfly:q=19,p=14,complete:n=101,p=100,hyperx:l=2,s=3"},

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from experiments.ccrdn import connectivity
-from experiments.ccrdn.recursive import faults as graph_faults
-from experiments.figures import figures
-from experiments.proxy.connectivity_kernel import EXPERIMENT, faults
-from topologies import build
+from weft.experiments.ccrdn import connectivity
+from weft.experiments.ccrdn.recursive import faults as graph_faults
+from weft.experiments.figures import figures
+from weft.experiments.proxy.connectivity_kernel import EXPERIMENT, faults
+from weft.topologies import build
 
 
 @pytest.mark.parametrize("failed", ["links", "nodes", "racks"])
@@ -15,7 +15,7 @@ def test_the_faults_are_those_of_the_graph_engine(failed):
     (same,) = connectivity.EXPERIMENT.runs(given, seeds=1)
     dead, topology = graph_faults(same), faults(run)
     net_down = np.flatnonzero(dead.down)
-    from experiments.graph_engine.graph import graph
+    from weft.experiments.graph_engine.graph import graph
 
     assert np.flatnonzero(graph(topology.spec).faults(topology.failed).down).tolist() == net_down.tolist()
     assert topology.failed.any()

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from experiments.figures import figures
-from experiments.proxy.proxy_failover import COLUMNS, EXPERIMENT, Hit, cut_off_at, outage_s, stretch
-from experiments.scenarios.failure import KINDS
-from testbed.measure.outage import Gap, Outage
-from topologies import build
+from weft.experiments.figures import figures
+from weft.experiments.proxy.proxy_failover import COLUMNS, EXPERIMENT, Hit, cut_off_at, outage_s, stretch
+from weft.experiments.scenarios.failure import KINDS
+from weft.testbed.measure.outage import Gap, Outage
+from weft.topologies import build
 
 GAPS = (Gap(0.5, 0.6, 1), Gap(0.9, 1.2, 3), Gap(1.5, None, 9))
 

@@ -3,9 +3,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from experiments.figures import figures
-from experiments.proxy.proxy_latency import EXPERIMENT, Seen, by_hops, components, finder, line, routing_us
-from topologies import build
+from weft.experiments.figures import figures
+from weft.experiments.proxy.proxy_latency import EXPERIMENT, Seen, by_hops, components, finder, line, routing_us
+from weft.topologies import build
 
 
 def test_a_line_goes_through_the_medians():

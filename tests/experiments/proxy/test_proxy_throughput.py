@@ -3,11 +3,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from daemons.routing import dr
-from experiments.ccrdn.recursive import traffic
-from experiments.figures import figures
-from experiments.proxy.proxy_throughput import EXPERIMENT, channels, listed, on_graph, on_paths
-from topologies import build
+from weft.daemons.routing import dr
+from weft.experiments.ccrdn.recursive import traffic
+from weft.experiments.figures import figures
+from weft.experiments.proxy.proxy_throughput import EXPERIMENT, channels, listed, on_graph, on_paths
+from weft.topologies import build
 
 
 def paths_by_dr(spec, pairs):

@@ -8,9 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
-from experiments.runner import definition  # noqa: E402
-from experiments.runner.definition import Experiment, Result, Run, Table  # noqa: E402
-from experiments.runner.parameters import Integer, Number, Word  # noqa: E402
+from weft.experiments.runner import definition  # noqa: E402
+from weft.experiments.runner.definition import Experiment, Result, Run, Table  # noqa: E402
+from weft.experiments.runner.parameters import Integer, Number, Word  # noqa: E402
 
 
 def measure(run: Run) -> Result:
@@ -53,7 +53,7 @@ EXPERIMENT = Experiment(
 
 if __name__ == "__main__":
     import __main__
-    from experiments.commands.cli import main
+    from weft.experiments.commands.cli import main
 
     sys.modules["quick"] = __main__  # processes of the sweep find measure() where this is
     definition.find = lambda name: EXPERIMENT

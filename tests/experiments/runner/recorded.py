@@ -15,11 +15,11 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from experiments.runner.definition import Run, find
-from testbed.linux import netns
-from testbed.network import bring_up
-from testbed.network.network import Network
-from testbed.plan.run import Run as NetworkRun
+from weft.experiments.runner.definition import Run, find
+from weft.testbed.linux import netns
+from weft.testbed.network import bring_up
+from weft.testbed.network.network import Network
+from weft.testbed.plan.run import Run as NetworkRun
 
 COMMON = Path("/run/uml")
 ETH_P_ALL, SO_RCVBUFFORCE, SO_TIMESTAMPNS, PACKET_OUTGOING = 3, 33, 35, 4

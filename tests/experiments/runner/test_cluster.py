@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from quick import EXPERIMENT
 
-from experiments.runner import cluster, definition, virtual_runs
-from experiments.runner.cluster import on_cluster
-from experiments.runner.definition import Result, find
-from experiments.runner.failures import Failure
-from experiments.runner.results import Store
-from experiments.runner.sweep import sweep
+from weft.experiments.runner import cluster, definition, virtual_runs
+from weft.experiments.runner.cluster import on_cluster
+from weft.experiments.runner.definition import Result, find
+from weft.experiments.runner.failures import Failure
+from weft.experiments.runner.results import Store
+from weft.experiments.runner.sweep import sweep
 
 distributed = pytest.importorskip("distributed", reason="no dask.distributed")
 HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ class Watcher:
 
 # What the workers run first: they know the quick experiment beside those of the project.
 SETUP = """
-from experiments.runner import cluster, definition
+from weft.experiments.runner import cluster, definition
 import quick
 cluster.find = lambda name: quick.EXPERIMENT if name == "quick" else definition.find(name)
 """
@@ -121,7 +121,7 @@ def test_another_version_of_the_experiment_is_refused(address):
 
 
 def test_no_scheduler_no_workers_and_no_dask_are_said_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.runner.cluster.CONNECT_S", 0.3)
+    monkeypatch.setattr("weft.experiments.runner.cluster.CONNECT_S", 0.3)
     with pytest.raises(OSError, match=r"127\.0\.0\.1:9"):
         next(on_cluster("tcp://127.0.0.1:9", EXPERIMENT.runs()))
     with (
@@ -137,9 +137,9 @@ def test_no_scheduler_no_workers_and_no_dask_are_said_in_one_line(tmp_path, monk
 
 
 def test_dask_is_not_imported_unless_it_is_asked_for():
-    runner = "experiments.runner.sweep, experiments.runner.cluster"
-    modules = f"import sys, experiments.commands.run_commands, {runner}; print(*sys.modules)"
+    runner = "weft.experiments.runner.sweep, weft.experiments.runner.cluster"
+    modules = f"import sys, weft.experiments.commands.run_commands, {runner}; print(*sys.modules)"
     command = [sys.executable, "-c", modules]
     loaded = subprocess.run(command, cwd=HERE.parents[2], capture_output=True, text=True, check=True).stdout.split()
-    assert "experiments.runner.cluster" in loaded
+    assert "weft.experiments.runner.cluster" in loaded
     assert not {"distributed", "dask", "numba"} & set(loaded)

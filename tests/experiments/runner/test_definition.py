@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import pytest
 from quick import EXPERIMENT
 
-from experiments.commands.cli import main
-from experiments.runner import definition
-from experiments.runner.definition import Run, assignments, canonical, split
+from weft.experiments.commands.cli import main
+from weft.experiments.runner import definition
+from weft.experiments.runner.definition import Run, assignments, canonical, split
 
 
 def a_run(**changed):

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments.demo import first_light
-from experiments.demo.failover_demo import prefix, survivors
-from experiments.runner.results import Store
+from weft.experiments.demo import first_light
+from weft.experiments.demo.failover_demo import prefix, survivors
+from weft.experiments.runner.results import Store
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def weft(tmp_path, *argv):
-    command = [sys.executable, "-m", "experiments.commands.cli", *argv, "--results", str(tmp_path / "results")]
+    command = [sys.executable, "-m", "weft.experiments.commands.cli", *argv, "--results", str(tmp_path / "results")]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from experiments.commands.cli import main
-from experiments.runner import definition
-from experiments.runner.parameters import Integer, Number, Spec, Word
+from weft.experiments.commands.cli import main
+from weft.experiments.runner import definition
+from weft.experiments.runner.parameters import Integer, Number, Spec, Word
 
 EXPERIMENTS = definition.discover()
 CASES = [(name, key) for name, experiment in EXPERIMENTS.items() for key in experiment.parameters]
@@ -100,7 +100,7 @@ def test_what_got_through_once_does_not(command, says, capsys, tmp_path, monkeyp
 def test_a_control_that_this_kernel_lacks_is_refused_before_a_network_comes_up(tmp_path, monkeypatch, capsys):
     available = tmp_path / "available"
     available.write_text("reno cubic\n")
-    monkeypatch.setattr("experiments.scenarios.common_parameters.AVAILABLE", available)
+    monkeypatch.setattr("weft.experiments.scenarios.common_parameters.AVAILABLE", available)
     monkeypatch.setattr("os.geteuid", lambda: 0)
     argv = ["run", "fabric_gain", "--results", str(tmp_path / "results"), "--set", "congestion_control=bbr"]
     assert main(argv) == 2

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.runner.definition import find
-from testbed.host import uml
+from weft.experiments.runner.definition import find
+from weft.testbed.host import uml
 
 RECORDED = Path(__file__).with_name("recorded.py")
 RUNS = {

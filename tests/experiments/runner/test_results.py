@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from quick import EXPERIMENT, measure
 
-from experiments.runner import processes
-from experiments.runner.definition import Result
-from experiments.runner.failures import Failure
-from experiments.runner.parameters import Integer
-from experiments.runner.results import NAME, Claim, Store
-from experiments.runner.rows import row_of
+from weft.experiments.runner import processes
+from weft.experiments.runner.definition import Result
+from weft.experiments.runner.failures import Failure
+from weft.experiments.runner.parameters import Integer
+from weft.experiments.runner.results import NAME, Claim, Store
+from weft.experiments.runner.rows import row_of
 
 ABOUT = {"commit": "abc", "dirty": False}
 
@@ -138,7 +138,7 @@ def test_what_is_no_row_leaves_what_was_there(store):
 def elsewhere(store, run, then="print(claim)"):
     """What another process gets that claims `run`, and does `then`."""
     code = (
-        "from pathlib import Path; from quick import EXPERIMENT; from experiments.runner.results import Store\n"
+        "from pathlib import Path; from quick import EXPERIMENT; from weft.experiments.runner.results import Store\n"
         f"store = Store(Path({str(store.root)!r})); (run,) = [r for r in EXPERIMENT.runs() if r.id == {run.id!r}]\n"
         f"claim = store.claim(run).value\n{then}"
     )
@@ -235,7 +235,7 @@ def test_damage_is_told_and_not_taken_for_a_result(store):
 def test_a_full_disk_is_named_and_what_was_stored_stays(store, monkeypatch):
     runs = EXPERIMENT.runs()
     put(store, runs[0])
-    from experiments.runner import results
+    from weft.experiments.runner import results
 
     connect = results.connect
 
@@ -258,7 +258,7 @@ def test_what_may_not_be_written_is_read_and_named(store):
     if not shutil.which("unshare") or subprocess.run([*shown, "true"], capture_output=True).returncode:
         pytest.skip("no mount namespace of our own")
     code = (
-        "from quick import EXPERIMENT; from experiments.runner.results import Store; from pathlib import Path\n"
+        "from quick import EXPERIMENT; from weft.experiments.runner.results import Store; from pathlib import Path\n"
         f"store = Store(Path({str(store.root)!r})); run, other = EXPERIMENT.runs()[:2]\n"
         "print(len(store.rows([run])))\n"
         "try:\n    store.claim(other)\nexcept OSError as error:\n    print(error)"
@@ -333,7 +333,7 @@ def test_what_a_process_left_that_died_while_it_made_the_file_is_removed(store):
 
 def test_two_that_make_the_file_at_once_make_one(store, monkeypatch):
     run, other = EXPERIMENT.runs()[:2]
-    from experiments.runner import results
+    from weft.experiments.runner import results
 
     put_in_place = results.put_in_place
 

@@ -13,9 +13,9 @@ import pytest
 import quick
 from quick import EXPERIMENT
 
-from experiments.runner.definition import Result
-from experiments.runner.results import Claim, Store
-from experiments.runner.sweep import remaining, sweep
+from weft.experiments.runner.definition import Result
+from weft.experiments.runner.results import Claim, Store
+from weft.experiments.runner.sweep import remaining, sweep
 
 
 class Watcher:

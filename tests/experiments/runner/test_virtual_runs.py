@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.commands.cli import main
-from experiments.runner import sweep, virtual_runs
-from experiments.runner.definition import Result, Run, find
-from experiments.runner.rows import row_of
+from weft.experiments.commands.cli import main
+from weft.experiments.runner import sweep, virtual_runs
+from weft.experiments.runner.definition import Result, Run, find
+from weft.experiments.runner.rows import row_of
 
 ROOT = Path(__file__).parents[3]
 RUN = Run(experiment="link_loss", version=1, parameters={}, seed=3, engine="kernel")
@@ -61,7 +61,7 @@ def test_a_hop_costs_nothing_that_can_be_chosen_in_real_time(tmp_path, capsys):
 
 
 def weft(*argv: str, results: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "experiments.commands.cli", *argv, "--results", str(results)]
+    command = [sys.executable, "-m", "weft.experiments.commands.cli", *argv, "--results", str(results)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
 
 

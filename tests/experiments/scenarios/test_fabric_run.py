@@ -7,18 +7,18 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from experiments.figures import figures, style
-from experiments.runner.definition import Experiment, Run, Value
-from experiments.runner.rows import row_of
-from experiments.scenarios import fabric_run
-from experiments.ttc import fabric_fct, fabric_gain, ttc_kernel
-from experiments.ttc.fat_tree_links import Shape
-from testbed.forwarding.data_plane import Counted
-from testbed.measure.ping import ping
-from testbed.plan.network_handle import all_pairs
-from testbed.traffic.flows import Flow, FlowResult, FlowResults
-from topologies import build
-from topologies.core.link import LinkSpec, Mbps
+from weft.experiments.figures import figures, style
+from weft.experiments.runner.definition import Experiment, Run, Value
+from weft.experiments.runner.rows import row_of
+from weft.experiments.scenarios import fabric_run
+from weft.experiments.ttc import fabric_fct, fabric_gain, ttc_kernel
+from weft.experiments.ttc.fat_tree_links import Shape
+from weft.testbed.forwarding.data_plane import Counted
+from weft.testbed.measure.ping import ping
+from weft.testbed.plan.network_handle import all_pairs
+from weft.testbed.traffic.flows import Flow, FlowResult, FlowResults
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
 
 
 def runs(experiment: Experiment, seeds: int = 1, **given: str) -> list[Run]:

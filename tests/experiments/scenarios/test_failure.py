@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from experiments.scenarios import failure
-from experiments.scenarios.failure import KINDS
-from testbed.linux.clock import wait_until
-from topologies import build
-from topologies.core.failures import fail_links, fail_nodes
+from weft.experiments.scenarios import failure
+from weft.experiments.scenarios.failure import KINDS
+from weft.testbed.linux.clock import wait_until
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links, fail_nodes
 
 TOPOLOGY = build("dcell:n=3,k=1")
 

@@ -4,18 +4,18 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from daemons.dfr.routing import Dfr
-from daemons.proxy import routing as proxy
-from daemons.routing.path_tables import tabulate
-from daemons.simulator.simulator import Simulator
-from experiments.graph_engine.graph import graph
-from experiments.graph_engine.pairs import pairs
-from experiments.scenarios import predicted_paths
-from experiments.scenarios.predicted_paths import asking, both_ways, connects, lengths
-from experiments.scenarios.routes import lost_pairs
-from topologies import build
-from topologies.core.failures import fail_links, fail_nodes, random_links
-from topologies.core.grammar import parse
+from weft.daemons.dfr.routing import Dfr
+from weft.daemons.proxy import routing as proxy
+from weft.daemons.routing.path_tables import tabulate
+from weft.daemons.simulator.simulator import Simulator
+from weft.experiments.graph_engine.graph import graph
+from weft.experiments.graph_engine.pairs import pairs
+from weft.experiments.scenarios import predicted_paths
+from weft.experiments.scenarios.predicted_paths import asking, both_ways, connects, lengths
+from weft.experiments.scenarios.routes import lost_pairs
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links, fail_nodes, random_links
+from weft.topologies.core.grammar import parse
 
 
 def damaged(spec, seed, fraction=0.15):

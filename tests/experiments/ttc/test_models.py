@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daemons.load_balancing.scheme import Rule
-from experiments.graph_engine.compiled import compiled
-from experiments.graph_engine.workloads import k_permutation, transpose
-from experiments.ttc import packet_model, ttc_flow, ttc_packet
-from experiments.ttc.fat_tree_links import DRAWS, Choices, Rules, Shape, links, no_choices, rules
-from experiments.ttc.flow_model import assign
-from topologies import build
+from weft.daemons.load_balancing.scheme import Rule
+from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.graph_engine.workloads import k_permutation, transpose
+from weft.experiments.ttc import packet_model, ttc_flow, ttc_packet
+from weft.experiments.ttc.fat_tree_links import DRAWS, Choices, Rules, Shape, links, no_choices, rules
+from weft.experiments.ttc.flow_model import assign
+from weft.topologies import build
 
 SCHEMES = ["dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=0,tie=redirect", "ttc:delta=2", "jsq"]
 SHAPES = [Shape(2, 3), Shape(3, 2), Shape(4, 2)]

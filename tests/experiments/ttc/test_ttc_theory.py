@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.ttc import ttc_theory
+from weft.experiments.ttc import ttc_theory
 
 CASES = [(load, delta) for load in (0.5, 0.9) for delta in (0, 1, 2, 3)]
 

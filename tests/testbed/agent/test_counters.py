@@ -6,7 +6,7 @@ import multiprocessing
 
 import pytest
 
-from testbed.agent.counters import COLUMNS, LATENESS_US, WORDS, DaemonCounters, Row
+from weft.testbed.agent.counters import COLUMNS, LATENESS_US, WORDS, DaemonCounters, Row
 
 
 def write(file, node):

@@ -9,14 +9,14 @@ from math import inf
 
 import pytest
 
-from daemons.core.actions import Action
-from daemons.core.wire import Garbage
-from testbed.agent.counters import COLUMNS, WORDS
-from testbed.agent.daemon import Daemon
-from testbed.agent.loop import Loop
-from testbed.agent.lost_packets import MOST_TRACEBACKS, LostPackets
-from testbed.agent.node_counters import NodeCounters
-from testbed.authentication.channel import Bare
+from weft.daemons.core.actions import Action
+from weft.daemons.core.wire import Garbage
+from weft.testbed.agent.counters import COLUMNS, WORDS
+from weft.testbed.agent.daemon import Daemon
+from weft.testbed.agent.loop import Loop
+from weft.testbed.agent.lost_packets import MOST_TRACEBACKS, LostPackets
+from weft.testbed.agent.node_counters import NodeCounters
+from weft.testbed.authentication.channel import Bare
 
 
 class Machine:

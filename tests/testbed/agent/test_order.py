@@ -2,10 +2,10 @@
 
 import pytest
 
-from daemons.core.actions import Action, Flow, Hop, Performer, Send, SetFlowRewrite, SetQueueState, SetRoute
-from testbed.agent.daemon import Daemon
-from testbed.agent.transport import ROUTINE, URGENT
-from topologies.core.address import Prefix
+from weft.daemons.core.actions import Action, Flow, Hop, Performer, Send, SetFlowRewrite, SetQueueState, SetRoute
+from weft.testbed.agent.daemon import Daemon
+from weft.testbed.agent.transport import ROUTINE, URGENT
+from weft.topologies.core.address import Prefix
 
 
 class Wire:

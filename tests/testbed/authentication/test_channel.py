@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.authentication.channel import (
+from weft.testbed.authentication.channel import (
     COOKIE_BYTES,
     FORGED,
     MESSAGES_AT_ONCE,
@@ -22,7 +22,7 @@ from testbed.authentication.channel import (
     Bare,
     Sealed,
 )
-from testbed.authentication.sequence_file import Row, words
+from weft.testbed.authentication.sequence_file import Row, words
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 

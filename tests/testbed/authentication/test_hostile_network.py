@@ -9,14 +9,14 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from daemons.core import wire
-from testbed.agent.transport import FRAME_BYTES, ROUTINE, URGENT
-from testbed.linux import clock, netns, tc
-from testbed.linux.clock import wait_until
-from testbed.network.network import Network
-from testbed.supervision import control
-from topologies import build
-from topologies.core.link import LinkSpec, Mbps
+from weft.daemons.core import wire
+from weft.testbed.agent.transport import FRAME_BYTES, ROUTINE, URGENT
+from weft.testbed.linux import clock, netns, tc
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.network.network import Network
+from weft.testbed.supervision import control
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 SPEC = "dcell:n=3,k=1"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.authentication import keys, sequence_file
-from testbed.authentication.sequence_file import SequenceFile
-from testbed.linux import clock
+from weft.testbed.authentication import keys, sequence_file
+from weft.testbed.authentication.sequence_file import SequenceFile
+from weft.testbed.linux import clock
 
 
 def test_a_key_is_for_its_owner_alone_and_drawn_anew_each_time(tmp_path: Path) -> None:

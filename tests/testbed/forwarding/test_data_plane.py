@@ -15,27 +15,27 @@ from pathlib import Path
 
 import pytest
 
-from daemons.core import registry
-from daemons.core.selection_rule import SelectionRule
-from daemons.load_balancing.scheme import balancing
-from daemons.routing import selection
-from testbed.forwarding import plane_program
-from testbed.forwarding.data_plane import Counted, DataPlane
-from testbed.forwarding.plane_program import READERS
-from testbed.forwarding.plane_records import CANDIDATES, FLOWLET, GROUP
-from testbed.linux import libbpf, netlink, netns
-from testbed.linux.clock import wait_until
-from testbed.measure.ping import ping
-from testbed.measure.port_counters import Counters
-from testbed.measure.traceroute import trace
-from testbed.network.network import Network
-from testbed.plan.network_handle import all_pairs
-from testbed.plan.network_plan import IFINFO, mac
-from testbed.traffic import flows
-from testbed.traffic.flows import Flow
-from topologies.core.failures import fail_links
-from topologies.core.family import Parameter
-from topologies.core.link import LinkSpec, Mbps
+from weft.daemons.core import registry
+from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.load_balancing.scheme import balancing
+from weft.daemons.routing import selection
+from weft.testbed.forwarding import plane_program
+from weft.testbed.forwarding.data_plane import Counted, DataPlane
+from weft.testbed.forwarding.plane_program import READERS
+from weft.testbed.forwarding.plane_records import CANDIDATES, FLOWLET, GROUP
+from weft.testbed.linux import libbpf, netlink, netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.ping import ping
+from weft.testbed.measure.port_counters import Counters
+from weft.testbed.measure.traceroute import trace
+from weft.testbed.network.network import Network
+from weft.testbed.plan.network_handle import all_pairs
+from weft.testbed.plan.network_plan import IFINFO, mac
+from weft.testbed.traffic import flows
+from weft.testbed.traffic.flows import Flow
+from weft.topologies.core.failures import fail_links
+from weft.topologies.core.family import Parameter
+from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 CLOS = "clos:n=2,r=2,m=4"
@@ -111,7 +111,7 @@ def fast() -> Iterator[Fabric]:
 
 
 def fabric(link: LinkSpec) -> Iterator[Fabric]:
-    from topologies import build
+    from weft.topologies import build
 
     network = Network.create(build(CLOS), link, scheme="static")
     try:

@@ -1,6 +1,6 @@
 """Which ports a meter finds slow, by what they sent and what waited."""
 
-from testbed.forwarding.degraded_link_detector import HOLD_S, Meter
+from weft.testbed.forwarding.degraded_link_detector import HOLD_S, Meter
 
 RATE_BPS = 8_000_000  # a million bytes a second
 PORTS = {4: 104, 5: 105}

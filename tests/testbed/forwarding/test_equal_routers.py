@@ -8,14 +8,14 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-from daemons.core import registry
-from daemons.routing import updown
-from testbed.forwarding.data_plane import DataPlane
-from testbed.measure.ping import ping
-from testbed.measure.traceroute import trace
-from testbed.network.network import Network
-from testbed.plan.network_handle import all_pairs
-from topologies.core.link import LinkSpec, Mbps
+from weft.daemons.core import registry
+from weft.daemons.routing import updown
+from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.measure.ping import ping
+from weft.testbed.measure.traceroute import trace
+from weft.testbed.network.network import Network
+from weft.testbed.plan.network_handle import all_pairs
+from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 FAST = LinkSpec(rate_bps=50 * Mbps, queue_packets=250)

@@ -8,22 +8,22 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from daemons.core import registry
-from daemons.core.actions import Flow, SetFlowPort
-from daemons.core.capabilities import FlowPlacement
-from daemons.routing import selection
-from testbed.forwarding import plane_program
-from testbed.forwarding.flow_placement import FlowPlacements
-from testbed.forwarding.plane_tables import SwitchFlows, Tables
-from testbed.linux import clock
-from testbed.linux.clock import wait_until
-from testbed.network import scheme_change
-from testbed.network.network import Network
-from testbed.network.status import wait_until_converged
-from testbed.plan.network_plan import mac
-from testbed.traffic import flows
 from tests.testbed.forwarding.test_data_plane import LEAF, SLOW, STOLEN, UPLINKS, Fabric, checksum, fabric
-from topologies.core.link import LinkSpec, Mbps
+from weft.daemons.core import registry
+from weft.daemons.core.actions import Flow, SetFlowPort
+from weft.daemons.core.capabilities import FlowPlacement
+from weft.daemons.routing import selection
+from weft.testbed.forwarding import plane_program
+from weft.testbed.forwarding.flow_placement import FlowPlacements
+from weft.testbed.forwarding.plane_tables import SwitchFlows, Tables
+from weft.testbed.linux import clock
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.network import scheme_change
+from weft.testbed.network.network import Network
+from weft.testbed.network.status import wait_until_converged
+from weft.testbed.plan.network_plan import mac
+from weft.testbed.traffic import flows
+from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 TCP, UDP = 6, 17
@@ -230,7 +230,7 @@ def test_dars_rule_is_refused_over_routes_that_are_not_its_own() -> None:
 
 
 def _unshaped() -> tuple:  # type: ignore[type-arg]
-    from topologies import build
+    from weft.topologies import build
 
     return build("clos:n=2,r=2,m=2"), None
 

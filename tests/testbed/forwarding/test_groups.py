@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from testbed.forwarding.groups import Groups, Ports, by_switch
-from testbed.forwarding.plane_records import CANDIDATES
-from topologies.core.address import Prefix
+from weft.testbed.forwarding.groups import Groups, Ports, by_switch
+from weft.testbed.forwarding.plane_records import CANDIDATES
+from weft.topologies.core.address import Prefix
 
 ROOM = 32  # groups of each switch
 PREFIXES = [Prefix(10 << 24 | third << 8 | last, length) for third in range(3) for last, length in ((0, 24), (1, 32))]

@@ -11,22 +11,22 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core import registry
-from daemons.fatpaths.forwarding import in_layer, tagged
-from daemons.fatpaths.layer_choice import Choice, Start, Trigger
-from testbed.forwarding.data_plane import DataPlane
-from testbed.forwarding.layer_program import Counted, LayerProgram
-from testbed.linux import fib, netns
-from testbed.linux.clock import wait_until
-from testbed.measure.ping import ping
-from testbed.measure.traceroute import trace
-from testbed.network.network import Network
-from testbed.supervision import control
-from testbed.traffic import flows
-from testbed.traffic.flows import Flow
-from topologies import build
-from topologies.core.address import Prefix, dotted
-from topologies.core.link import LinkSpec, Mbps
+from weft.daemons.core import registry
+from weft.daemons.fatpaths.forwarding import in_layer, tagged
+from weft.daemons.fatpaths.layer_choice import Choice, Start, Trigger
+from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.forwarding.layer_program import Counted, LayerProgram
+from weft.testbed.linux import fib, netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.ping import ping
+from weft.testbed.measure.traceroute import trace
+from weft.testbed.network.network import Network
+from weft.testbed.supervision import control
+from weft.testbed.traffic import flows
+from weft.testbed.traffic.flows import Flow
+from weft.topologies import build
+from weft.topologies.core.address import Prefix, dotted
+from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 TOPOLOGY = build("slimfly:q=3,p=1")  # 18 hosts and routers

@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 import pytest
 
-from daemons.lbsp.routing import Shape, table
-from testbed.forwarding.data_plane import DataPlane
-from testbed.linux import netns
-from testbed.linux.clock import wait_until
-from testbed.measure.ping import ping
-from testbed.network import degrade, scheme_change
-from testbed.network.network import Network
-from testbed.plan.network_handle import all_pairs
-from testbed.supervision import control
-from testbed.traffic.flows import Flow, run
-from topologies.core.address import Prefix
-from topologies.core.link import LinkSpec, Mbps
+from weft.daemons.lbsp.routing import Shape, table
+from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.linux import netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.ping import ping
+from weft.testbed.network import degrade, scheme_change
+from weft.testbed.network.network import Network
+from weft.testbed.plan.network_handle import all_pairs
+from weft.testbed.supervision import control
+from weft.testbed.traffic.flows import Flow, run
+from weft.topologies.core.address import Prefix
+from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 LINK = LinkSpec(rate_bps=50 * Mbps, queue_packets=250)

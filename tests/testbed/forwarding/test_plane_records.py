@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from daemons.core import registry
-from daemons.routing import selection
-from testbed.forwarding import plane_program, plane_records
-from testbed.forwarding.plane_program import READERS
-from testbed.forwarding.plane_records import RECORDS, Record
-from testbed.linux import btf, libbpf
+from weft.daemons.core import registry
+from weft.daemons.routing import selection
+from weft.testbed.forwarding import plane_program, plane_records
+from weft.testbed.forwarding.plane_program import READERS
+from weft.testbed.forwarding.plane_records import RECORDS, Record
+from weft.testbed.linux import btf, libbpf
 
 BPF = libbpf.DIRECTORY
 

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from daemons.core import registry
-from daemons.simulator.trimming_queue import LinkModel, TrimmingQueue
-from daemons.transport import packets
-from testbed.forwarding.data_plane import DataPlane, check_trims
-from testbed.linux import libbpf, netns, tc
-from testbed.measure.port_counters import Counters, PortCounters
-from testbed.network import degrade
-from testbed.network.network import Network
-from topologies import build
-from topologies.core.address import dotted
-from topologies.core.link import LinkSpec, Mbps
+from weft.daemons.core import registry
+from weft.daemons.simulator.trimming_queue import LinkModel, TrimmingQueue
+from weft.daemons.transport import packets
+from weft.testbed.forwarding.data_plane import DataPlane, check_trims
+from weft.testbed.linux import libbpf, netns, tc
+from weft.testbed.measure.port_counters import Counters, PortCounters
+from weft.testbed.network import degrade
+from weft.testbed.network.network import Network
+from weft.topologies import build
+from weft.topologies.core.address import dotted
+from weft.topologies.core.link import LinkSpec, Mbps
 
 PORT, PAYLOAD = 9, 1472
 IP_RECVTOS, SO_NO_CHECK = 13, 11
@@ -73,7 +73,7 @@ def test_the_kernel_trims_what_the_simulated_queue_does(tmp_path: Path) -> None:
 
 
 def test_a_scheme_that_leaves_packets_to_the_kernel_cannot_trim() -> None:
-    from testbed.plan.plane_selection import planes
+    from weft.testbed.plan.plane_selection import planes
 
     for spec in ("ecmp", "static"):
         with pytest.raises(ValueError, match=f"{spec} leaves packets to the kernel, which trims none"):

@@ -6,9 +6,9 @@ Prints as JSON how much of the rate's payload it got and the least round-trip ti
 import json
 import sys
 
-from testbed.interop.net import Net
-from testbed.traffic import flows
-from topologies.core.link import LinkSpec
+from weft.testbed.interop.net import Net
+from weft.testbed.traffic import flows
+from weft.topologies.core.link import LinkSpec
 
 rate_bps, delay_us, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 link = LinkSpec(rate_bps=rate_bps, queue_packets=250, delay_us=delay_us)

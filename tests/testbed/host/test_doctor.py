@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.host import doctor, features
-from testbed.host.features import Scratch, Try
-from testbed.plan import run
+from weft.testbed.host import doctor, features
+from weft.testbed.host.features import Scratch, Try
+from weft.testbed.plan import run
 
 ROOT = Path(__file__).parents[3]
 REFUSED = "Specified qdisc kind is unknown"
@@ -108,7 +108,7 @@ def test_json_has_every_feature(memory):
 
 def without_root() -> list[dict]:
     program = (
-        "import json; from testbed.host import doctor; print(json.dumps(doctor.as_json(doctor.probe(fresh=True))))"
+        "import json; from weft.testbed.host import doctor; print(json.dumps(doctor.as_json(doctor.probe(fresh=True))))"
     )
     environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
     user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}

@@ -2,7 +2,7 @@ import json
 import os
 import platform
 
-from testbed.host import machine
+from weft.testbed.host import machine
 
 
 def test_this_machine_is_told_and_json_able():

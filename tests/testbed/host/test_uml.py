@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import pytest
 
-from testbed.host import uml
-from topologies.core.address import dotted
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.host import uml
+from weft.topologies.core.address import dotted
+from weft.topologies.core.link import LinkSpec, Mbps
 
 boots = pytest.mark.skipif(not uml.installed(), reason=f"needs {uml.KERNEL}, of Debian's package user-mode-linux")
 
@@ -63,7 +63,7 @@ def test_what_is_preloaded_completes_a_state_that_the_kernel_would_refuse(preloa
 
 
 def fake_kernel(folder: Path, monkeypatch: pytest.MonkeyPatch, *, deaths: int, status: str) -> Path:
-    """Have testbed.host.uml start FAKE; the file has a line for each time it did."""
+    """Have weft.testbed.host.uml start FAKE; the file has a line for each time it did."""
     log, kernel = folder / "boots", folder / "linux"
     kernel.write_text(FAKE.format(log=log, deaths=deaths, status=status))
     kernel.chmod(0o755)
@@ -160,11 +160,12 @@ def test_a_command_has_its_folder_its_status_and_its_two_outputs(tmp_path, monke
 def test_root_is_not_needed():
     nobody = 65534
     script = "id -u; ip netns add a && ip netns && touch mine"
-    program = f"import sys; from testbed.host import uml; sys.exit(uml.run(['sh', '-c', '{script}']))"
+    program = f"import sys; from weft.testbed.host import uml; sys.exit(uml.run(['sh', '-c', '{script}']))"
     with tempfile.TemporaryDirectory() as name:  # nobody may read it, unlike root's folders
         left_out = shutil.ignore_patterns("__pycache__", "bpf")
         for folder in ("testbed", "topologies"):
             shutil.copytree(uml.PROJECT / folder, Path(name, folder), ignore=left_out)
+        shutil.copytree(uml.PROJECT / "weft", Path(name, "weft"), symlinks=True)
         os.chown(name, nobody, nobody)
         done = subprocess.run(
             ["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups", "/usr/bin/python3", "-c", program],
@@ -192,7 +193,7 @@ def test_a_command_that_takes_too_long_is_ended(tmp_path, monkeypatch):
 @pytest.mark.kernel
 @pytest.mark.real_clock("boots User-Mode Linux, which does not run inside itself")
 def test_nothing_outlives_us(tmp_path):
-    program = "from testbed.host import uml; uml.run(['sh', '-c', 'sleep 100 & echo up; sleep 100'])"
+    program = "from weft.testbed.host import uml; uml.run(['sh', '-c', 'sleep 100 & echo up; sleep 100'])"
     process = subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=tmp_path,

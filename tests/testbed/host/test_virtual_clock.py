@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.host import uml, virtual_kernel
-from testbed.host.uml import VirtualClock
+from weft.testbed.host import uml, virtual_kernel
+from weft.testbed.host.uml import VirtualClock
 
 FRAME_BITS = 8 * 1514
 CLOCK = "print(time.clock_gettime_ns(time.CLOCK_MONOTONIC))"

@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from bench.kills import leftovers
-from daemons.routing import updown
-from testbed.interop.frr import SPIN_S, Frr, frr
-from testbed.interop.frr_config import Bgp, Ospf, as_numbers
-from testbed.linux.clock import wait_until
-from testbed.measure.ping import ping
-from testbed.network import clean
-from testbed.plan import run
-from testbed.plan.network_plan import Plan
-from testbed.plan.run import Run
-from topologies import build
-from topologies.core.address import dotted
+from weft.daemons.routing import updown
+from weft.testbed.interop.frr import SPIN_S, Frr, frr
+from weft.testbed.interop.frr_config import Bgp, Ospf, as_numbers
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.ping import ping
+from weft.testbed.network import clean
+from weft.testbed.plan import run
+from weft.testbed.plan.network_plan import Plan
+from weft.testbed.plan.run import Run
+from weft.topologies import build
+from weft.topologies.core.address import dotted
 
 ROOT = Path(__file__).parents[3]
 FIXED = ("/var/tmp/frr", "/run/frr")  # where FRR writes if it is not contained
@@ -188,10 +188,10 @@ def test_a_daemon_that_ends_is_told_of_and_none_can_spin_for_ever(network):
 
 UP = """
 import sys, time
-from testbed.interop.frr import frr
-from testbed.interop.frr_config import Bgp
-from testbed.network.network import Network
-from topologies import build
+from weft.testbed.interop.frr import frr
+from weft.testbed.interop.frr_config import Bgp
+from weft.testbed.network.network import Network
+from weft.topologies import build
 net = Network.create(build("clos:n=1,r=2,m=1"), None, name=sys.argv[1])
 with frr(net, Bgp(net.plan)) as routed:
     print(len(routed.pids()), flush=True)

@@ -3,10 +3,10 @@ import subprocess
 
 import pytest
 
-from testbed.linux import netns
-from testbed.network import clean
-from testbed.plan import run
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.linux import netns
+from weft.testbed.network import clean
+from weft.testbed.plan import run
+from weft.topologies.core.link import LinkSpec, Mbps
 
 pytest.importorskip("mininet", reason="Debian's mininet is not installed")
 
@@ -14,7 +14,7 @@ from mininet.cli import CLI
 from mininet.log import setLogLevel
 from mininet.net import Mininet
 
-from testbed.interop.net import Net
+from weft.testbed.interop.net import Net
 
 pytestmark = pytest.mark.kernel
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)

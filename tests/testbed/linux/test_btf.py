@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.linux import btf
+from weft.testbed.linux import btf
 
 SOURCE = """
 #include <linux/bpf.h>

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from testbed.linux import clock
-from testbed.linux.clock import Clock, wait_until
+from weft.testbed.linux import clock
+from weft.testbed.linux.clock import Clock, wait_until
 
 
 class Virtual:

@@ -3,10 +3,10 @@ from contextlib import closing
 
 import pytest
 
-from daemons.core.actions import SetRoute
-from testbed.linux import fib, netlink, netns
-from testbed.linux.node_interfaces import NodeInterfaces
-from topologies.core.address import Prefix
+from weft.daemons.core.actions import SetRoute
+from weft.testbed.linux import fib, netlink, netns
+from weft.testbed.linux.node_interfaces import NodeInterfaces
+from weft.topologies.core.address import Prefix
 
 pytestmark = pytest.mark.kernel
 THERE, NEW = Prefix(10 << 24 | 1 << 16, 16), Prefix(10 << 24 | 2 << 16, 16)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.linux import icmp
+from weft.testbed.linux import icmp
 
 BY, OWN = socket.inet_aton("10.0.1.2"), socket.inet_aton("10.0.0.1")
 

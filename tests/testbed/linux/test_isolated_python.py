@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.linux import isolated_python
+from weft.testbed.linux import isolated_python
 
 PICKLE = 'raise SystemExit("somebody else\'s pickle was imported")'
 NAME, OWN, RUN = "pickle", "own_scheme", "timeit"
@@ -52,10 +52,10 @@ def test_no_module_comes_from_where_it_is_started(hostile, packages):
 
 def test_weft_is_this_one(hostile):
     """Also where another is installed."""
-    (hostile / f"{OWN}.py").write_text("import testbed; print(testbed.__file__)")
+    (hostile / f"{OWN}.py").write_text("import weft.testbed; print(weft.testbed.__file__)")
     argv = isolated_python.command(OWN, search=[hostile])
     done = subprocess.run(argv, cwd="/", env=isolated_python.environment(), capture_output=True, text=True, check=True)
-    assert Path(done.stdout.strip()).parents[1] == isolated_python.ROOT
+    assert Path(done.stdout.strip()).parents[2] == isolated_python.ROOT
 
 
 def test_all_python_is_started_so():

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.linux import libbpf, netns, tc
-from testbed.linux.libbpf import BpfError, Object, filter_message
-from testbed.measure.ping import ping
+from weft.testbed.linux import libbpf, netns, tc
+from weft.testbed.linux.libbpf import BpfError, Object, filter_message
+from weft.testbed.measure.ping import ping
 
 PROGRAM = """
 #include <linux/bpf.h>

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.linux import netlink, netns
-from testbed.linux.netlink import Message
+from weft.testbed.linux import netlink, netns
+from weft.testbed.linux.netlink import Message
 
 KINDS = st.integers(1, 0x3FFF)
 

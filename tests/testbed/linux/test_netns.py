@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.linux import netns
+from weft.testbed.linux import netns
 
 
 @pytest.fixture

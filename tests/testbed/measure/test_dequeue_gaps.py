@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.linux import libbpf, netns
-from testbed.measure import dequeue_gaps
-from testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, GapMonitor, Gaps, together
-from testbed.measure.ping import ping
-from testbed.measure.port_counters import Counters
-from testbed.plan.network_handle import all_pairs
-from testbed.traffic.iperf import IperfSpec, iperf
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.linux import libbpf, netns
+from weft.testbed.measure import dequeue_gaps
+from weft.testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, GapMonitor, Gaps, together
+from weft.testbed.measure.ping import ping
+from weft.testbed.measure.port_counters import Counters
+from weft.testbed.plan.network_handle import all_pairs
+from weft.testbed.traffic.iperf import IperfSpec, iperf
+from weft.topologies.core.link import LinkSpec, Mbps
 
 RATE = 20 * Mbps
 

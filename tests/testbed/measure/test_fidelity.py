@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from testbed.linux import clock, libbpf, netns
-from testbed.linux.clock import wait_until
-from testbed.linux.libbpf import BpfError
-from testbed.measure import dequeue_gaps, fidelity
-from testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, Gaps
-from testbed.measure.fidelity import FAIL, PASS, WARN, Component, Fidelity, Report, at_most, gap_verdict
-from testbed.traffic.iperf import IperfSpec, iperf
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.linux import clock, libbpf, netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.linux.libbpf import BpfError
+from weft.testbed.measure import dequeue_gaps, fidelity
+from weft.testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, Gaps
+from weft.testbed.measure.fidelity import FAIL, PASS, WARN, Component, Fidelity, Report, at_most, gap_verdict
+from weft.testbed.traffic.iperf import IperfSpec, iperf
+from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=50)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed.linux import clock, netns
-from testbed.linux.clock import wait_until
-from testbed.measure.flow_gaps import CLASSES, FlowGaps, GapTable
-from testbed.measure.reordering import bounds_us
-from testbed.network.network import Network
+from weft.testbed.linux import clock, netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.flow_gaps import CLASSES, FlowGaps, GapTable
+from weft.testbed.measure.reordering import bounds_us
+from weft.testbed.network.network import Network
 
 
 def table(**counts: int) -> GapTable:

@@ -5,8 +5,8 @@ from collections import namedtuple
 import psutil
 import pytest
 
-from testbed.measure import host_load
-from testbed.measure.host_load import HostLoad, Waits
+from weft.testbed.measure import host_load
+from weft.testbed.measure.host_load import HostLoad, Waits
 
 
 def at(seconds: float, **changes: object) -> HostLoad:

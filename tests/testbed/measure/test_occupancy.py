@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed.linux import netns
-from testbed.linux.clock import wait_until
-from testbed.measure.occupancy import Occupancies, Occupancy, together
-from testbed.measure.port_counters import Counters
-from testbed.network.network import Network
-from testbed.plan.network_plan import mac
-from testbed.traffic import slotted_udp
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.linux import netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.occupancy import Occupancies, Occupancy, together
+from weft.testbed.measure.port_counters import Counters
+from weft.testbed.network.network import Network
+from weft.testbed.plan.network_plan import mac
+from weft.testbed.traffic import slotted_udp
+from weft.topologies.core.link import LinkSpec, Mbps
 
 
 def test_a_mean_weighs_lengths_by_their_time() -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.linux.clock import wait_until
-from testbed.measure.fidelity import FAIL, PASS, WARN
-from testbed.measure.outage import Gap, Outage, OutageProbe, OutageTable, gaps
-from testbed.measure.prober import Prober
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.fidelity import FAIL, PASS, WARN
+from weft.testbed.measure.outage import Gap, Outage, OutageProbe, OutageTable, gaps
+from weft.testbed.measure.prober import Prober
 
 
 def naive_gaps(answers: list[float], begin_s: float) -> list[Gap]:

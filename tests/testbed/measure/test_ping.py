@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.routing.dr import route
-from testbed.linux import clock, netns
-from testbed.measure.ping import Ping, PingTable, ping, ping_itself
-from testbed.plan.network_handle import all_pairs, smallest_queue
-from topologies.core.link import LinkSpec, Mbps
-from topologies.recursive.ccrdn import DCELL, Ccrdn
+from weft.daemons.routing.dr import route
+from weft.testbed.linux import clock, netns
+from weft.testbed.measure.ping import Ping, PingTable, ping, ping_itself
+from weft.testbed.plan.network_handle import all_pairs, smallest_queue
+from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 
 LEAST_US = -1 if clock.is_virtual() else 0  # what a round trip over links without a delay takes more than
 NETWORK = Ccrdn(DCELL, 4, 1)

@@ -5,12 +5,12 @@ import subprocess
 
 import pytest
 
-from testbed.linux import netns
-from testbed.linux.clock import wait_until
-from testbed.measure.ping import ping
-from testbed.measure.port_counters import Counters, PortCounters
-from testbed.plan.network_handle import all_pairs, device
-from topologies.core.link import LinkSpec, kbps
+from weft.testbed.linux import netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.ping import ping
+from weft.testbed.measure.port_counters import Counters, PortCounters
+from weft.testbed.plan.network_handle import all_pairs, device
+from weft.topologies.core.link import LinkSpec, kbps
 
 
 def tc(net, node: int, dev: str) -> dict[str, dict]:

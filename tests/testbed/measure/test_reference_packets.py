@@ -2,15 +2,15 @@
 
 import pytest
 
-from testbed.linux import libbpf
-from testbed.measure import reference_packets
-from testbed.measure.fidelity import FAIL, PASS, Fidelity
-from testbed.measure.ping import ping
-from testbed.measure.reference_packets import Deviation, Kind, deviations
-from testbed.network.bring_up import HOP_NS
-from testbed.plan.network_handle import ports
-from testbed.traffic import flows
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.linux import libbpf
+from weft.testbed.measure import reference_packets
+from weft.testbed.measure.fidelity import FAIL, PASS, Fidelity
+from weft.testbed.measure.ping import ping
+from weft.testbed.measure.reference_packets import Deviation, Kind, deviations
+from weft.testbed.network.bring_up import HOP_NS
+from weft.testbed.plan.network_handle import ports
+from weft.testbed.traffic import flows
+from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=100 * Mbps, queue_packets=20, delay_us=7)
 on_virtual_kernel = [pytest.mark.kernel, pytest.mark.virtual_clock]
@@ -24,7 +24,7 @@ def _program(compiled):
 @pytest.mark.parametrize(("rate_bps", "frames"), [(10**7, 3), (10**9, 2), (10**10, 2)])
 def test_two_frames_leave_at_once_and_a_third_where_the_bucket_is_just_empty(rate_bps, frames, monkeypatch):
     """2 * 1514 bytes take 2,422,400 ns at 10 Mbit/s, which is a whole number of 64 ns; 24,224 and 2,422 ns are not."""
-    monkeypatch.setattr("testbed.linux.clock.is_virtual", lambda: True)
+    monkeypatch.setattr("weft.testbed.linux.clock.is_virtual", lambda: True)
     assert Kind(rate_bps, 20, 0).at_once == frames
 
 

@@ -9,16 +9,16 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed.forwarding.data_plane import DataPlane
-from testbed.linux import netns
-from testbed.linux.clock import wait_until
-from testbed.measure import reordering
-from testbed.measure.reordering import Reordering, quantile
-from testbed.network.network import Network
-from testbed.plan.network_plan import mac
-from testbed.traffic import flows
-from testbed.traffic.flows import Flow
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.linux import netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure import reordering
+from weft.testbed.measure.reordering import Reordering, quantile
+from weft.testbed.network.network import Network
+from weft.testbed.plan.network_plan import mac
+from weft.testbed.traffic import flows
+from weft.testbed.traffic.flows import Flow
+from weft.topologies.core.link import LinkSpec, Mbps
 
 PORTS = (4000, 5000)
 

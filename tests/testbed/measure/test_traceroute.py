@@ -3,11 +3,11 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.routing.dr import route
-from testbed.measure.traceroute import ForwardingTables, Trace, differences, fib_paths, trace
-from testbed.plan.network_handle import all_pairs
-from topologies.core.link import LinkSpec, Mbps
-from topologies.recursive.ccrdn import DCELL, Ccrdn
+from weft.daemons.routing.dr import route
+from weft.testbed.measure.traceroute import ForwardingTables, Trace, differences, fib_paths, trace
+from weft.testbed.plan.network_handle import all_pairs
+from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 
 NETWORK = Ccrdn(DCELL, 4, 1)
 

@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from testbed.linux import netns
-from testbed.network import clean
-from testbed.plan.run import ENVIRONMENT
+from weft.testbed.linux import netns
+from weft.testbed.network import clean
+from weft.testbed.plan.run import ENVIRONMENT
 
 
 def sleeper(**options):

@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from testbed.linux import libbpf, netns, tc
-from testbed.linux.clock import wait_until
-from testbed.measure.dequeue_gaps import GapMonitor
-from topologies.core.link import LinkSpec, Mbps, kbps
+from weft.testbed.linux import libbpf, netns, tc
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.dequeue_gaps import GapMonitor
+from weft.topologies.core.link import LinkSpec, Mbps, kbps
 
 SLOW = LinkSpec(rate_bps=100 * kbps, queue_packets=50)  # a full frame takes 0.12 s
 

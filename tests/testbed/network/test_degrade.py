@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed.linux import netns, tc
-from testbed.measure.port_counters import Counters
-from testbed.network.degrade import one_at_a_time, set_rate
-from testbed.network.network import Network
-from testbed.plan.network_plan import mac
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.linux import netns, tc
+from weft.testbed.measure.port_counters import Counters
+from weft.testbed.network.degrade import one_at_a_time, set_rate
+from weft.testbed.network.network import Network
+from weft.testbed.plan.network_plan import mac
+from weft.topologies.core.link import LinkSpec, Mbps
 
 
 @pytest.mark.kernel

@@ -3,14 +3,14 @@ from contextlib import closing
 
 import pytest
 
-from testbed.host import doctor
-from testbed.measure.ping import ping
-from testbed.network.network import Network
-from testbed.rewriting import transit_program
-from testbed.rewriting.transit_rewrite import By
-from topologies import build
-from topologies.core.address import SERVER_BLOCK, Prefix
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.host import doctor
+from weft.testbed.measure.ping import ping
+from weft.testbed.network.network import Network
+from weft.testbed.rewriting import transit_program
+from weft.testbed.rewriting.transit_rewrite import By
+from weft.topologies import build
+from weft.topologies.core.address import SERVER_BLOCK, Prefix
+from weft.topologies.core.link import LinkSpec, Mbps
 
 SPEC = "dcell:n=3,k=1"
 

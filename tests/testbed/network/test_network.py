@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from testbed.linux import netlink, netns, tc
-from testbed.linux.clock import wait_until
-from testbed.network import bring_up, clean, degrade
-from testbed.network.network import Network
-from testbed.network.read_back import Mismatch
-from testbed.plan import run
-from testbed.plan.network_handle import smallest_queue
-from testbed.plan.network_plan import Plan, mac
-from topologies import build
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.linux import netlink, netns, tc
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.network import bring_up, clean, degrade
+from weft.testbed.network.network import Network
+from weft.testbed.network.read_back import Mismatch
+from weft.testbed.plan import run
+from weft.testbed.plan.network_handle import smallest_queue
+from weft.testbed.plan.network_plan import Plan, mac
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 ROOT = Path(__file__).parents[3]
@@ -227,9 +227,9 @@ def test_the_queue_holds_its_limit_to_the_packet(network):
 
 SCENARIO = """
 import sys
-from testbed.network.network import Network
-from topologies import build
-from topologies.core.link import LinkSpec
+from weft.testbed.network.network import Network
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec
 network = Network.create(build("dcell:n=3,k=1"), LinkSpec(rate_bps=20_000_000, queue_packets=250), scheme="static")
 print("up", flush=True)
 network.down()

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
-from testbed.linux import netns
-from testbed.measure.port_counters import Counters
-from testbed.network.network import Network
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.linux import netns
+from weft.testbed.measure.port_counters import Counters
+from weft.testbed.network.network import Network
+from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 PACKETS = 20

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.plan.network_plan import Plan
-from testbed.plan.run import Run
-from topologies import build
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.plan.network_plan import Plan
+from weft.testbed.plan.run import Run
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250, delay_us=1000)
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from daemons.core.capabilities import FlowRewrite
-from daemons.fatpaths.layer_choice import Trigger
-from testbed.plan.plane_selection import has_daemons, is_static, planes
-from topologies import build
-from topologies.core.link import LinkSpec, Mbps
+from weft.daemons.core.capabilities import FlowRewrite
+from weft.daemons.fatpaths.layer_choice import Trigger
+from weft.testbed.plan.plane_selection import has_daemons, is_static, planes
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
 
 TREE, DCELL = build("fattree:k=8"), build("dcell:n=4,k=1")
 DELAYED = LinkSpec(rate_bps=10 * Mbps, queue_packets=100, delay_us=1000)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from testbed.plan import run
+from weft.testbed.plan import run
 
 
 @pytest.fixture(autouse=True)

@@ -12,21 +12,21 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core.actions import Flow, SetFlowRewrite
-from daemons.routing import dr, first_octets
-from daemons.routing.scope import dead_channels
-from daemons.tar import routing as tar
-from daemons.tar.own_flows import ACTIVE_S
-from testbed.linux import fib, icmp, netlink, netns
-from testbed.linux.clock import wait_until
-from testbed.measure import traceroute
-from testbed.measure.ping import ping
-from testbed.rewriting import flow_rewrite, transit_program
-from testbed.rewriting.flow_rewrite import FlowRewriting
-from testbed.supervision import control
-from testbed.traffic.iperf import IperfSpec, iperf
-from topologies.core.address import dotted
-from topologies.core.failures import fail_links
+from weft.daemons.core.actions import Flow, SetFlowRewrite
+from weft.daemons.routing import dr, first_octets
+from weft.daemons.routing.scope import dead_channels
+from weft.daemons.tar import routing as tar
+from weft.daemons.tar.own_flows import ACTIVE_S
+from weft.testbed.linux import fib, icmp, netlink, netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure import traceroute
+from weft.testbed.measure.ping import ping
+from weft.testbed.rewriting import flow_rewrite, transit_program
+from weft.testbed.rewriting.flow_rewrite import FlowRewriting
+from weft.testbed.supervision import control
+from weft.testbed.traffic.iperf import IperfSpec, iperf
+from weft.topologies.core.address import dotted
+from weft.topologies.core.failures import fail_links
 
 pytestmark = pytest.mark.kernel
 UDP = socket.IPPROTO_UDP

@@ -10,20 +10,20 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core.actions import SetPrefixRewrite
-from daemons.dfr import routing as dfr
-from daemons.dfr.routing import Dfr
-from daemons.routing.scope import dead_channels
-from testbed.linux import netlink, netns, nft
-from testbed.linux.clock import wait_until
-from testbed.measure import traceroute
-from testbed.measure.ping import ping
-from testbed.rewriting import prefix_rewrite
-from testbed.rewriting.transit_rewrite import TransitRewriting
-from testbed.supervision import control
-from testbed.traffic.iperf import IperfSpec, iperf
-from topologies.core.address import Prefix, dotted
-from topologies.core.failures import fail_links
+from weft.daemons.core.actions import SetPrefixRewrite
+from weft.daemons.dfr import routing as dfr
+from weft.daemons.dfr.routing import Dfr
+from weft.daemons.routing.scope import dead_channels
+from weft.testbed.linux import netlink, netns, nft
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure import traceroute
+from weft.testbed.measure.ping import ping
+from weft.testbed.rewriting import prefix_rewrite
+from weft.testbed.rewriting.transit_rewrite import TransitRewriting
+from weft.testbed.supervision import control
+from weft.testbed.traffic.iperf import IperfSpec, iperf
+from weft.topologies.core.address import Prefix, dotted
+from weft.topologies.core.failures import fail_links
 
 pytestmark = pytest.mark.kernel
 

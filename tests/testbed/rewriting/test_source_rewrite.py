@@ -9,16 +9,16 @@ from itertools import pairwise
 
 import pytest
 
-from daemons.core.actions import SetSourceRewrite
-from daemons.proxy import routing as proxy
-from daemons.routing import proxy_addresses
-from testbed.linux import fib, netlink, netns, nft
-from testbed.linux.clock import wait_until
-from testbed.measure import traceroute
-from testbed.measure.ping import ping
-from testbed.rewriting import source_rewrite
-from testbed.supervision import control
-from topologies.core.address import dotted
+from weft.daemons.core.actions import SetSourceRewrite
+from weft.daemons.proxy import routing as proxy
+from weft.daemons.routing import proxy_addresses
+from weft.testbed.linux import fib, netlink, netns, nft
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure import traceroute
+from weft.testbed.measure.ping import ping
+from weft.testbed.rewriting import source_rewrite
+from weft.testbed.supervision import control
+from weft.topologies.core.address import dotted
 
 pytestmark = pytest.mark.kernel
 

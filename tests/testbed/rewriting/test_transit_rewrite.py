@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from daemons.core.actions import Flow
-from testbed.linux import libbpf
-from testbed.rewriting.transit_rewrite import By, TransitRewriting
-from topologies.core.address import Prefix
+from weft.daemons.core.actions import Flow
+from weft.testbed.linux import libbpf
+from weft.testbed.rewriting.transit_rewrite import By, TransitRewriting
+from weft.topologies.core.address import Prefix
 
 ALL, PART = Prefix(80 << 24, 8), Prefix(80 << 24 | 1 << 16, 16)
 FLOW = Flow(10 << 24 | 1, 64 << 24 | 2, 17, 7 << 16 | 9)

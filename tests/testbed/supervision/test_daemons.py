@@ -8,18 +8,18 @@ from contextlib import ExitStack
 
 import pytest
 
-from daemons.routing import dr
-from testbed.agent.counters import FILE, DaemonCounters
-from testbed.agent.transport import ROUTINE, URGENT
-from testbed.linux import fib, netns
-from testbed.linux.clock import wait_until
-from testbed.network.network import Network
-from testbed.supervision import control, daemon_set
-from testbed.supervision.rehearsal import rehearse
-from testbed.traffic.iperf import IperfSpec, iperf
-from topologies import build
-from topologies.core.address import Prefix
-from topologies.core.link import LinkSpec, Mbps
+from weft.daemons.routing import dr
+from weft.testbed.agent.counters import FILE, DaemonCounters
+from weft.testbed.agent.transport import ROUTINE, URGENT
+from weft.testbed.linux import fib, netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.network.network import Network
+from weft.testbed.supervision import control, daemon_set
+from weft.testbed.supervision.rehearsal import rehearse
+from weft.testbed.traffic.iperf import IperfSpec, iperf
+from weft.topologies import build
+from weft.topologies.core.address import Prefix
+from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)

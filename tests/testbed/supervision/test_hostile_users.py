@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed.agent import control_socket
-from testbed.network import foreground
-from testbed.network.network import Network
-from testbed.plan.run import runs
-from testbed.supervision import control
-from testbed.supervision.request_line import REQUEST_BYTES
-from testbed.supervision.supervisor import SOCKET
+from weft.testbed.agent import control_socket
+from weft.testbed.network import foreground
+from weft.testbed.network.network import Network
+from weft.testbed.plan.run import runs
+from weft.testbed.supervision import control
+from weft.testbed.supervision.request_line import REQUEST_BYTES
+from weft.testbed.supervision.supervisor import SOCKET
 
 pytestmark = pytest.mark.kernel
 NONSENSE = [
@@ -37,7 +37,7 @@ NONSENSE = [
 @pytest.fixture
 def routed(network: Callable[..., Network], tmp_path, monkeypatch) -> Network:
     """A network brought up with nothing masked, in a folder with modules of somebody else's."""
-    for module in ("pickle", "struct", "testbed"):
+    for module in ("pickle", "struct", "testbed", "weft"):
         (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'taken')!r}, 'w').close(); raise SystemExit")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -109,10 +109,10 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
 LOW = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-from testbed.supervision import control
-from testbed.network.network import Network
-from testbed.plan.run import runs
-from topologies import build
+from weft.testbed.supervision import control
+from weft.testbed.network.network import Network
+from weft.testbed.plan.run import runs
+from weft.topologies import build
 try:
     network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", name=sys.argv[1])
 except ValueError as error:

@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from testbed.linux.clock import wait_until
-from testbed.measure.ping import ping
-from testbed.measure.traceroute import trace
-from testbed.supervision import control
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.ping import ping
+from weft.testbed.measure.traceroute import trace
+from weft.testbed.supervision import control
 
 pytestmark = pytest.mark.kernel
 SRC, DST = 0, 19

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.proxy_paths import SCHEMES, break_links, scheme_for, settle, some_pairs
-from topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)

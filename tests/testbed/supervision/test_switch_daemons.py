@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from testbed.forwarding.data_plane import DataPlane
-from testbed.linux import fib
-from testbed.linux.clock import wait_until
-from testbed.measure.ping import ping
-from testbed.network.network import Network
-from testbed.plan.network_handle import all_pairs
-from testbed.supervision import control
-from testbed.traffic import flows
-from testbed.traffic.flows import Flow
-from topologies import build
-from topologies.core.address import Prefix
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.linux import fib
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.ping import ping
+from weft.testbed.network.network import Network
+from weft.testbed.plan.network_handle import all_pairs
+from weft.testbed.supervision import control
+from weft.testbed.traffic import flows
+from weft.testbed.traffic.flows import Flow
+from weft.topologies import build
+from weft.topologies.core.address import Prefix
+from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 CLOS = "clos:n=2,r=2,m=2"  # hosts 0 1 at e0, 2 3 at e1, spines c0 c1

@@ -9,15 +9,15 @@ from math import inf
 
 import pytest
 
-from testbed.agent import control_socket
-from testbed.linux import fib
-from testbed.linux.clock import wait_until
-from testbed.measure.fidelity import FAIL, Fidelity
-from testbed.network import clean
-from testbed.network.network import Network
-from testbed.supervision import control
-from testbed.supervision.watchdog import FIRST_S, FORGIVEN_S, LONGEST_S, LOOKS, Hangs, Restarts
-from topologies import build
+from weft.testbed.agent import control_socket
+from weft.testbed.linux import fib
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.fidelity import FAIL, Fidelity
+from weft.testbed.network import clean
+from weft.testbed.network.network import Network
+from weft.testbed.supervision import control
+from weft.testbed.supervision.watchdog import FIRST_S, FORGIVEN_S, LONGEST_S, LOOKS, Hangs, Restarts
+from weft.topologies import build
 
 
 def test_who_keeps_dying_is_started_ever_later_and_who_lives_long_is_forgiven():

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed.forwarding.data_plane import DataPlane
-from testbed.linux import libbpf
-from testbed.measure.occupancy import Occupancies
-from testbed.network.network import Network
-from testbed.traffic import flows
-from testbed.traffic.dctcp import AVAILABLE, OURS, Dctcp
-from testbed.traffic.flows import Flow
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.linux import libbpf
+from weft.testbed.measure.occupancy import Occupancies
+from weft.testbed.network.network import Network
+from weft.testbed.traffic import flows
+from weft.testbed.traffic.dctcp import AVAILABLE, OURS, Dctcp
+from weft.testbed.traffic.flows import Flow
+from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 

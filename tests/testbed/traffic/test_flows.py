@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed.forwarding.data_plane import DataPlane
-from testbed.measure.occupancy import Occupancies
-from testbed.network.network import Network
-from testbed.traffic import flows, mptcp
-from testbed.traffic.flows import Flow
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.measure.occupancy import Occupancies
+from weft.testbed.network.network import Network
+from weft.testbed.traffic import flows, mptcp
+from weft.testbed.traffic.flows import Flow
+from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=100)

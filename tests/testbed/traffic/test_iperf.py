@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.traffic import iperf as module
-from testbed.traffic.iperf import IperfError, IperfSpec, iperf, iperfs
-from topologies.core.link import LinkSpec, Mbps
+from weft.testbed.traffic import iperf as module
+from weft.testbed.traffic.iperf import IperfError, IperfSpec, iperf, iperfs
+from weft.topologies.core.link import LinkSpec, Mbps
 
 
 def children() -> set[int]:

@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 import pytest
 
-from daemons.transport.parameters import Parameters
-from testbed.forwarding.data_plane import DataPlane
-from testbed.linux import netns
-from testbed.measure.port_counters import Counters
-from testbed.network.network import Network
-from testbed.traffic import ndp
-from testbed.traffic.ndp import Message
-from topologies import build
-from topologies.core.address import dotted
-from topologies.core.link import LinkSpec, Mbps
+from weft.daemons.transport.parameters import Parameters
+from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.linux import netns
+from weft.testbed.measure.port_counters import Counters
+from weft.testbed.network.network import Network
+from weft.testbed.traffic import ndp
+from weft.testbed.traffic.ndp import Message
+from weft.topologies import build
+from weft.topologies.core.address import dotted
+from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=50 * Mbps, queue_packets=250, trim_packets=8)
 PARAMETERS = Parameters(rate_bps=50 * Mbps, timeout_ns=100_000_000)

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemons.simulator.transport_network import TransportNetwork, Trouble, sprayed
-from daemons.simulator.trimming_queue import LinkModel
-from daemons.transport.endpoint import Endpoint
-from daemons.transport.packets import HEADER, Ack, Data, Garbage, Nack, Pull, decode, encode
-from daemons.transport.parameters import Parameters, timeout_ns
-from testbed.traffic import ndp_library
-from testbed.traffic.ndp_library import CompiledEndpoint, CPacket, library
-from topologies import build
+from weft.daemons.simulator.transport_network import TransportNetwork, Trouble, sprayed
+from weft.daemons.simulator.trimming_queue import LinkModel
+from weft.daemons.transport.endpoint import Endpoint
+from weft.daemons.transport.packets import HEADER, Ack, Data, Garbage, Nack, Pull, decode, encode
+from weft.daemons.transport.parameters import Parameters, timeout_ns
+from weft.testbed.traffic import ndp_library
+from weft.testbed.traffic.ndp_library import CompiledEndpoint, CPacket, library
+from weft.topologies import build
 
 RATE = 10**10
 PARAMETERS = Parameters(rate_bps=RATE, timeout_ns=timeout_ns(RATE), layers=3, attempts=12)

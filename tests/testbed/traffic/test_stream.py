@@ -3,8 +3,8 @@ from array import array
 
 import pytest
 
-from testbed.linux.clock import wait_until
-from testbed.traffic.stream import Arrivals, Stream, series
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.traffic.stream import Arrivals, Stream, series
 
 SOME = Arrivals(array("d", [1.0, 1.1, 1.5, 1.9, 2.5]), array("q", [10, 20, 30, 40, 50]))
 

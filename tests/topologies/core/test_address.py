@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies import build
-from topologies.core.address import FabricNaming, Layout, Prefix, dotted
-from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, CcrdnNaming
+from weft.topologies import build
+from weft.topologies.core.address import FabricNaming, Layout, Prefix, dotted
+from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, CcrdnNaming
 
 NETWORKS = [
     *("dcell:n=4,k=1", "dcell:n=3,k=2", "beta-dcell:n=3,k=2", "ficonn:n=4,k=3", "dcell:n=300,k=0", "dcell:n=3,k=0"),

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from topologies import build
-from topologies.core.failures import draw, fail_links, fail_nodes, fail_racks, racks, random_links
+from weft.topologies import build
+from weft.topologies.core.failures import draw, fail_links, fail_nodes, fail_racks, racks, random_links
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from topologies import FAMILY_MODULES, build, families, family
-from topologies.core.family import Parameter
-from topologies.core.grammar import decimal, integer, parse, unparse
+from weft.topologies import FAMILY_MODULES, build, families, family
+from weft.topologies.core.family import Parameter
+from weft.topologies.core.grammar import decimal, integer, parse, unparse
 
 KEY = st.from_regex(r"[a-z][a-z0-9_]{0,5}", fullmatch=True).filter(lambda key: key != "of")
 VALUE = st.text(st.characters(exclude_characters=",", exclude_categories=["Cs"]), min_size=1)

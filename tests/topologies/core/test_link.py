@@ -1,6 +1,6 @@
 import pytest
 
-from topologies.core.link import Gbps, LinkSpec, Mbps, delay_us, rate_bps
+from weft.topologies.core.link import Gbps, LinkSpec, Mbps, delay_us, rate_bps
 
 
 def test_units_are_read():

@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from topologies.core.seeded import SplitMix64
+from weft.topologies.core.seeded import SplitMix64
 
 
 def test_the_published_numbers():

@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from topologies import build
-from topologies.core.failures import fail_links
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links
 
 
 @pytest.fixture

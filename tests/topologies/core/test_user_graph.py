@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import testbed.interop.graph_file  # noqa: F401, it lets build() read files
-from topologies import build, canonical
-from topologies.core.user_graph import document, parse, topology_of
+import weft.testbed.interop.graph_file  # noqa: F401, it lets build() read files
+from weft.topologies import build, canonical
+from weft.topologies.core.user_graph import document, parse, topology_of
 
 
 def names(topology):

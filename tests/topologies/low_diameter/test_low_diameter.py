@@ -6,9 +6,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from topologies import build, canonical
-from topologies.core.seeded import SplitMix64
-from topologies.low_diameter.jellyfish import regular
+from weft.topologies import build, canonical
+from weft.topologies.core.seeded import SplitMix64
+from weft.topologies.low_diameter.jellyfish import regular
 
 
 def routers(topology, levels=None):

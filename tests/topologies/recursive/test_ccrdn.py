@@ -6,9 +6,19 @@ from functools import cache
 import networkx as nx
 import pytest
 
-from topologies import build
-from topologies.recursive import generalized as generalized
-from topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, FICONN, Ccrdn, bridge, common_level, far_copy, gateway
+from weft.topologies import build
+from weft.topologies.recursive import generalized as generalized
+from weft.topologies.recursive.ccrdn import (
+    BETA_DCELL,
+    DCELL,
+    FAMILY,
+    FICONN,
+    Ccrdn,
+    bridge,
+    common_level,
+    far_copy,
+    gateway,
+)
 
 GAMMA_DCELL, DELTA_DCELL = ({name: rule for rule, name in FAMILY.items()}[f"{x}-dcell"] for x in ("gamma", "delta"))
 SMALL = [

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from topologies import build, family
-from topologies.recursive import connection_rule, generalized
-from topologies.recursive.ccrdn import FAMILY, Ccrdn
-from topologies.recursive.connection_rule import ConnectionRule, by_permutation, require_matching
+from weft.topologies import build, family
+from weft.topologies.recursive import connection_rule, generalized
+from weft.topologies.recursive.ccrdn import FAMILY, Ccrdn
+from weft.topologies.recursive.connection_rule import ConnectionRule, by_permutation, require_matching
 
 
 @pytest.fixture

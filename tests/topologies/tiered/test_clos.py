@@ -1,6 +1,6 @@
 import networkx as nx
 
-from topologies import build
+from weft.topologies import build
 
 
 def graph(topology):

@@ -3,7 +3,7 @@ from itertools import product
 import networkx as nx
 import pytest
 
-from topologies import build
+from weft.topologies import build
 
 FORMS = [(2, 1), (2, 2), (2, 4), (3, 1), (3, 2), (3, 3), (4, 2), (5, 2), (4, 3)]
 

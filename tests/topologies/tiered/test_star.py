@@ -1,4 +1,4 @@
-from topologies import build
+from weft.topologies import build
 
 
 def test_one_router_has_all_the_hosts():
