@@ -6,7 +6,7 @@ import ctypes
 import errno
 import os
 import struct
-import threading
+from _thread import allocate_lock  # threading itself has each daemon that is forked write to 0.4 MB at once
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -28,7 +28,7 @@ LAST_LINES = 8  # of what libbpf says, quoted in an error
 LINE_BYTES = 1 << 16  # the verifier's log is one message
 
 _Printer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_loading = threading.Lock()  # libbpf has one place for what it prints
+_loading = allocate_lock()  # libbpf has one place for what it prints
 
 
 class BpfError(OSError):
