@@ -8,7 +8,7 @@ BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard testbed/bpf/*.bpf.c))
 LIBRARIES := testbed/host/uml_xstate.so testbed/traffic/libndp.so
 BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/report.py,$(wildcard bench/*.py)))
 
-ON_BOTH_CLOCKS := tests/testbed/measure tests/testbed/traffic tests/testbed/network/test_delay.py # about a minute
+ON_BOTH_CLOCKS := tests/testbed/measure tests/testbed/tracing tests/testbed/traffic tests/testbed/network/test_delay.py # about a minute
 
 help:
 	@sed --quiet --regexp-extended 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand --tabs=14

@@ -16,8 +16,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.experiments.graph_engine import diversity
-from weft.experiments.graph_engine.router_graph import RouterGraph
+from weft.experiments.router_graphs import diversity
+from weft.experiments.router_graphs.router_graph import RouterGraph
 from weft.topologies import build
 from weft.topologies.core.topology import Topology
 

@@ -72,7 +72,7 @@ def print_parameters(parameters: dict[str, dict[str, Any]], indent: int) -> None
 
 def topo(given: argparse.Namespace) -> int:
     """What a network is made of."""
-    from weft.experiments.commands.describe import describe, nodes
+    from weft.experiments.scenarios.describe import describe, nodes
     from weft.topologies import build
 
     topology = build(given.topology)

@@ -118,10 +118,10 @@ def _of_run(parser: argparse.ArgumentParser) -> None:
 def up(given: argparse.Namespace) -> int:
     from weft.daemons.core.registry import usual
     from weft.experiments.commands import virtual_up
-    from weft.testbed.linux.process import need_root
     from weft.testbed.network import bring_up
     from weft.testbed.plan.plane_selection import planes
     from weft.testbed.plan.run import require_name
+    from weft.testbed.processes.process import need_root
     from weft.topologies import build
 
     virtual_up.check(given)
@@ -229,8 +229,8 @@ def summary(network: Network) -> str:
 
 
 def exec_(given: argparse.Namespace) -> int:
-    from weft.testbed.linux.process import need_root
     from weft.testbed.plan import run
+    from weft.testbed.processes.process import need_root
 
     need_root()
     found = run.find(given.run)
@@ -360,8 +360,8 @@ def ps(given: argparse.Namespace) -> int:
 
 
 def clean(given: argparse.Namespace) -> int:
-    from weft.testbed.linux.process import need_root
     from weft.testbed.network.clean import clean as remove_dead_runs
+    from weft.testbed.processes.process import need_root
 
     need_root()
     removed = remove_dead_runs(given.run)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weft.experiments.runner.definition import Experiment, Row, Run
     from weft.experiments.runner.failures import Failure
     from weft.experiments.runner.results import Store
-    from weft.experiments.runner.sweep import Swept
+    from weft.experiments.sweeps.sweep import Swept
 
     Entries = list[tuple[Row, dict[str, Any]]]
 
@@ -70,7 +70,7 @@ def run(given: argparse.Namespace) -> int:
     from weft.experiments.runner import definition
     from weft.experiments.runner.console import say
     from weft.experiments.runner.results import Store
-    from weft.experiments.runner.sweep import remaining, timed
+    from weft.experiments.sweeps.sweep import remaining, timed
 
     experiment = definition.find(given.experiment)
     if given.check_determinism and given.clock != "virtual":
@@ -104,8 +104,8 @@ def run(given: argparse.Namespace) -> int:
 
 def _differences(swept: Swept, entries: Entries) -> int:
     """Measure once more what was measured now; 1, with a line for each, if a row differs."""
-    from weft.experiments.commands.determinism import differences
     from weft.experiments.runner.console import say
+    from weft.experiments.sweeps.determinism import differences
 
     found = differences(swept.measured, [row for row, _ in entries])
     for line in found:
@@ -119,7 +119,7 @@ def measure(experiment: Experiment, todo: Sequence[Run], store: Store, given: ar
     """Carry `todo` out, with a bar."""
     from weft.experiments.runner.console import Bar
     from weft.experiments.runner.provenance import code_and_machine
-    from weft.experiments.runner.sweep import sweep
+    from weft.experiments.sweeps.sweep import sweep
 
     engines = {run.engine for run in todo}
     about = code_and_machine(kernel="kernel" in engines) if todo else {}

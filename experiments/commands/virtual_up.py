@@ -38,8 +38,8 @@ def up(given: argparse.Namespace) -> int:
     """Bring the network up on a kernel for virtual time, and pass lines that are typed to its command line."""
     from weft.testbed.host import uml
     from weft.testbed.host.host_questions import ATTENDED, Host
-    from weft.testbed.linux import isolated_python
     from weft.testbed.network.bring_up import HOP_NS
+    from weft.testbed.processes import isolated_python
 
     options = [(f"--{name.replace('_', '-')}", getattr(given, name)) for name in OPTIONS]
     words = [word for option, value in options if value is not None for word in (option, str(value))]

@@ -40,7 +40,7 @@ def measure(run: Run) -> Result:
     from weft.experiments.graph_engine.workloads import endless
     from weft.experiments.scenarios import clos_run, fabric_run
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.reordering import Reordering
+    from weft.testbed.tracing.reordering import Reordering
     from weft.testbed.traffic import flows
 
     seconds = run.integer("before_s") + run.integer("after_s")

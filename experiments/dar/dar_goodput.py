@@ -77,7 +77,7 @@ def on_kernel(run: Run) -> Result:
     from weft.experiments.scenarios import clos_run, fabric_run
     from weft.testbed.linux import clock
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.reordering import Reordering
+    from weft.testbed.tracing.reordering import Reordering
     from weft.testbed.traffic import flows
 
     warm_up_s, seconds = run.integer("warm_up_s"), run.integer("seconds")

@@ -32,7 +32,7 @@ def measure(run: Run) -> Result:
     """The histogram of silences, and how many packets came after the longer ones."""
     from weft.experiments.graph_engine.workloads import endless
     from weft.experiments.scenarios import fabric_run
-    from weft.testbed.measure.flow_gaps import FlowGaps
+    from weft.testbed.tracing.flow_gaps import FlowGaps
 
     seconds, packet_us = run.integer("seconds"), layered_network.packet_time_us(run.integer("rate_mbps"))
     with layered_network.brought_up(run) as network:
@@ -75,7 +75,7 @@ def plot(table: Table, figure: Figure) -> None:
 
     Lines of runs that all failed fidelity are pale.
     """
-    from weft.testbed.measure.reordering import bounds_us
+    from weft.testbed.tracing.reordering import bounds_us
 
     groups = figures.by_setting(table, SETTING, always=3)
     figure.set_size_inches(4.6 * len(groups) + 2.6, 3.9)

@@ -146,7 +146,7 @@ def tcp(run: Run, network: Network, wanted: Sequence[Flow], *, deadline_s: float
     """Let the flows happen over the TCP of `run`, every packet watched."""
     from weft.experiments.scenarios.fabric_run import Seen
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.reordering import Reordering
+    from weft.testbed.tracing.reordering import Reordering
     from weft.testbed.traffic import flows
 
     sysctls = {

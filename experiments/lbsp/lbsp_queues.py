@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from weft.testbed.measure.occupancy import Occupancies, Occupancy
     from weft.testbed.network.network import Network
+    from weft.testbed.tracing.occupancy import Occupancies, Occupancy
 
 MOST_BYTES = 1 << 31  # of the model's queues
 KERNEL_RATE_MBPS = 1  # at which one process can send for 128 hosts
@@ -75,9 +75,9 @@ def on_kernel(run: Run) -> Result:
     from weft.testbed.forwarding.data_plane import DataPlane
     from weft.testbed.linux.clock import wait_until
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.occupancy import Occupancies
     from weft.testbed.network.degrade import one_at_a_time
     from weft.testbed.network.network import Network
+    from weft.testbed.tracing.occupancy import Occupancies
     from weft.testbed.traffic import slotted_udp
 
     topology, d = build(run.text("topology")), shape(run).d

@@ -141,7 +141,7 @@ def outages(on: Routed, run: Run, fidelity: Fidelity) -> dict[str, Value]:
     """What pings tell of a failure and of its end, and what the failure does to the packets of flows; `fidelity` hears
     how punctual the pings were."""
     from weft.testbed.measure.outage import OutageProbe
-    from weft.testbed.measure.reordering import Reordering
+    from weft.testbed.tracing.reordering import Reordering
 
     network = on.network
     fail, mend = acts(network, run.text("failure"))

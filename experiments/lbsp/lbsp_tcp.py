@@ -145,7 +145,7 @@ def tcp(run: Run, on: Fabric, wanted: Sequence[Flow], *, deadline_s: float) -> S
     """Let the flows happen over the TCP of `run`, every packet watched."""
     from weft.experiments.scenarios.fabric_run import Seen
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.reordering import Reordering
+    from weft.testbed.tracing.reordering import Reordering
     from weft.testbed.traffic import flows
 
     flows.tune(

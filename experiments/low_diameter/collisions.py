@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.experiments.figures import style
-from weft.experiments.graph_engine.diversity import collisions
 from weft.experiments.graph_engine.workloads import mapped, pairs
 from weft.experiments.low_diameter.networks import NETWORK, colour, label
+from weft.experiments.router_graphs.diversity import collisions
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.topologies import build

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.experiments.figures import style
-from weft.experiments.graph_engine import diversity
-from weft.experiments.graph_engine.router_graph import RouterGraph
 from weft.experiments.low_diameter.networks import NETWORK, TABLE_IV, colour, in_order, label
+from weft.experiments.router_graphs import diversity
+from weft.experiments.router_graphs.router_graph import RouterGraph
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
 from weft.topologies import build

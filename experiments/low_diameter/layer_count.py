@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from weft.daemons.fatpaths import construction
 from weft.daemons.fatpaths.layers import Graph
 from weft.experiments.figures import style
-from weft.experiments.graph_engine import throughput
 from weft.experiments.graph_engine.compiled import compiled
-from weft.experiments.graph_engine.router_graph import RouterGraph
 from weft.experiments.low_diameter.networks import NETWORK, label
+from weft.experiments.router_graphs import throughput
+from weft.experiments.router_graphs.router_graph import RouterGraph
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Number
 from weft.topologies import build

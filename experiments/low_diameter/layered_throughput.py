@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from weft.daemons.fatpaths import construction
 from weft.daemons.fatpaths.layers import Graph, distinct_paths, everything, next_hops
 from weft.experiments.figures import style
-from weft.experiments.graph_engine import baseline_paths, throughput
 from weft.experiments.graph_engine.compiled import compiled
-from weft.experiments.graph_engine.planned_paths import planned_paths
-from weft.experiments.graph_engine.router_graph import RouterGraph
 from weft.experiments.low_diameter.networks import NETWORK, label
+from weft.experiments.router_graphs import baseline_paths, throughput
+from weft.experiments.router_graphs.planned_paths import planned_paths
+from weft.experiments.router_graphs.router_graph import RouterGraph
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.topologies import build

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.experiments.figures import style
-from weft.experiments.graph_engine.diversity import total_network_load
-from weft.experiments.graph_engine.router_graph import RouterGraph
 from weft.experiments.low_diameter.networks import NETWORK, TABLE_IV, TABLE_V_SAMPLES, in_order, label, table_v
+from weft.experiments.router_graphs.diversity import total_network_load
+from weft.experiments.router_graphs.router_graph import RouterGraph
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.topologies import build
 

@@ -16,9 +16,9 @@ from weft.experiments.scenarios.common_parameters import network
 from weft.experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
 from weft.testbed.forwarding.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity, Report
-from weft.testbed.measure.reordering import OrderTable, Reordering
 from weft.testbed.network.degrade import set_rate
 from weft.testbed.network.network import Network
+from weft.testbed.tracing.reordering import OrderTable, Reordering
 from weft.testbed.traffic import flows, mptcp
 from weft.testbed.traffic.flows import Flow, FlowResults
 from weft.topologies import build

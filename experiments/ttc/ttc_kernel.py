@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from weft.testbed.forwarding.data_plane import Counted
-    from weft.testbed.measure.occupancy import Occupancy
+    from weft.testbed.tracing.occupancy import Occupancy
 
     Counters = Mapping[tuple[int, int], Counted]
 
@@ -76,8 +76,8 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
     """Slots of packets."""
     from weft.experiments.graph_engine.workloads import derangements
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.occupancy import Occupancies
-    from weft.testbed.measure.reordering import Reordering
+    from weft.testbed.tracing.occupancy import Occupancies
+    from weft.testbed.tracing.reordering import Reordering
     from weft.testbed.traffic import slotted_udp
 
     slot_us = 1e6 * slotted_udp.slot_s(rate_bps)
@@ -122,7 +122,7 @@ def tcp(run: Run, on: Any) -> Result:
     """Endless flows."""
     from weft.experiments.graph_engine.workloads import endless, permutation
     from weft.experiments.scenarios import fabric_run
-    from weft.testbed.measure.occupancy import Occupancies
+    from weft.testbed.tracing.occupancy import Occupancies
 
     chosen = permutation(np.random.default_rng(run.seed), on.topology.servers)
     before = on.plane.counters()
@@ -149,7 +149,7 @@ def tcp(run: Run, on: Any) -> Result:
 
 def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
     """Mean and maximum queue of each layer of links: up and down between tiers l and l+1, and down to the hosts."""
-    from weft.testbed.measure.occupancy import together
+    from weft.testbed.tracing.occupancy import together
 
     found: dict[str, Value] = {}
     for level in range(int(topology.level.max()) + 1):

@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from weft.testbed.linux import clock, private_files
+from weft.testbed.linux import clock
+from weft.testbed.processes import private_files
 
 REPLY_BYTES = 1 << 20
 SO_SNDBUFFORCE = 32

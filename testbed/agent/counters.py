@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from weft.testbed.linux import private_files
+from weft.testbed.processes import private_files
 
 FILE = "counters"
 LATENESS_US = (100, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)  # upper ends of all but the last class

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from weft.testbed.host.features import PROGRAMS, TRIES, Scratch, Try
-from weft.testbed.linux import netns, private_files
+from weft.testbed.linux import netns
 from weft.testbed.linux.netlink import NetlinkError
 from weft.testbed.plan.run import DIRECTORY
+from weft.testbed.processes import private_files
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 UNTRIED = "trying needs root"

@@ -26,9 +26,9 @@ from weft.testbed.agent.counters import FILE, DaemonCounters, Row
 from weft.testbed.linux import clock
 from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.measure import host_load, reference_packets
-from weft.testbed.measure.dequeue_gaps import GapMonitor, Gaps, together
 from weft.testbed.measure.port_counters import Counters, Snapshot
 from weft.testbed.plan.network_handle import NetworkHandle, device, ports
+from weft.testbed.tracing.dequeue_gaps import GapMonitor, Gaps, together
 
 PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
 ORDER = (PASS, WARN, FAIL)

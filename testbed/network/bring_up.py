@@ -20,11 +20,11 @@ from weft.testbed.forwarding.data_plane import DataPlane, program_of
 from weft.testbed.host import doctor
 from weft.testbed.linux import clock, netlink, netns
 from weft.testbed.linux.ethtool import Offloads
-from weft.testbed.linux.process import allow_descriptors
 from weft.testbed.network import read_back, status
 from weft.testbed.network.handle import Handle
 from weft.testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL, SEED_SYSCTL, Plan, node_interfaces
 from weft.testbed.plan.plane_selection import Planes
+from weft.testbed.processes.process import allow_descriptors
 from weft.testbed.rewriting import transit_program
 from weft.testbed.supervision import control
 from weft.testbed.supervision.daemon_set import Daemons

@@ -19,14 +19,15 @@ from weft.testbed.agent.counters import Row
 from weft.testbed.authentication import keys
 from weft.testbed.forwarding import layer_program
 from weft.testbed.forwarding.data_plane import DataPlane
-from weft.testbed.linux import clock, netlink, private_files
-from weft.testbed.linux.process import need_root
+from weft.testbed.linux import clock, netlink
 from weft.testbed.network import bring_up, clean, faults, read_back, scheme_change, status
 from weft.testbed.network.handle import Handle
 from weft.testbed.plan import run
 from weft.testbed.plan.network_plan import Plan
 from weft.testbed.plan.plane_selection import is_static, planes
 from weft.testbed.plan.run import RunLock
+from weft.testbed.processes import private_files
+from weft.testbed.processes.process import need_root
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology

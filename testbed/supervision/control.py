@@ -14,8 +14,8 @@ from typing import Any
 from weft.testbed.agent import control_socket
 from weft.testbed.agent.counters import FILE, DaemonCounters
 from weft.testbed.agent.daemon import REKEY
-from weft.testbed.linux import isolated_python, private_files
 from weft.testbed.plan.run import ENVIRONMENT, Run
+from weft.testbed.processes import isolated_python, private_files
 from weft.testbed.supervision.daemon_set import Daemons
 from weft.testbed.supervision.supervisor import READY, SOCKET, START_S, STOP_S
 

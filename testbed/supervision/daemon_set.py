@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.daemons.core.node_config import NodeConfig
-from weft.testbed.linux import private_files
 from weft.testbed.linux.node_interfaces import NodeInterfaces
+from weft.testbed.processes import private_files
 
 FILE = "daemons.pickle"
 

@@ -9,7 +9,7 @@ from weft.testbed.agent.counters import WORDS
 from weft.testbed.agent.loop import Loop
 from weft.testbed.agent.make_daemon import NO_PROGRAMS
 from weft.testbed.authentication.credentials import rehearsed
-from weft.testbed.linux import private_files
+from weft.testbed.processes import private_files
 from weft.testbed.supervision.daemon_set import Daemons
 
 REHEARSALS, TURNS = 8, 10

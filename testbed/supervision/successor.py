@@ -14,7 +14,7 @@ import select
 import sys
 from collections.abc import Sequence
 
-from weft.testbed.linux import isolated_python
+from weft.testbed.processes import isolated_python
 
 AGAIN = "again"  # the last argument of a supervisor that takes another's place
 

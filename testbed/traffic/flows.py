@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.testbed.linux import clock, netns
-from weft.testbed.linux.process import allow_descriptors
 from weft.testbed.plan.network_handle import NetworkHandle, require_rate
+from weft.testbed.processes.process import allow_descriptors
 from weft.testbed.traffic import mptcp
 from weft.topologies.core.address import dotted
 

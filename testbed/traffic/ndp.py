@@ -25,8 +25,8 @@ from weft.daemons.transport.outgoing import reason
 from weft.daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, packets_of
 from weft.daemons.transport.parameters import MOST_PACKETS, Parameters, timeout_ns
 from weft.testbed.linux import clock, netns, tc
-from weft.testbed.linux.process import allow_descriptors
 from weft.testbed.plan.network_handle import NetworkHandle, netlink_of
+from weft.testbed.processes.process import allow_descriptors
 from weft.testbed.traffic import ndp_library
 from weft.testbed.traffic.ndp_library import NEVER, CHost, CMessage, CParameters, CRun
 from weft.topologies.core.address import SERVER_BLOCK, dotted

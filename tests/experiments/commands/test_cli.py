@@ -105,7 +105,7 @@ def test_topo_for_people(weft):
 
 def test_the_diameter_is_that_of_a_breadth_first_search():
     from weft.daemons.routing.shortest import distances
-    from weft.experiments.commands.describe import diameter_hops
+    from weft.experiments.scenarios.describe import diameter_hops
     from weft.topologies import build
 
     for text in ("dcell:n=3,k=1", "beta-dcell:n=3,k=2", "ficonn:n=4,k=1", "fattree:k=4", "complete:n=4,p=1"):

@@ -6,9 +6,9 @@ import pytest
 from weft.daemons.fatpaths import construction
 from weft.daemons.fatpaths.layers import Graph, path
 from weft.experiments.figures import figures
-from weft.experiments.graph_engine.router_graph import RouterGraph
 from weft.experiments.low_diameter import layer_count, topology_cost
 from weft.experiments.low_diameter.networks import TABLE_IV, TABLE_V_SAMPLES, table_v
+from weft.experiments.router_graphs.router_graph import RouterGraph
 from weft.experiments.runner.definition import canonical, find
 from weft.topologies import build
 

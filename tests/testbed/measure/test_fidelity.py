@@ -9,9 +9,10 @@ import pytest
 from weft.testbed.linux import clock, libbpf, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.libbpf import BpfError
-from weft.testbed.measure import dequeue_gaps, fidelity
-from weft.testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, Gaps
+from weft.testbed.measure import fidelity
 from weft.testbed.measure.fidelity import FAIL, PASS, WARN, Component, Fidelity, Report, at_most, gap_verdict
+from weft.testbed.tracing import dequeue_gaps
+from weft.testbed.tracing.dequeue_gaps import BUCKETS, BUCKETS_PER_1, Gaps
 from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies.core.link import LinkSpec, Mbps
 

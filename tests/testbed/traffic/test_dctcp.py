@@ -8,8 +8,8 @@ import pytest
 
 from weft.testbed.forwarding.data_plane import DataPlane
 from weft.testbed.linux import libbpf
-from weft.testbed.measure.occupancy import Occupancies
 from weft.testbed.network.network import Network
+from weft.testbed.tracing.occupancy import Occupancies
 from weft.testbed.traffic import flows
 from weft.testbed.traffic.dctcp import AVAILABLE, OURS, Dctcp
 from weft.testbed.traffic.flows import Flow

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from weft.testbed.forwarding.data_plane import DataPlane
-from weft.testbed.measure.occupancy import Occupancies
 from weft.testbed.network.network import Network
+from weft.testbed.tracing.occupancy import Occupancies
 from weft.testbed.traffic import flows, mptcp
 from weft.testbed.traffic.flows import Flow
 from weft.topologies.core.link import LinkSpec, Mbps

@@ -4,10 +4,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from weft.experiments.graph_engine import throughput
-from weft.experiments.graph_engine.baseline_paths import k_shortest_paths, valiant_load
-from weft.experiments.graph_engine.router_graph import RouterGraph
-from weft.experiments.graph_engine.throughput import Demands
+from weft.experiments.router_graphs import throughput
+from weft.experiments.router_graphs.baseline_paths import k_shortest_paths, valiant_load
+from weft.experiments.router_graphs.router_graph import RouterGraph
+from weft.experiments.router_graphs.throughput import Demands
 from weft.topologies import build
 
 

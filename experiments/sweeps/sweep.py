@@ -215,7 +215,7 @@ def work(one: Attempt, pipe: Connection, number: int) -> None:
 
 def on_workers(scheduler: str, queue: Queue) -> Iterator[Ended]:
     """Each run of `queue` as it ends on a worker of `scheduler`."""
-    from weft.experiments.runner.cluster import on_cluster
+    from weft.experiments.sweeps.cluster import on_cluster
 
     while first := queue.wait():
         runs = [first]
@@ -241,7 +241,7 @@ def attempt(experiment: Experiment, about: Mapping[str, Any], run: Run) -> Ended
 
 def under_virtual_clock(about: Mapping[str, Any], run: Run) -> Ended:
     """Measure `run` on a kernel of its own; about code and machine, that kernel has its own say."""
-    from weft.experiments.runner import virtual_runs
+    from weft.experiments.sweeps import virtual_runs
 
     begin = clock.monotonic()
     answer = virtual_runs.measure(run, core=virtual_runs.core(number_of_worker))

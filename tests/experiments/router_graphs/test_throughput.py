@@ -6,10 +6,10 @@ import pytest
 
 from weft.daemons.fatpaths import construction
 from weft.daemons.fatpaths.layers import Graph
-from weft.experiments.graph_engine import throughput
 from weft.experiments.graph_engine.compiled import compiled
-from weft.experiments.graph_engine.router_graph import RouterGraph
-from weft.experiments.graph_engine.throughput import Demands
+from weft.experiments.router_graphs import throughput
+from weft.experiments.router_graphs.router_graph import RouterGraph
+from weft.experiments.router_graphs.throughput import Demands
 from weft.topologies import build
 
 

@@ -8,8 +8,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from weft.experiments.graph_engine.compiled import compiled
-from weft.experiments.graph_engine.router_graph import RouterGraph
-from weft.experiments.graph_engine.throughput import Array, Demands, Numbers, Path
+from weft.experiments.router_graphs.router_graph import RouterGraph
+from weft.experiments.router_graphs.throughput import Array, Demands, Numbers, Path
 
 
 def k_shortest_paths(graph: RouterGraph, demands: Demands, k: int, rng: Generator) -> list[list[Path]]:

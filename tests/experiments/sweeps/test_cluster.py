@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 from quick import EXPERIMENT
 
-from weft.experiments.runner import cluster, definition, virtual_runs
-from weft.experiments.runner.cluster import on_cluster
+from weft.experiments.runner import definition
 from weft.experiments.runner.definition import Result, find
 from weft.experiments.runner.failures import Failure
 from weft.experiments.runner.results import Store
-from weft.experiments.runner.sweep import sweep
+from weft.experiments.sweeps import cluster, virtual_runs
+from weft.experiments.sweeps.cluster import on_cluster
+from weft.experiments.sweeps.sweep import sweep
 
 distributed = pytest.importorskip("distributed", reason="no dask.distributed")
 HERE = Path(__file__).parent
+EXPERIMENTS = HERE.parent / "runner"  # where quick is
 
 
 class Watcher:
@@ -28,7 +30,8 @@ class Watcher:
 
 # What the workers run first: they know the quick experiment beside those of the project.
 SETUP = """
-from weft.experiments.runner import cluster, definition
+from weft.experiments.sweeps import cluster
+from weft.experiments.runner import definition
 import quick
 cluster.find = lambda name: quick.EXPERIMENT if name == "quick" else definition.find(name)
 """
@@ -37,7 +40,7 @@ cluster.find = lambda name: quick.EXPERIMENT if name == "quick" else definition.
 @pytest.fixture(scope="module")
 def address():
     """A scheduler and two workers on loopback, each a process of its own."""
-    paths = [str(HERE.parents[2]), str(HERE), os.environ.get("PYTHONPATH", "")]
+    paths = [str(HERE.parents[2]), str(EXPERIMENTS), os.environ.get("PYTHONPATH", "")]
     with (
         distributed.LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0") as cluster,
         pytest.MonkeyPatch.context() as patch,
@@ -121,7 +124,7 @@ def test_another_version_of_the_experiment_is_refused(address):
 
 
 def test_no_scheduler_no_workers_and_no_dask_are_said_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("weft.experiments.runner.cluster.CONNECT_S", 0.3)
+    monkeypatch.setattr("weft.experiments.sweeps.cluster.CONNECT_S", 0.3)
     with pytest.raises(OSError, match=r"127\.0\.0\.1:9"):
         next(on_cluster("tcp://127.0.0.1:9", EXPERIMENT.runs()))
     with (
@@ -137,9 +140,9 @@ def test_no_scheduler_no_workers_and_no_dask_are_said_in_one_line(tmp_path, monk
 
 
 def test_dask_is_not_imported_unless_it_is_asked_for():
-    runner = "weft.experiments.runner.sweep, weft.experiments.runner.cluster"
+    runner = "weft.experiments.sweeps.sweep, weft.experiments.sweeps.cluster"
     modules = f"import sys, weft.experiments.commands.run_commands, {runner}; print(*sys.modules)"
     command = [sys.executable, "-c", modules]
     loaded = subprocess.run(command, cwd=HERE.parents[2], capture_output=True, text=True, check=True).stdout.split()
-    assert "weft.experiments.runner.cluster" in loaded
+    assert "weft.experiments.sweeps.cluster" in loaded
     assert not {"distributed", "dask", "numba"} & set(loaded)

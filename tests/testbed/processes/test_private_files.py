@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.testbed.linux import private_files
+from weft.testbed.processes import private_files
 
 READ, MAKE = os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.experiments.runner import virtual_runs
 from weft.experiments.runner.definition import Result, Row, Run
 from weft.experiments.runner.rows import row_of, text_of
+from weft.experiments.sweeps import virtual_runs
 
 
 def differences(runs: Sequence[Run], rows: Sequence[Row]) -> list[str]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.experiments.graph_engine import throughput
-from weft.experiments.graph_engine.router_graph import RouterGraph
-from weft.experiments.graph_engine.throughput import Demands, Path
+from weft.experiments.router_graphs import throughput
+from weft.experiments.router_graphs.router_graph import RouterGraph
+from weft.experiments.router_graphs.throughput import Demands, Path
 
 ROUNDS = 3  # of longer paths, and of exchanges
 

@@ -3,11 +3,11 @@ import pytest
 
 from weft.daemons.fatpaths import construction
 from weft.daemons.fatpaths.layers import Graph, everything, next_hops, path
-from weft.experiments.graph_engine import throughput
-from weft.experiments.graph_engine.planned_paths import planned_paths
-from weft.experiments.graph_engine.router_graph import RouterGraph
-from weft.experiments.graph_engine.throughput import Demands
 from weft.experiments.low_diameter.layered_throughput import planned_layers
+from weft.experiments.router_graphs import throughput
+from weft.experiments.router_graphs.planned_paths import planned_paths
+from weft.experiments.router_graphs.router_graph import RouterGraph
+from weft.experiments.router_graphs.throughput import Demands
 from weft.topologies import build
 
 

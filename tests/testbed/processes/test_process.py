@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from weft.testbed.linux import process
+from weft.testbed.processes import process
 
 
 def test_what_root_may_not_raise_is_one_line_that_says_what_is_needed():

@@ -15,7 +15,7 @@ from quick import EXPERIMENT
 
 from weft.experiments.runner.definition import Result
 from weft.experiments.runner.results import Claim, Store
-from weft.experiments.runner.sweep import remaining, sweep
+from weft.experiments.sweeps.sweep import remaining, sweep
 
 
 class Watcher:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from weft.experiments.commands.cli import main
-from weft.experiments.runner import sweep, virtual_runs
 from weft.experiments.runner.definition import Result, Run, find
 from weft.experiments.runner.rows import row_of
+from weft.experiments.sweeps import sweep, virtual_runs
 
 ROOT = Path(__file__).parents[3]
 RUN = Run(experiment="link_loss", version=1, parameters={}, seed=3, engine="kernel")

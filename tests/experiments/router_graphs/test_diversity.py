@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from bench.diversity import as_networkx, disjoint, interference, shortest
-from weft.experiments.graph_engine import diversity
-from weft.experiments.graph_engine.router_graph import UNREACHED, RouterGraph
+from weft.experiments.router_graphs import diversity
+from weft.experiments.router_graphs.router_graph import UNREACHED, RouterGraph
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 

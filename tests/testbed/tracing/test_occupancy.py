@@ -9,10 +9,10 @@ import pytest
 
 from weft.testbed.linux import netns
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.measure.occupancy import Occupancies, Occupancy, together
 from weft.testbed.measure.port_counters import Counters
 from weft.testbed.network.network import Network
 from weft.testbed.plan.network_plan import mac
+from weft.testbed.tracing.occupancy import Occupancies, Occupancy, together
 from weft.testbed.traffic import slotted_udp
 from weft.topologies.core.link import LinkSpec, Mbps
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.testbed.linux import isolated_python
+from weft.testbed.processes import isolated_python
 
 PICKLE = 'raise SystemExit("somebody else\'s pickle was imported")'
 NAME, OWN, RUN = "pickle", "own_scheme", "timeit"

@@ -18,8 +18,9 @@ from typing import Any
 from weft.experiments.runner.definition import Result, Run, find
 from weft.experiments.runner.failures import Failure, reason
 from weft.testbed.host import uml
-from weft.testbed.linux import clock, isolated_python
+from weft.testbed.linux import clock
 from weft.testbed.network.bring_up import HOP_NS
+from weft.testbed.processes import isolated_python
 
 FOLDER = Path("/run/uml")
 RUN, ANSWER = "run.json", "answer.json"
@@ -44,7 +45,7 @@ def measure(run: Run, *, core: int | None = None) -> Answer:
     exchange = uml.Exchange({RUN: json.dumps(run.content)}, [ANSWER])
     seeded = uml.VirtualClock(seed=run.seed + 1)
     environment = os.environ | {"NUMBA_CACHE_DIR": COMPILED, HOP_NS: str(run.hop_ns)}
-    argv = isolated_python.command("weft.experiments.runner.virtual_runs")
+    argv = isolated_python.command("weft.experiments.sweeps.virtual_runs")
     status = uml.run(
         argv,
         virtual=seeded,

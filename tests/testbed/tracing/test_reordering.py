@@ -12,10 +12,10 @@ import pytest
 from weft.testbed.forwarding.data_plane import DataPlane
 from weft.testbed.linux import netns
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.measure import reordering
-from weft.testbed.measure.reordering import Reordering, quantile
 from weft.testbed.network.network import Network
 from weft.testbed.plan.network_plan import mac
+from weft.testbed.tracing import reordering
+from weft.testbed.tracing.reordering import Reordering, quantile
 from weft.testbed.traffic import flows
 from weft.testbed.traffic.flows import Flow
 from weft.topologies.core.link import LinkSpec, Mbps

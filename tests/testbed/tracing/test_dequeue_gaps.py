@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.testbed.linux import libbpf, netns
-from weft.testbed.measure import dequeue_gaps
-from weft.testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, GapMonitor, Gaps, together
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.port_counters import Counters
 from weft.testbed.plan.network_handle import all_pairs
+from weft.testbed.tracing import dequeue_gaps
+from weft.testbed.tracing.dequeue_gaps import BUCKETS, BUCKETS_PER_1, GapMonitor, Gaps, together
 from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies.core.link import LinkSpec, Mbps
 

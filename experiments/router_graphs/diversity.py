@@ -20,7 +20,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from weft.experiments.graph_engine.compiled import compiled
-from weft.experiments.graph_engine.router_graph import RouterGraph
+from weft.experiments.router_graphs.router_graph import RouterGraph
 
 Array = NDArray[np.int64]
 

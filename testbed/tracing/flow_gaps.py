@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from weft.testbed.linux import libbpf, netlink, tc
-from weft.testbed.measure.reordering import bounds_us
 from weft.testbed.plan.network_handle import NetworkHandle, device, netlink_of
+from weft.testbed.tracing.reordering import bounds_us
 
 OBJECT = libbpf.DIRECTORY / "flow_gaps.bpf.o"
 PROGRAM = "gaps"

@@ -14,9 +14,9 @@ from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft.experiments.runner import virtual_runs
 from weft.experiments.runner.definition import Result, Run, find
 from weft.experiments.runner.failures import Failure, reason
+from weft.experiments.sweeps import virtual_runs
 from weft.testbed.linux import clock
 
 if TYPE_CHECKING:
