@@ -35,10 +35,15 @@ from functools import cache
 from queue import Empty, SimpleQueue
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from weft.testbed.host import uml, virtual_kernel
 from weft.testbed.host.features import FRR
 from weft.testbed.linux import clock
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("weft", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ci" if "CI" in os.environ else "weft")  # ci is hypothesis's own: the same examples every time
 
 REPORT = "@report "  # begins a line that brings a report out
 INSTANCES = 2
