@@ -34,7 +34,7 @@ def measure(run: Run) -> Result:
     """Time of every flow, and means and 99th percentiles of short and long ones; what the hosts' layers did."""
     from weft.experiments.scenarios import fabric_run
 
-    fraction, seconds = float(run.parameters["size_fraction"]), run.integer("seconds")
+    fraction, seconds = float(run.parameters["size_fraction"]), float(run.parameters["seconds"])
     with layered_network.brought_up(run) as network:
         hosts = network.topology.servers
         wanted = layered_network.arrivals(
@@ -213,7 +213,7 @@ EXPERIMENT = Experiment(
         **layered_network.PARAMETERS,
         "load_fraction": common.LOAD_FRACTION,
         "size_fraction": layered_network.SIZE_FRACTION,
-        "seconds": common.SECONDS,
+        "seconds": layered_network.SECONDS,
     },
     seeds=1,
     takes_s=900,

@@ -16,7 +16,6 @@ from weft.experiments.fatpaths import layered_network
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Word
-from weft.experiments.scenarios import common_parameters as common
 from weft.topologies.core.link import Mbps
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 LOAD_FRACTION, SIZE_FRACTION = 0.2, 0.25
 MULTIPLES = (2, 7, 30)  # of a packet time
-WARM_UP_S = 0.5
+WARM_UP = 0.1  # of the time
 
 
 def measure(run: Run) -> Result:
@@ -34,7 +33,7 @@ def measure(run: Run) -> Result:
     from weft.experiments.scenarios import fabric_run
     from weft.testbed.tracing.flow_gaps import FlowGaps
 
-    seconds, packet_us = run.integer("seconds"), layered_network.packet_time_us(run.integer("rate_mbps"))
+    seconds, packet_us = float(run.parameters["seconds"]), layered_network.packet_time_us(run.integer("rate_mbps"))
     with layered_network.brought_up(run) as network:
         chosen = layered_network.who(run, network.topology.servers)
         wanted = endless(chosen)
@@ -49,7 +48,7 @@ def measure(run: Run) -> Result:
                 )
             )
         with FlowGaps(network) as gaps:
-            seen = layered_network.tcp(run, network, wanted, deadline_s=seconds, warm_up_s=WARM_UP_S)
+            seen = layered_network.tcp(run, network, wanted, deadline_s=seconds, warm_up_s=seconds * WARM_UP)
         table = gaps.table
         return Result(
             figures={
@@ -133,7 +132,7 @@ EXPERIMENT = Experiment(
     parameters={
         **layered_network.PARAMETERS,
         "flows": Word(meaning="whether flows last, or arrive as in fatpaths_fct", words=("endless", "arriving")),
-        "seconds": common.SECONDS,
+        "seconds": layered_network.SECONDS,
     },
     seeds=1,
     takes_s=200,

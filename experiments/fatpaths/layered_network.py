@@ -59,6 +59,7 @@ ECN_PACKETS = Integer(
     meaning="packets in a queue from which on they are marked, 0: never", unit="packets", least=0, most=10**6
 )
 SIZE_FRACTION = Number(meaning="size of flows, as a fraction of the paper's", unit="fraction", least=1e-4, most=1)
+SECONDS = Number(meaning="time during which flows begin", unit="s", least=1e-3, most=3600)
 RTO_MS = Integer(meaning="TCP's least retransmission timeout", unit="ms", least=1, most=10_000)
 
 
