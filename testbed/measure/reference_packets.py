@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing, suppress
 from typing import NamedTuple
 
 from weft.testbed.linux import clock, netns, tc
+from weft.testbed.processes.process import allow_more_descriptors
 from weft.testbed.measure.port_counters import Counters, PortCounters
 from weft.testbed.plan.network_handle import NetworkHandle, device, netlink_of, ports
 from weft.testbed.plan.network_plan import FIRST_IFB, FIRST_PORT, mac
@@ -81,6 +82,7 @@ def deviations(net: NetworkHandle) -> dict[int, Deviation]:
     planned = _planned(net)
     if not planned:
         return {}
+    allow_more_descriptors(2 * net.topology.nodes + len(planned))
     with ExitStack() as stack:
         counters = stack.enter_context(Counters(net))
         receivers = {node: _receiver(net, node, planned, stack) for node in range(net.topology.nodes)}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 
+SPARE_DESCRIPTORS = 50
+
 
 def need_root() -> None:
     """ValueError unless this process may make namespaces."""
@@ -23,3 +25,9 @@ def allow_descriptors(count: int) -> None:
         raise ValueError(
             f"this network needs {count} open files and the limit is {hard}; raise it with ulimit -n"
         ) from None
+
+
+def allow_more_descriptors(count: int) -> None:
+    """Let this process open `count` files beside those that it has open, and a few others; ValueError if the system
+    does not."""
+    allow_descriptors(len(os.listdir("/proc/self/fd")) + count + SPARE_DESCRIPTORS)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from weft.testbed.linux import clock, netns
 from weft.testbed.plan.network_handle import NetworkHandle, require_rate
-from weft.testbed.processes.process import allow_descriptors
+from weft.testbed.processes.process import allow_more_descriptors
 from weft.testbed.traffic import mptcp
 from weft.topologies.core.address import dotted
 
@@ -134,7 +134,7 @@ def run(
     """
     wanted = sorted(flows)
     check(net, wanted, congestion_control, warm_up_s, deadline_s)
-    allow_descriptors(2 * len(wanted) + net.topology.servers + 200)
+    allow_more_descriptors(2 * len(wanted) + net.topology.servers)
     loop = _Loop(net, wanted, congestion_control, transport, warm_up_s, deadline_s, at_warm_up)
     if not (count := mptcp.subflows(transport)):
         return netns.in_thread(loop.run)

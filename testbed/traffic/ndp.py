@@ -26,7 +26,7 @@ from weft.daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, pac
 from weft.daemons.transport.parameters import MOST_PACKETS, Parameters, timeout_ns
 from weft.testbed.linux import clock, netns, tc
 from weft.testbed.plan.network_handle import NetworkHandle, netlink_of
-from weft.testbed.processes.process import allow_descriptors
+from weft.testbed.processes.process import allow_more_descriptors
 from weft.testbed.traffic import ndp_library
 from weft.testbed.traffic.ndp_library import NEVER, CHost, CMessage, CParameters, CRun
 from weft.topologies.core.address import SERVER_BLOCK, dotted
@@ -139,7 +139,7 @@ def run(
     wanted = sorted(messages)
     check(net, wanted, parameters)
     hosts = net.topology.servers
-    allow_descriptors(2 * hosts + 200)
+    allow_more_descriptors(2 * hosts)
     with ExitStack() as stack:
         sockets = [_sockets(stack, net, host) for host in range(hosts)]
         given = (CMessage * len(wanted))(*(CMessage(round(1e9 * at), size, src, dst) for at, src, dst, size in wanted))

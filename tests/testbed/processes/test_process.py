@@ -35,6 +35,19 @@ def test_up_to_the_hard_limit_it_is_raised():
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+def test_what_is_open_already_is_counted():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = [os.open("/", os.O_RDONLY) for _ in range(100)]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (110 + len(os.listdir("/proc/self/fd")) - 100, before[1]))
+        process.allow_more_descriptors(200)
+        held += [os.open("/", os.O_RDONLY) for _ in range(200)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for fd in held:
+            os.close(fd)
+
+
 def test_nonroot_is_told_to_be_root(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ValueError, match="networks need root"):
