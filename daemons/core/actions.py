@@ -6,6 +6,7 @@ new kind of action derives it from Action.  An action that a carrier has nobody 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -117,33 +118,38 @@ NOTHING: Sequence[Action] = ()
 
 
 class Performer:
-    """Has actions carried out in the order in which they are given.
+    """Has actions carried out in the order in which they are given, all at once or a few at a time.
 
-    Actions that follow one another and have the same handler are handed to it together, when another handler's turn
-    comes or at flush(): a batch of routes is one request to a kernel.
+    Actions that follow one another and have the same handler are handed to it together: a batch of routes is one
+    request to a kernel.
 
     handlers: by kind of action, who carries out a sequence of them.
+    waiting: the actions that have not been carried out.
     """
 
     def __init__(self, handlers: Mapping[type[Action], Callable[[Sequence[Any]], None]]) -> None:
         self._handlers = dict(handlers)
-        self.waiting: list[Action] = []  # to be carried out by self._handler
-        self._handler: Callable[[Sequence[Any]], None] | None = None
+        self.waiting: deque[Action] = deque()
 
     def add(self, action: Action) -> None:
         """Have `action` carried out after all that were added before; TypeError if nobody does that."""
-        handler = handler_of(self._handlers, action)
-        if handler is not self._handler:
-            self.flush()
-            self._handler = handler
+        handler_of(self._handlers, action)
         self.waiting.append(action)
 
+    def carry_out(self, most: int) -> int:
+        """Have the first `most` of those that wait carried out; how many there were."""
+        done, waiting, handlers = 0, self.waiting, self._handlers
+        while waiting and done < most:
+            handler, batch = handlers[type(waiting[0])], list[Action]()
+            while waiting and done < most and handlers[type(waiting[0])] is handler:
+                batch.append(waiting.popleft())
+                done += 1
+            handler(batch)
+        return done
+
     def flush(self) -> None:
-        """Have carried out what waits."""
-        if self.waiting:
-            waiting, self.waiting = self.waiting, []
-            assert self._handler
-            self._handler(waiting)
+        """Have carried out all that waits."""
+        self.carry_out(len(self.waiting))
 
 
 Handler = Callable[..., None]

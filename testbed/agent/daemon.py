@@ -5,7 +5,8 @@ out by missing hellos.  A daemon that starts where another ran sets its routes o
 it did not set itself once it has converged, or after 5 s.
 
 Actions are carried out in order, whatever their kinds.  Changes of one kind that follow one another are one request to
-the kernel; it leaves before anything else is done, before anything is sent, and at the end of a turn.
+the kernel; it leaves before anything else is done, before anything is sent, and at the end of a turn, unless there are
+so many that they take several (slices.py).
 
 A change that the kernel refuses is logged and counted, and the daemon goes on: most likely a device went down and the
 news of it is on its way.  A second later it reads the kernel's routes back and sets right what differs.
@@ -26,7 +27,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from weft.daemons.core.actions import Action, Note, Performer, Send, SetRoute
+from weft.daemons.core.actions import Action, Note, Send, SetRoute
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.events import Event, LinkDegraded
 from weft.daemons.core.node_config import NodeConfig
@@ -35,6 +36,7 @@ from weft.testbed.agent.control_socket import Lock, Log, Requests
 from weft.testbed.agent.link_news import LinkChanged, LinkNews
 from weft.testbed.agent.lost_packets import LostPackets
 from weft.testbed.agent.node_counters import NodeCounters
+from weft.testbed.agent.slices import Slices
 from weft.testbed.agent.transport import ROUTINE, URGENT, Link
 from weft.testbed.authentication.credentials import Credentials
 from weft.testbed.forwarding.capability import LinuxCapability, Wakes
@@ -107,7 +109,7 @@ class Daemon:
             self._opened = opened.pop_all()
         channels = [link.channel for link in self.links.values()]
         self.lost = LostPackets(self._counters, self._log.write, channels)
-        self._performer = Performer({SetRoute: self._set_routes, **self._handlers()})
+        self._slices = Slices({SetRoute: self._set_routes, **self._handlers()}, self._send)
 
     def _open_inside(
         self,
@@ -183,19 +185,19 @@ class Daemon:
         """Do `actions`, in order; changes may wait for finish() while nothing is sent.  TypeError for an action that
         nobody here carries out."""
         for action in actions:
-            if isinstance(action, Send):
-                if self._performer.waiting:
-                    self._performer.flush()
-                try:
-                    self.links[action.port].sendto(action.payload, ROUTINE if action.routine else URGENT)
-                    self._sent += 1
-                except OSError as error:
-                    self.lost.on_sending(error)
-            elif isinstance(action, Note):
+            if isinstance(action, Note):
                 self._log.write(action.text)
                 self._news = True
             else:
-                self._performer.add(action)
+                self._slices.add(action)
+
+    def _send(self, packets: Iterable[Send]) -> None:
+        for action in packets:
+            try:
+                self.links[action.port].sendto(action.payload, ROUTINE if action.routine else URGENT)
+                self._sent += 1
+            except OSError as error:
+                self.lost.on_sending(error)
 
     def _set_routes(self, changes: Sequence[SetRoute]) -> None:
         self._news = True
@@ -241,17 +243,17 @@ class Daemon:
         self._log.write(f"refused by the kernel: {error}")
 
     def finish(self, now: float) -> None:
-        """The end of a turn: what waited is done, what changed is shown."""
-        self._performer.flush()
+        """The end of a turn: what waited is done, or a slice of it, and what changed is shown."""
+        more = self._slices.end_turn()
         if self._news:
             self._news = False
             self._counters.show(self.protocol.adjacencies(), self.fib.installed, now)
             self._look_whether_converged(now)
-        deadline = self.protocol.deadline
+        deadline = now if more else self.protocol.deadline
         self.deadline = deadline if deadline < self._reconcile_at else self._reconcile_at
 
     def _look_whether_converged(self, now: float) -> None:
-        converged = self.protocol.converged()
+        converged = not self._slices.waiting and self.protocol.converged()
         if converged != self._converged:
             self._converged = converged
             self._counters.set(converged=converged)
@@ -262,11 +264,13 @@ class Daemon:
     def tick(self, now: float) -> None:
         """The deadline has passed."""
         self._counters.tick(now - self.deadline)
-        self.perform(self.protocol.tick(now))
+        if self.protocol.deadline <= now or not self._slices.waiting:
+            self.perform(self.protocol.tick(now))
         if self.capabilities:
-            self._performer.flush()  # what they look at is as it has been decided
-        for capability in self.capabilities:
-            self._tell(capability.look(now), now)
+            self._slices.go_on()
+            if not self._slices.waiting:  # what they look at is as it has been decided
+                for capability in self.capabilities:
+                    self._tell(capability.look(now), now)
         self._counters.traffic(self._sent, self.received)
         self.lost.look_for_refused()
         if now >= self._reconcile_at:
@@ -277,7 +281,7 @@ class Daemon:
 
     def _reconcile(self) -> None:
         self._reconcile_at, self.inherited = inf, 0
-        self._performer.flush()
+        self._slices.flush()
         try:
             changed = self.fib.reconcile()
             for capability in self.capabilities:
@@ -309,6 +313,8 @@ class Daemon:
         if not (read := self.requests.read()):
             return True
         asked, who = read
+        if asked == "stop":
+            self._slices.flush()
         told = self.status() if asked == "status" else {}
         if asked.startswith(DEGRADED):
             told = self._hear_of_degraded_link(asked)

@@ -3,7 +3,8 @@
 A turn is one instant: wait until a daemon's deadline or until something urgent can be read; read the clock; take news
 of devices; hand every packet that is queued to its daemon, in order of arrival and with the time of it; then tick those
 whose deadline has passed.  Packets that came before the tick are thereby always heard before it, however long the
-process was kept from running.
+process was kept from running.  Where many are due and take long, those that have been due longest are ticked, and the
+others in the next turn.
 
 What is queued is read whenever the process wakes.  Where many daemons share it, that is as soon as it came.  What a
 daemon that is alone finds queued may be as old as its last turn, and the kernel is asked when it came.
@@ -15,7 +16,7 @@ import select
 from collections.abc import Callable, Collection, Sequence
 from fcntl import ioctl
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from weft.daemons.core.actions import Action
 from weft.daemons.core.wire import Garbage
@@ -27,10 +28,11 @@ from weft.testbed.linux import clock
 Receive = Callable[[bytes, int, float], Sequence[Action]]
 Open = Callable[[bytes, float], bytes | None]
 timespec = TIMESPEC.unpack
-arrival = itemgetter(0)
+arrival, deadline_of = itemgetter(0), attrgetter("deadline")
 EVENTS = 64
 AT_ONCE_S = 0.003  # between two turns: what came then may as well have come now
 ROUNDS = 64  # of reading in a turn, one packet of each socket at most, lest a flood keep a daemon from ticking
+TURN_S = 0.005  # of ticking, after which daemons that are due are left to the next turn, and sockets are read first
 
 
 class Loop:
@@ -150,7 +152,13 @@ class Loop:
             self._handle(fd, now, busy)
         self._hand_over(self._read(now, busy), busy)
         due = [daemon for daemon in self._daemons if daemon.deadline <= now]
-        for daemon in due:
+        began = now
+        if len(due) > 1:
+            due.sort(key=deadline_of)
+            began = clock.monotonic()
+        for ticked, daemon in enumerate(due):
+            if ticked and clock.monotonic() - began > TURN_S:
+                break
             self._do(daemon, daemon.tick, now)
         if due and self._quiet:
             for fd in self._quiet & self._handlers.keys():

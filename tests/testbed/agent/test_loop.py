@@ -13,10 +13,11 @@ from weft.daemons.core.actions import Action
 from weft.daemons.core.wire import Garbage
 from weft.testbed.agent.counters import COLUMNS, WORDS
 from weft.testbed.agent.daemon import Daemon
-from weft.testbed.agent.loop import Loop
+from weft.testbed.agent.loop import TURN_S, Loop
 from weft.testbed.agent.lost_packets import MOST_TRACEBACKS, LostPackets
 from weft.testbed.agent.node_counters import NodeCounters
 from weft.testbed.authentication.channel import Bare
+from weft.testbed.linux import clock
 
 
 class Machine:
@@ -78,3 +79,40 @@ def test_packets_cannot_fill_the_log(carried: tuple[Loop, Daemon, socket.socket,
         loop._hand_over(loop._read(loop._before, []), [])
     assert daemon.lost.status()["packets_failed"] == 5 * MOST_TRACEBACKS
     assert len(log) == MOST_TRACEBACKS
+
+
+class Busy:
+    """A daemon with `work` slices of 2 ms to do, and something due every 10 ms beside them."""
+
+    closed, received = False, 0
+
+    def __init__(self, now: list[float], work: int) -> None:
+        self.now, self.work, self.deadline = now, work, 0.0
+        self.due = 0.0
+        self.late: list[float] = []
+
+    def tick(self, now: float) -> None:
+        if now >= self.due:
+            self.late.append(now - self.due)
+            self.due = now + 0.010
+        if self.work:
+            self.work -= 1
+            self.now[0] += 0.002
+        self.deadline = now if self.work else self.due
+
+
+def test_many_that_have_much_to_do_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits until all work is done, and sockets are read after every few milliseconds of it."""
+    now = [0.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    loop, many = Loop([]), [Busy(now, 20) for _ in range(10)]
+    loop._daemons = list(many)  # type: ignore[arg-type]
+    turns = 0
+    while any(one.work for one in many):
+        before = now[0]
+        loop.turn()
+        assert now[0] - before <= TURN_S + 0.002 + 1e-9
+        turns += 1
+    assert now[0] == pytest.approx(10 * 20 * 0.002)
+    assert max(max(one.late) for one in many) <= 10 * 0.002 + TURN_S
+    assert turns >= 60
