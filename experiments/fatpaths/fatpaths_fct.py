@@ -85,7 +85,7 @@ def summary(name: str, ms: Floats) -> dict[str, Value]:
 
 SETTING = (
     *("topology", "mapping", "pattern", "load_fraction", "size_fraction", "rate_mbps", "queue_packets", "ecn_packets"),
-    *("congestion_control", "transport", "min_rtt_window_s", "rto_ms", "seconds"),
+    *("congestion_control", "transport", "min_rtt_window_s", "rto_ms", "connections", "seconds"),
 )
 BASELINE = "ecmp"
 
@@ -207,6 +207,7 @@ EXPERIMENT = Experiment(
         "transport": ["tcp"],
         "min_rtt_window_s": [300],
         "rto_ms": [200],
+        "connections": ["new"],
         "seconds": [15],
     },
     parameters={

@@ -58,7 +58,7 @@ def measure(run: Run) -> Result:
 
 SETTING = (
     *("topology", "pattern", "mapping", "rate_mbps", "queue_packets", "ecn_packets", "congestion_control", "transport"),
-    *("min_rtt_window_s", "rto_ms", "rounds"),
+    *("min_rtt_window_s", "rto_ms", "connections", "rounds"),
 )
 
 
@@ -112,6 +112,7 @@ EXPERIMENT = Experiment(
         "transport": ["tcp"],
         "min_rtt_window_s": [300],
         "rto_ms": [200],
+        "connections": ["new"],
         "rounds": [2],
     },
     parameters={

@@ -127,6 +127,7 @@ EXPERIMENT = Experiment(
         "transport": ["tcp", "mptcp:subflows=4"],
         "min_rtt_window_s": [300],
         "rto_ms": [200],
+        "connections": ["new"],
         "seconds": [5],
     },
     parameters={

@@ -60,6 +60,10 @@ ECN_PACKETS = Integer(
 )
 SIZE_FRACTION = Number(meaning="size of flows, as a fraction of the paper's", unit="fraction", least=1e-4, most=1)
 SECONDS = Number(meaning="time during which flows begin", unit="s", least=1e-3, most=3600)
+CONNECTIONS = Word(
+    meaning="whether each flow opens a connection, whose first packet Linux repeats after 1 s, or finds one open",
+    words=("new", "open"),
+)
 RTO_MS = Integer(meaning="TCP's least retransmission timeout", unit="ms", least=1, most=10_000)
 
 
@@ -164,6 +168,7 @@ def tcp(run: Run, network: Network, wanted: Sequence[Flow], *, deadline_s: float
             warm_up_s=warm_up_s,
             congestion_control=run.text("congestion_control"),
             transport=run.text("transport"),
+            open_before=run.text("connections") == "open",
         )
     return Seen(table, order.table, fidelity.report)
 
@@ -209,4 +214,5 @@ PARAMETERS = {
     "transport": common.TRANSPORT,
     "min_rtt_window_s": common.MIN_RTT_WINDOW_S,
     "rto_ms": RTO_MS,
+    "connections": CONNECTIONS,
 }

@@ -13,6 +13,7 @@ import os
 import select
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +24,7 @@ from weft.testbed.linux import clock, netns
 from weft.testbed.plan.network_handle import NetworkHandle, require_rate
 from weft.testbed.processes.process import allow_more_descriptors
 from weft.testbed.traffic import mptcp
+from weft.testbed.traffic.tcp_info import TcpInfo, multipath_info, tcp_info
 from weft.topologies.core.address import dotted
 
 PORT = 7000
@@ -31,6 +33,7 @@ UNSENT_BYTES = 1 << 17  # unsent bytes that a sender keeps in the kernel
 TCP_NOTSENT_LOWAT = 25
 BEGIN_S = 0.05  # from the opening of listeners to the first flow
 MOST_EVENTS = 256
+OPENED_TOGETHER, OPENED_S = 32, 30.0  # connections before the first flow, and how long that may take
 
 
 class Flow(NamedTuple):
@@ -40,25 +43,6 @@ class Flow(NamedTuple):
     src: int
     dst: int
     size_bytes: int | None
-
-
-class TcpInfo(NamedTuple):
-    """What the sender's TCP knows when its flow ends (struct tcp_info).
-
-    spurious: retransmissions that the receiver says it had already (DSACK).  reordered: times that it saw its segments
-    overtake each other.  marked: segments delivered with a congestion mark.  Of multipath TCP all are sums over the
-    subflows that there are at the end, but for the round-trip times, which are the first one's.
-    """
-
-    rtt_us: int
-    min_rtt_us: int
-    congestion_window: int
-    segments: int
-    retransmissions: int
-    spurious: int
-    reordered: int
-    marked: int
-    subflows: int = 1
 
 
 @dataclass(frozen=True)
@@ -123,19 +107,23 @@ def run(
     transport: str = "tcp",
     warm_up_s: float = 0.0,
     at_warm_up: Callable[[], None] = lambda: None,
+    open_before: bool = False,
 ) -> FlowResults:
     """Run `flows` until all have ended but no longer than `deadline_s`; endless ones end then.
 
     transport: tcp, or mptcp:subflows=4 for connections of so many.
     warm_up_s: from when on received bytes count.
     at_warm_up: called when that time comes, to take a snapshot of something, say.
+    open_before: open all connections before the first flow begins, so that no handshake is lost among them, which Linux
+        repeats after a second.
     Raises ValueError for a congestion control or transport that this kernel lacks, for a flow to itself or from no
     host, a time that leaves nothing to measure, or an endless flow that nothing would hold back.
+    TimeoutError if connections that were to be open before are not, though nothing else was sent.
     """
     wanted = sorted(flows)
     check(net, wanted, congestion_control, warm_up_s, deadline_s)
     allow_more_descriptors(2 * len(wanted) + net.topology.servers)
-    loop = _Loop(net, wanted, congestion_control, transport, warm_up_s, deadline_s, at_warm_up)
+    loop = _Loop(net, wanted, congestion_control, transport, warm_up_s, deadline_s, at_warm_up, open_before)
     if not (count := mptcp.subflows(transport)):
         return netns.in_thread(loop.run)
     mptcp.check()
@@ -191,12 +179,12 @@ def tcp_sysctls(net: NetworkHandle, host: int = 0) -> dict[str, str]:
 
 @dataclass
 class _Connection:
-    """A flow under way."""
+    """A flow under way, or one that will be."""
 
     flow: Flow
-    began_s: float
     sender: socket.socket
     left: float
+    began_s: float = math.inf
     receiver: socket.socket | None = None
     received: int = 0
     counted_from: int = 0
@@ -218,6 +206,7 @@ class _Loop:
     warm_up_s: float
     deadline_s: float
     at_warm_up: Callable[[], None]
+    open_before: bool
     epoll: select.epoll = field(default_factory=select.epoll)
     handlers: dict[int, Callable[[int], None]] = field(default_factory=dict)
     listeners: list[socket.socket] = field(default_factory=list)
@@ -225,6 +214,7 @@ class _Loop:
         default_factory=dict
     )  # by sender's address, port, receiver
     connections: list[_Connection] = field(default_factory=list)
+    opened_before: deque[_Connection] = field(default_factory=deque)
     open_senders: int = 0
     late_s: float = 0.0
     waste: bytearray = field(default_factory=lambda: bytearray(1 << 20))
@@ -234,6 +224,8 @@ class _Loop:
         sysctls = tcp_sysctls(self.net)
         try:
             self.listen()
+            if self.open_before:
+                self.open_all()
             self.begin = clock.monotonic() + BEGIN_S
             ended_s = self.serve()
             for connection in self.connections:
@@ -272,7 +264,7 @@ class _Loop:
                 counted = True
                 self.count_from_here()
             while waiting < len(self.flows) and self.flows[waiting].at_s <= now < self.deadline_s:
-                self.open(self.flows[waiting])
+                self.start(self.opened_before.popleft() if self.opened_before else self.open(self.flows[waiting]))
                 waiting += 1
                 now = clock.monotonic() - self.begin
             if now >= self.deadline_s or (waiting == len(self.flows) and not self.open_senders):
@@ -301,20 +293,38 @@ class _Loop:
                 self.epoll.unregister(one)
             one.close()
 
-    def open(self, flow: Flow) -> None:
-        """Begin a flow."""
+    def open_all(self) -> None:
+        """Open a connection for each flow, some at a time."""
+        for at in range(0, len(self.flows), OPENED_TOGETHER):
+            opened = [self.open(flow) for flow in self.flows[at : at + OPENED_TOGETHER]]
+            self.opened_before += opened
+            until = clock.monotonic() + OPENED_S
+            while any(connection.receiver is None for connection in opened):
+                if (left := until - clock.monotonic()) <= 0:
+                    raise TimeoutError(f"flows: connections were not open within {OPENED_S} s")
+                for fd, events in self.epoll.poll(left, MOST_EVENTS):
+                    self.handlers[fd](events)
+
+    def open(self, flow: Flow) -> _Connection:
+        """Open the connection of a flow."""
         netns.enter(self.net.netns(flow.src))
         sender = self.opened()
         sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.transport == "tcp":  # multipath TCP does not take it before Linux 6.10
             sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-        now = clock.monotonic() - self.begin
-        self.late_s = max(self.late_s, now - flow.at_s)
-        connection = _Connection(flow, now, sender, math.inf if flow.size_bytes is None else flow.size_bytes)
-        self.connections.append(connection)
-        self.open_senders += 1
+        connection = _Connection(flow, sender, math.inf if flow.size_bytes is None else flow.size_bytes)
         sender.connect_ex((self.address(flow.dst), PORT))
         self.expected[*sender.getsockname(), flow.dst] = connection
+        return connection
+
+    def start(self, connection: _Connection) -> None:
+        """Begin the flow of a connection, open or not."""
+        now = clock.monotonic() - self.begin
+        self.late_s = max(self.late_s, now - connection.flow.at_s)
+        connection.began_s = now
+        self.connections.append(connection)
+        self.open_senders += 1
+        sender = connection.sender
         self.watch(sender, select.EPOLLOUT | select.EPOLLIN, partial(self.send, connection))
 
     def accept(self, listener: socket.socket, host: int, events: int) -> None:
@@ -378,35 +388,9 @@ class _Loop:
         self.open_senders -= 1
 
     def close(self) -> None:
-        for connection in self.connections:
+        for connection in (*self.connections, *self.opened_before):
             self.drop(connection.sender)
             self.drop(connection.receiver)
         for listener in self.listeners:
             self.drop(listener)
         self.epoll.close()
-
-
-def multipath_info(sender: socket.socket) -> TcpInfo:
-    """Of all subflows of a multipath connection."""
-    first, *others = [unpacked(info) for info in mptcp.subflow_infos(sender)] or [tcp_info(sender)]
-    sums = zip(*(one[2:] for one in (first, *others)), strict=True)
-    return TcpInfo(first.rtt_us, first.min_rtt_us, *map(sum, sums))
-
-
-def tcp_info(sender: socket.socket) -> TcpInfo:
-    """Of a socket."""
-    return unpacked(sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, mptcp.TCP_INFO_BYTES))
-
-
-def unpacked(told: bytes) -> TcpInfo:
-    """struct tcp_info as it was `told`; what an older kernel does not tell is 0."""
-    info = told.ljust(mptcp.TCP_INFO_BYTES, b"\0")
-
-    def word(offset: int) -> int:
-        value: int = struct.unpack_from("=I", info, offset)[0]
-        return value
-
-    return TcpInfo(
-        rtt_us=word(68), min_rtt_us=word(148), congestion_window=word(80), segments=word(156),
-        retransmissions=word(100), spurious=word(216), reordered=word(220), marked=word(196),
-    )  # fmt: skip

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.linux import netns
 from weft.testbed.network.network import Network
 from weft.testbed.tracing.occupancy import Occupancies
 from weft.testbed.traffic import flows, mptcp
@@ -17,10 +19,11 @@ pytestmark = pytest.mark.kernel
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=100)
 
 
-def test_every_flow_of_many_arrives_whole(network: Callable[..., Network]) -> None:
+@pytest.mark.parametrize("open_before", [False, True])
+def test_every_flow_of_many_arrives_whole(network: Callable[..., Network], open_before: bool) -> None:
     net = network("star:n=4", LINK)
     wanted = [Flow(i / 1000, i % 4, (i + 1 + i // 4 % 3) % 4, 1 + 977 * (i % 20)) for i in range(400)]
-    table = flows.run(net, wanted, deadline_s=60, congestion_control="reno")
+    table = flows.run(net, wanted, deadline_s=60, congestion_control="reno", open_before=open_before)
     assert [one.flow for one in table.results] == sorted(wanted)
     assert [one.received_bytes for one in table.results] == [one.flow.size_bytes for one in table.results]
     assert table.unfinished == 0
@@ -49,6 +52,25 @@ def test_endless_flows_end_and_are_counted_from_the_warm_up(network: Callable[..
     assert 0 < table.goodput_bps < 2.2 * LINK.rate_bps
     assert all(one.ended_s is None and one.tcp for one in table.results)
     assert table.unfinished == 0
+
+
+def test_connections_are_open_before_if_asked(network: Callable[..., Network]) -> None:
+    """Also that of a flow which would begin after the deadline, and is not counted."""
+    net = network("star:n=2", LINK)
+    wanted = [Flow(0.0, 0, 1, 1000), Flow(9.0, 0, 1, 1)]
+    for before, more in ((False, 1), (True, 2)):
+        opened = active_opens(net)
+        table = flows.run(net, wanted, deadline_s=0.3, congestion_control="reno", open_before=before)
+        assert len(table.results) == 1
+        assert active_opens(net) - opened == more
+
+
+def active_opens(net: Network) -> int:
+    """Connections that host 0 has begun."""
+    with netns.inside(net.netns(0)):
+        lines = Path("/proc/thread-self/net/snmp").read_text().splitlines()
+    names, values = (line.split() for line in lines if line.startswith("Tcp:"))
+    return int(values[names.index("ActiveOpens")])
 
 
 def test_a_deadline_ends_what_does_not_end(network: Callable[..., Network]) -> None:

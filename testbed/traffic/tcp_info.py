@@ -1,0 +1,54 @@
+"""What a sender's TCP knows of its flow: struct tcp_info of a socket, or of all subflows of a multipath connection."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import NamedTuple
+
+from weft.testbed.traffic import mptcp
+
+
+class TcpInfo(NamedTuple):
+    """What the sender's TCP knows when its flow ends (struct tcp_info).
+
+    spurious: retransmissions that the receiver says it had already (DSACK).  reordered: times that it saw its segments
+    overtake each other.  marked: segments delivered with a congestion mark.  Of multipath TCP all are sums over the
+    subflows that there are at the end, but for the round-trip times, which are the first one's.
+    """
+
+    rtt_us: int
+    min_rtt_us: int
+    congestion_window: int
+    segments: int
+    retransmissions: int
+    spurious: int
+    reordered: int
+    marked: int
+    subflows: int = 1
+
+
+def multipath_info(sender: socket.socket) -> TcpInfo:
+    """Of all subflows of a multipath connection."""
+    first, *others = [unpacked(info) for info in mptcp.subflow_infos(sender)] or [tcp_info(sender)]
+    sums = zip(*(one[2:] for one in (first, *others)), strict=True)
+    return TcpInfo(first.rtt_us, first.min_rtt_us, *map(sum, sums))
+
+
+def tcp_info(sender: socket.socket) -> TcpInfo:
+    """Of a socket."""
+    return unpacked(sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, mptcp.TCP_INFO_BYTES))
+
+
+def unpacked(told: bytes) -> TcpInfo:
+    """struct tcp_info as it was `told`; what an older kernel does not tell is 0."""
+    info = told.ljust(mptcp.TCP_INFO_BYTES, b"\0")
+
+    def word(offset: int) -> int:
+        value: int = struct.unpack_from("=I", info, offset)[0]
+        return value
+
+    return TcpInfo(
+        rtt_us=word(68), min_rtt_us=word(148), congestion_window=word(80), segments=word(156),
+        retransmissions=word(100), spurious=word(216), reordered=word(220), marked=word(196),
+    )  # fmt: skip
