@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import TOPOLOGY, in_order, title
 from weft.experiments.figures import style
 from weft.experiments.graph_engine.graph import graph, policy
@@ -91,6 +92,7 @@ EXPERIMENT = Experiment(
     parameters={
         "topology": TOPOLOGY,
     },
+    columns=columns.PROPERTIES,
     seeds=1,
     takes_s=1,
     measure=measure,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, in_order, least_level, legend_above, series, title
 from weft.experiments.figures import style
 from weft.experiments.graph_engine.fluid import Messages, completion
@@ -197,6 +198,7 @@ EXPERIMENT = Experiment(
         ),
         "apply": common.APPLY,
     },
+    columns=columns.COMPLETION,
     seeds=1,
     version=2,
     takes_s=110,

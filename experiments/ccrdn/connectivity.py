@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
@@ -201,6 +202,7 @@ EXPERIMENT = Experiment(
         "traffic": TRAFFIC,
         "apply": common.APPLY,
     },
+    columns=columns.CONNECTIVITY,
     seeds=5,
     version=3,
     takes_s=280,

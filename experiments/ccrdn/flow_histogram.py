@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
@@ -98,6 +99,7 @@ EXPERIMENT = Experiment(
         "flows": common.FLOWS,
         "apply": common.APPLY,
     },
+    columns=columns.FLOW_HISTOGRAM,
     seeds=1,
     version=3,
     takes_s=9,

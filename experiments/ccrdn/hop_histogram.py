@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
@@ -95,6 +96,7 @@ EXPERIMENT = Experiment(
         "flows": common.FLOWS,
         "apply": common.APPLY,
     },
+    columns=columns.HOP_HISTOGRAM,
     seeds=1,
     version=3,
     takes_s=95,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
@@ -170,6 +171,7 @@ EXPERIMENT = Experiment(
         "apply": common.APPLY,
         "condition1": Integer(meaning="1: no proxies where condition 1 says that none is shorter", least=0, most=1),
     },
+    columns=columns.HOP_LENGTH,
     seeds=1,
     version=3,
     takes_s=600,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
@@ -138,6 +139,7 @@ EXPERIMENT = Experiment(
         "traffic": common.TRAFFIC,
         "apply": common.APPLY,
     },
+    columns=columns.THROUGHPUT,
     seeds=1,
     version=3,
     takes_s=240,

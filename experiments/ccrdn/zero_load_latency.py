@@ -20,6 +20,7 @@ import numpy as np
 
 from weft.daemons.proxy.routing import parting, route, search, shortest_first
 from weft.daemons.routing.path_tables import tabulate
+from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
     ROUTES,
     TOPOLOGY,
@@ -207,6 +208,7 @@ EXPERIMENT = Experiment(
         ),
         "apply": common.APPLY,
     },
+    columns=columns.LATENCY,
     seeds=1,
     version=2,
     takes_s=13,

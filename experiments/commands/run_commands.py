@@ -8,7 +8,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.experiments.commands.experiment_help import Help
+from weft.experiments.commands.experiment_description import Help
 from weft.topologies.core.link import MOST_HOP_NS
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def run(given: argparse.Namespace) -> int:
     again = given.fresh or (experiment.always_measures and not given.resume)
     todo = runs if again else remaining(runs, store)
     if given.dry_run:
-        return foretell(runs, set(todo), given.json)
+        return foretell(experiment, runs, set(todo), store, given)
     if os.geteuid() and any(timed(run) for run in runs):
         raise ValueError(no_root(experiment))
     swept = measure(experiment, todo, store, given, again)
@@ -144,19 +144,32 @@ def several(names: Collection[str], between: str = ", ") -> str:
     return between.join(list(names)[:MOST_NAMED]) + more
 
 
-def foretell(runs: Sequence[Run], todo: Collection[Run], as_json: bool) -> int:
-    """Print every run of the sweep and whether it would be measured."""
-    from weft.experiments.runner.console import say, show
+def foretell(
+    experiment: Experiment, runs: Sequence[Run], todo: Collection[Run], store: Store, given: argparse.Namespace
+) -> int:
+    """Print every run of the sweep, whether it would be measured, and about how long that would take."""
+    from weft.experiments.runner.console import duration, say, show
+    from weft.experiments.sweeps.estimate import estimates, total_s
 
+    expected = estimates(experiment, runs, store)
     rows: list[Row] = [
-        {**run.parameters, "seed": run.seed, "engine": run.engine, "run": run.id, "stored": run not in todo}
+        {
+            **run.parameters,
+            "seed": run.seed,
+            "engine": run.engine,
+            "run": run.id,
+            "stored": run not in todo,
+            "estimated_s": expected[run],
+        }
         for run in runs
     ]
-    if as_json:
+    if given.json:
         print(json.dumps(rows, indent=1))
     else:
         show(rows, list(rows[0]) if rows else [])
-        say(f"{len(todo)} of {len(runs)} runs would be measured")
+        took_s = total_s({run: expected[run] for run in todo}, given.jobs)
+        about = "nobody knows how long they take" if took_s is None else f"in about {duration(took_s)}"
+        say(f"{len(todo)} of {len(runs)} runs would be measured, {about}; {len(runs) - len(todo)} are stored")
     return 0
 
 

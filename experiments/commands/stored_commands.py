@@ -1,8 +1,9 @@
-"""The commands about what is stored of experiments: plot, export and report."""
+"""The commands about what is stored of experiments: describe, plot, export and report."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Any) -> None:
-    """Add plot, export and report."""
+    """Add describe, plot, export and report."""
+    text = "an experiment: its parameters, its columns with units, what is stored of it, how long it takes"
+    add = commands.add_parser("describe", help=text)
+    add.add_argument("experiment", metavar="EXPERIMENT", help="`weft list` has them")
+    add.add_argument("--results", metavar="DIR", default=os.environ.get(RESULTS) or "results", help=WHERE)
+    add.add_argument("--json", action="store_true", help="print JSON")
+    add.set_defaults(action=describe)
+
     add = commands.add_parser("plot", help="draw what is stored of an experiment, or of each", add_help=False)
     shared(add, "draw only these", optional=True)
     add.add_argument(
@@ -38,6 +46,23 @@ def add_commands(commands: Any) -> None:
     add.add_argument("--results", metavar="DIR", default=os.environ.get(RESULTS) or "results", help=WHERE)
     add.add_argument("-o", "--output", metavar="FILE", help="an HTML file (report.html beside the results)")
     add.set_defaults(action=report)
+
+
+def describe(given: argparse.Namespace) -> int:
+    """Say all there is to know of an experiment."""
+    from pathlib import Path
+
+    from weft.experiments.commands import experiment_description
+    from weft.experiments.runner import definition
+    from weft.experiments.runner.results import Store
+
+    experiment = definition.find(given.experiment)
+    entries = Store(Path(given.results)).table(experiment)
+    if given.json:
+        print(json.dumps(experiment_description.described(experiment, entries), indent=1, ensure_ascii=False))
+    else:
+        print(experiment_description.description(experiment, entries), end="")
+    return 0
 
 
 def stored(given: argparse.Namespace) -> tuple[Experiment, Entries]:

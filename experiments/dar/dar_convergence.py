@@ -16,6 +16,7 @@ import numpy as np
 
 from weft.daemons.dar import iteration
 from weft.daemons.dar.iteration import DEST, FLOW, KEYS, STARTS, Rules
+from weft.experiments.dar import columns
 from weft.experiments.dar.models import full_rate, half_rate, single_output
 from weft.experiments.dar.simulation import PAIRS, TRAFFIC, network, permute, simulate
 from weft.experiments.figures import style
@@ -237,6 +238,7 @@ EXPERIMENT = Experiment(
             meaning="iterations after which a run gives a permutation up", unit="iterations", least=1, most=10**9
         ),
     },
+    columns=columns.CONVERGENCE,
     seeds=1,
     measure=measure,
     plot=plot,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.experiments.dar import columns
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Spec, Word
@@ -203,6 +204,7 @@ EXPERIMENT = Experiment(
         "before_s": Integer(meaning="time before the failure", unit="s", least=1, most=3600),
         "after_s": Integer(meaning="time after it", unit="s", least=1, most=3600),
     },
+    columns=columns.FAILURE,
     seeds=3,
     takes_s=250,
     measure=measure,

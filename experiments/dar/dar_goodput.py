@@ -24,6 +24,7 @@ import numpy as np
 
 from weft.daemons.core.actions import Flow
 from weft.daemons.dar.scheme import sizes
+from weft.experiments.dar import columns
 from weft.experiments.dar.central import assign
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
@@ -295,6 +296,7 @@ EXPERIMENT = Experiment(
         "warm_up_s": Integer(meaning="time before received bytes count", unit="s", least=1, most=3600),
         "seconds": common.SECONDS,
     },
+    columns=columns.GOODPUT,
     seeds=3,
     takes_s=400,
     measure=measure,

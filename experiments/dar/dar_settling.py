@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from weft.daemons.core import registry
 from weft.daemons.simulator.simulator import Simulator
+from weft.experiments.dar import columns
 from weft.experiments.dar.dar_table import (
     PARAMETERS,
     SCHEMES,
@@ -216,6 +217,7 @@ EXPERIMENT = Experiment(
         **PARAMETERS,
         "scheme": Word(meaning="DAR by queues, by counts, by counts with the map of spines", words=RESOLVED),
     },
+    columns=columns.SETTLING,
     seeds=2,
     measure=measure,
     plot=plot,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from weft.daemons.dar import iteration
 from weft.daemons.dar.iteration import KEYS, STARTS, Rules
+from weft.experiments.dar import columns
 from weft.experiments.dar.slotted_control import (
     COUNT,
     D_MOD_K,
@@ -286,6 +287,7 @@ EXPERIMENT = Experiment(
     engines=("graph",),
     sweep=SWEEP,
     parameters=PARAMETERS,
+    columns=columns.TABLE,
     seeds=1,
     measure=measure,
     plot=plot,

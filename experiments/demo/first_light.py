@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.experiments.demo import columns
 from weft.experiments.demo.failover_demo import prefix, run_failover, survivors
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.console import duration, step
@@ -251,6 +252,7 @@ EXPERIMENT = Experiment(
         "queue_packets": common.QUEUE_PACKETS,
         "iperf_s": Integer(meaning="time during which TCP is measured", unit="s", least=1, most=3600),
     },
+    columns=columns.FIRST_LIGHT,
     seeds=1,
     takes_s=21,
     measure=measure,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.experiments.demo import columns
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
@@ -167,6 +168,7 @@ EXPERIMENT = Experiment(
         "routing": common.ROUTING,
         "failed_links": Integer(meaning="links that have failed", unit="links", least=0, most=1_000_000),
     },
+    columns=columns.LINK_LOSS,
     seeds=3,
     takes_s=60,
     measure=measure,

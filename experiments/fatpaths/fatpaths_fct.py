@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.experiments.fatpaths import layered_network
+from weft.experiments.fatpaths import columns, layered_network
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.scenarios import common_parameters as common
@@ -216,6 +216,7 @@ EXPERIMENT = Experiment(
         "size_fraction": layered_network.SIZE_FRACTION,
         "seconds": layered_network.SECONDS,
     },
+    columns=columns.FCT,
     seeds=1,
     takes_s=900,
     measure=measure,

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
+from weft.experiments.fatpaths import columns
 from weft.experiments.fatpaths.layered_network import MAPPING, PATTERN
 from weft.experiments.figures import figures, style
 from weft.experiments.graph_engine.compiled import compiled
@@ -203,6 +204,7 @@ EXPERIMENT = Experiment(
         "load_fraction": Number(meaning="load of the sending hosts' links", unit="fraction", least=0.01, most=0.99),
         "times": Integer(meaning="how long flows come, in times of a flow alone", least=1, most=10_000),
     },
+    columns=columns.LARGE,
     seeds=1,
     takes_s=900,
     measure=measure,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.experiments.fatpaths import layered_network
+from weft.experiments.fatpaths import columns, layered_network
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer
@@ -120,6 +120,7 @@ EXPERIMENT = Experiment(
         "flow_bytes": Integer(meaning="what a host sends to each neighbour", unit="bytes", least=1, most=10**9),
         "rounds": Integer(meaning="rounds between barriers", least=1, most=1000),
     },
+    columns=columns.STENCIL,
     seeds=1,
     takes_s=600,
     measure=measure,

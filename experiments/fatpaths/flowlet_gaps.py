@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.experiments.fatpaths import layered_network
+from weft.experiments.fatpaths import columns, layered_network
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Word
@@ -135,6 +135,7 @@ EXPERIMENT = Experiment(
         "flows": Word(meaning="whether flows last, or arrive as in fatpaths_fct", words=("endless", "arriving")),
         "seconds": layered_network.SECONDS,
     },
+    columns=columns.GAPS,
     seeds=1,
     takes_s=200,
     measure=measure,

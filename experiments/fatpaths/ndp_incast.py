@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.experiments.fatpaths import transports
+from weft.experiments.fatpaths import columns, transports
 from weft.experiments.fatpaths.transports import Load
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
@@ -192,6 +192,7 @@ EXPERIMENT = Experiment(
         "header_packets": Integer(meaning="headers that wait at a port", unit="packets", least=1, most=10**6),
         "rto_min_ms": Integer(meaning="TCP's least retransmission timeout", unit="ms", least=1, most=10**5),
     },
+    columns=columns.INCAST,
     seeds=1,
     measure=measure,
     plot=plot,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.experiments.fatpaths import transports
+from weft.experiments.fatpaths import columns, transports
 from weft.experiments.fatpaths.transports import Load
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
@@ -207,6 +207,7 @@ EXPERIMENT = Experiment(
         "rto_min_ms": Integer(meaning="TCP's least retransmission timeout", unit="ms", least=1, most=10**5),
         "seconds": common.SECONDS,
     },
+    columns=columns.LOAD,
     seeds=1,
     measure=measure,
     plot=plot,

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.experiments.figures.figures import mean_and_half_width
-from weft.experiments.runner.definition import CIRCUMSTANCES, Experiment, Row, Table
+from weft.experiments.runner.columns import CIRCUMSTANCES
+from weft.experiments.runner.definition import Experiment, Row, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,7 @@ lbsp_short.  LBSP is told beforehand that the link is degraded and avoids it; no
 
 from __future__ import annotations
 
-from weft.experiments.lbsp import lbsp_long, lbsp_tcp
+from weft.experiments.lbsp import columns, lbsp_long, lbsp_tcp
 from weft.experiments.runner.definition import Experiment
 
 EXPERIMENT = Experiment(
@@ -16,6 +16,7 @@ EXPERIMENT = Experiment(
     engines=("kernel",),
     sweep={**lbsp_long.EXPERIMENT.sweep, "damage": ["none", "degraded"], "repeats": [2], "patience_s": [12]},
     parameters=lbsp_long.EXPERIMENT.parameters,
+    columns=columns.TIMES,
     seeds=3,
     version=2,
     takes_s=1700,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from weft.experiments.lbsp import lbsp_tcp
+from weft.experiments.lbsp import columns, lbsp_tcp
 from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.scenarios.lbsp_tables import shape_of
@@ -78,6 +78,7 @@ EXPERIMENT = Experiment(
         "repeats": lbsp_tcp.REPEATS,
         "patience_s": lbsp_tcp.PATIENCE_S,
     },
+    columns=columns.TIMES,
     seeds=3,
     version=2,
     takes_s=1700,

@@ -19,6 +19,7 @@ import numpy as np
 
 from weft.daemons.lbsp.routing import Shape
 from weft.experiments.figures import figures, style
+from weft.experiments.lbsp import columns
 from weft.experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Word
@@ -272,6 +273,7 @@ EXPERIMENT = Experiment(
         "slots": Integer(meaning="slots of a pattern", unit="slots", least=1, most=1_000_000),
         "patterns": Integer(meaning="random permutations, one after the other", unit="patterns", least=1, most=100_000),
     },
+    columns=columns.QUEUES,
     seeds=1,
     version=2,
     takes_s=43,

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from weft.experiments.figures import figures, style
-from weft.experiments.lbsp import lbsp_tcp
+from weft.experiments.lbsp import columns, lbsp_tcp
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
 from weft.experiments.scenarios import common_parameters as common
@@ -359,6 +359,7 @@ EXPERIMENT = Experiment(
         "load_fraction": Number(meaning="load of the links of hosts that send UDP", unit="fraction", least=0, most=1),
         "processes": common.PROCESSES,
     },
+    columns=columns.RECOVERY,
     seeds=5,
     version=2,
     takes_s=1900,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.experiments.lbsp import lbsp_tcp
+from weft.experiments.lbsp import columns, lbsp_tcp
 from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.parameters import Integer
 from weft.experiments.scenarios import common_parameters as common
@@ -77,6 +77,7 @@ EXPERIMENT = Experiment(
         "oversubscription": lbsp_tcp.OVERSUBSCRIPTION,
         "rounds": Integer(meaning="rounds of random permutations", unit="rounds", least=1, most=10_000),
     },
+    columns=columns.TIMES,
     seeds=3,
     takes_s=2100,
     measure=measure,

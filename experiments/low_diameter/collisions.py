@@ -12,6 +12,7 @@ import numpy as np
 
 from weft.experiments.figures import style
 from weft.experiments.graph_engine.workloads import mapped, pairs
+from weft.experiments.low_diameter import columns
 from weft.experiments.low_diameter.networks import NETWORK, colour, label
 from weft.experiments.router_graphs.diversity import collisions
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
@@ -101,6 +102,7 @@ EXPERIMENT = Experiment(
         "pattern": Spec(meaning="who sends to whom", form="permutation, stencil:offset=42, ...", check=check_pattern),
         "mapped": Integer(meaning="1: hosts are placed at random", least=0, most=1),
     },
+    columns=columns.COLLISIONS,
     seeds=1,
     measure=measure,
     plot=plot,

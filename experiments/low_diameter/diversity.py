@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.experiments.figures import style
+from weft.experiments.low_diameter import columns
 from weft.experiments.low_diameter.networks import NETWORK, TABLE_IV, colour, in_order, label
 from weft.experiments.router_graphs import diversity
 from weft.experiments.router_graphs.router_graph import RouterGraph
@@ -132,6 +133,7 @@ EXPERIMENT = Experiment(
         "pairs": Integer(meaning="sampled pairs of routers", unit="pairs", least=2, most=10_000_000),
         "fours": Integer(meaning="sampled pairs of pairs", unit="pairs", least=2, most=10_000_000),
     },
+    columns=columns.DIVERSITY,
     seeds=1,
     measure=measure,
     plot=plot,

@@ -17,6 +17,7 @@ from weft.daemons.fatpaths import construction
 from weft.daemons.fatpaths.layers import Graph
 from weft.experiments.figures import style
 from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.low_diameter import columns
 from weft.experiments.low_diameter.networks import NETWORK, label
 from weft.experiments.router_graphs import throughput
 from weft.experiments.router_graphs.router_graph import RouterGraph
@@ -182,6 +183,7 @@ EXPERIMENT = Experiment(
         "layers": Integer(meaning="n, layer 0 counted", unit="layers", least=1, most=64),
         "rho": Number(meaning="links of a layer", unit="fraction", least=0.01, most=1),
     },
+    columns=columns.LAYER_COUNT,
     seeds=3,
     measure=measure,
     plot=plot,

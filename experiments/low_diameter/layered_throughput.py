@@ -23,6 +23,7 @@ from weft.daemons.fatpaths import construction
 from weft.daemons.fatpaths.layers import Graph, distinct_paths, everything, next_hops
 from weft.experiments.figures import style
 from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.low_diameter import columns
 from weft.experiments.low_diameter.networks import NETWORK, label
 from weft.experiments.router_graphs import baseline_paths, throughput
 from weft.experiments.router_graphs.planned_paths import planned_paths
@@ -172,6 +173,7 @@ EXPERIMENT = Experiment(
         "intensity": Number(meaning="hosts that send", unit="fraction", least=0.01, most=1),
         "bound": Word(meaning="all paths of D + 1 links, all paths, or no bound", words=BOUNDS),
     },
+    columns=columns.LAYERED_THROUGHPUT,
     seeds=3,
     measure=measure,
     plot=plot,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.experiments.figures import style
+from weft.experiments.low_diameter import columns
 from weft.experiments.low_diameter.networks import NETWORK, TABLE_IV, TABLE_V_SAMPLES, in_order, label, table_v
 from weft.experiments.router_graphs.diversity import total_network_load
 from weft.experiments.router_graphs.router_graph import RouterGraph
@@ -78,6 +79,7 @@ EXPERIMENT = Experiment(
     engines=("graph",),
     sweep={"topology": [*TABLE_IV, *TABLE_V_SAMPLES]},
     parameters={"topology": NETWORK},
+    columns=columns.SIZES,
     seeds=1,
     measure=measure,
     plot=plot,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.experiments.figures import style
-from weft.experiments.low_diameter import diversity
+from weft.experiments.low_diameter import columns, diversity
 from weft.experiments.low_diameter.networks import TABLE_IV, label
 from weft.experiments.runner.definition import Experiment, Table, Value
 
@@ -73,6 +73,7 @@ EXPERIMENT = Experiment(
     engines=("graph",),
     sweep={"topology": NETWORKS, "hops": [2, 3, 4], "pairs": [4_000], "fours": [1_000]},
     parameters=diversity.EXPERIMENT.parameters,
+    columns=columns.DIVERSITY,
     seeds=1,
     measure=diversity.measure,
     plot=plot,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from weft.experiments.figures import style
+from weft.experiments.low_diameter import columns
 from weft.experiments.low_diameter.networks import COLOURS, SHORT
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Word
@@ -192,6 +193,7 @@ EXPERIMENT = Experiment(
         "copper_usd": price("a host's or local cable"),
         "fibre_usd": price("a global cable"),
     },
+    columns=columns.COST,
     seeds=1,
     measure=measure,
     plot=plot,

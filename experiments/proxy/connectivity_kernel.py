@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.experiments.figures import figures, style
+from weft.experiments.proxy import columns
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.scenarios.predicted_paths import asking, both_ways, connects, lengths, routings
@@ -156,6 +157,7 @@ EXPERIMENT = Experiment(
         "questions_per_s": common.QUESTIONS_PER_S,
         "processes": common.PROCESSES,
     },
+    columns=columns.CONNECTIVITY_KERNEL,
     seeds=3,
     takes_s=200,
     measure=measure,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.experiments.figures import figures, style
+from weft.experiments.proxy import columns
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.experiments.scenarios import common_parameters as common
@@ -340,6 +341,7 @@ EXPERIMENT = Experiment(
         "congestion_control": common.CONGESTION_CONTROL,
         "processes": common.PROCESSES,
     },
+    columns=columns.PROXY_FAILOVER,
     seeds=1,
     version=4,
     takes_s=840,

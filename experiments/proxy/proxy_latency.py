@@ -27,6 +27,7 @@ from weft.daemons.routing import dr, shortest
 from weft.daemons.routing.path_tables import tabulate
 from weft.experiments.figures import figures, style
 from weft.experiments.graph_engine.graph import METHODS, policy
+from weft.experiments.proxy import columns
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
 from weft.experiments.scenarios import common_parameters as common
@@ -295,6 +296,7 @@ EXPERIMENT = Experiment(
         "questions_per_s": common.QUESTIONS_PER_S,
         "processes": common.PROCESSES,
     },
+    columns=columns.PROXY_LATENCY,
     seeds=1,
     takes_s=130,
     measure=measure,

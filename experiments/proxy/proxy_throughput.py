@@ -30,6 +30,7 @@ from weft.experiments.graph_engine.flow_placement import Placement
 from weft.experiments.graph_engine.fluid import fair_rates
 from weft.experiments.graph_engine.graph import METHODS, graph, policy
 from weft.experiments.graph_engine.pairs import Pairs, pair
+from weft.experiments.proxy import columns
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.scenarios.predicted_paths import Pair, asking, dfr_of, lengths, routings
@@ -269,6 +270,7 @@ EXPERIMENT = Experiment(
         "questions_per_s": common.QUESTIONS_PER_S,
         "processes": common.PROCESSES,
     },
+    columns=columns.PROXY_THROUGHPUT,
     seeds=1,
     version=2,
     takes_s=510,

@@ -33,15 +33,6 @@ Table = Sequence[Row]
 ENTRY_POINTS = "weft.experiments"
 ENGINES = ("graph", "fabric", "kernel")
 CLOCKS = ("real", "virtual")
-CIRCUMSTANCES = (
-    "seed",
-    "engine",
-    "clock",
-    "virtual_s",
-    "hop_ns",
-    "fidelity",
-    "run",
-)  # columns that every row may have beside parameters and figures
 # A comma followed by key= continues the value before it: dcell:n=4,k=1,ficonn:n=4,k=2 is two networks.
 BETWEEN_VALUES = re.compile(r",(?![a-z][a-z0-9_]*=)")
 
@@ -138,6 +129,7 @@ class Experiment:
     engines: those that can answer; the first is used unless another is asked for.
     sweep: the values of each parameter; every combination is a cell.
     parameters: what each parameter may be; the same keys as those of `sweep`.
+    columns: what each figure that a run may give means, see columns.py.
     seeds: how many runs a cell has by default, seeded 0, 1, ...
     must_hold: figures that are true unless something is broken.
     goes_together: whether the scheme of a run is for its network; the sweep has no other cells, unless both are named.
@@ -155,6 +147,7 @@ class Experiment:
     engines: tuple[str, ...]
     sweep: Mapping[str, Sequence[Scalar]]
     parameters: Mapping[str, Parameter]
+    columns: Mapping[str, str] = field(default_factory=dict)
     seeds: int
     measure: Callable[[Run], Result]
     plot: Callable[[Table, Figure], None]

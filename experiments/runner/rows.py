@@ -8,7 +8,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from weft.experiments.runner.definition import CIRCUMSTANCES, Experiment, Result, Row, Run
+from weft.experiments.runner.columns import CIRCUMSTANCES
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 
 
 def row_of(run: Run, result: Result) -> Row:

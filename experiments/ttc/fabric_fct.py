@@ -19,6 +19,7 @@ from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Word
 from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.ttc import columns
 from weft.topologies.core.link import LinkSpec, Mbps
 
 if TYPE_CHECKING:
@@ -274,6 +275,7 @@ EXPERIMENT = Experiment(
         "min_rtt_window_s": common.MIN_RTT_WINDOW_S,
         "seconds": common.SECONDS,
     },
+    columns=columns.FABRIC_FCT,
     seeds=3,
     takes_s=600,
     measure=measure,

@@ -28,6 +28,7 @@ from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Spec
 from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.ttc import columns
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
@@ -188,6 +189,7 @@ EXPERIMENT = Experiment(
         "min_rtt_window_s": common.MIN_RTT_WINDOW_S,
         "seconds": common.SECONDS,
     },
+    columns=columns.FABRIC_GAIN,
     seeds=10,
     version=2,
     takes_s=2200,

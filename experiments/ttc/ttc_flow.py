@@ -28,6 +28,7 @@ from weft.experiments.graph_engine.workloads import derangements, transpose
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import DRAWS, Ints, Rules, Shape, fat_tree, links, no_choices, rules
 from weft.experiments.ttc.flow_model import assign
 from weft.topologies.core.grammar import parse, unparse
@@ -179,6 +180,7 @@ EXPERIMENT = Experiment(
         "k": Integer(meaning="flows of each host", unit="flows", least=1, most=4096),
         "repetitions": Integer(meaning="random assignments", unit="assignments", least=1, most=100_000),
     },
+    columns=columns.TTC_FLOW,
     seeds=1,
     takes_s=9,
     measure=measure,

@@ -22,6 +22,7 @@ from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Spec
 from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import Shape, fat_tree, rules
 from weft.experiments.ttc.packet_model import simulate
 from weft.topologies.core.grammar import integer, parse
@@ -304,6 +305,7 @@ EXPERIMENT = Experiment(
         "min_rtt_window_s": common.MIN_RTT_WINDOW_S,
         "seconds": common.SECONDS,
     },
+    columns=columns.TTC_KERNEL,
     seeds=1,
     takes_s=1400,
     measure=measure,

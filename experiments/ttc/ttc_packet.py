@@ -19,6 +19,7 @@ from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.experiments.scenarios import common_parameters as common
+from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import fat_tree, rules
 from weft.experiments.ttc.packet_model import simulate
 
@@ -158,6 +159,7 @@ EXPERIMENT = Experiment(
         "slots": Integer(meaning="slots in which hosts send", unit="slots", least=1, most=1_000_000),
         "watched_slots": Integer(meaning="slots at the end that are counted", unit="slots", least=1, most=1_000_000),
     },
+    columns=columns.TTC_PACKET,
     seeds=5,
     takes_s=120,
     measure=measure,

@@ -27,6 +27,7 @@ from weft.experiments.figures import style
 from weft.experiments.graph_engine.compiled import compiled
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Number
+from weft.experiments.ttc import columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -247,6 +248,7 @@ EXPERIMENT = Experiment(
         "delta": Integer(meaning="threshold of TTC", unit="packets", least=0, most=MOST_DELTA),
         "queues": Integer(meaning="queues of the simulation", unit="queues", least=2, most=1_000_000),
     },
+    columns=columns.TTC_THEORY,
     seeds=5,
     takes_s=26,
     measure=measure,

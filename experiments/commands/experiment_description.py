@@ -1,0 +1,138 @@
+"""What there is to know of an experiment: `weft describe EXPERIMENT`, and what `weft run EXPERIMENT --help` prints."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from weft.experiments.runner.definition import Experiment, Row
+
+    Entries = Sequence[tuple[Row, dict[str, Any]]]
+
+WIDTH = 110
+
+
+class Help(argparse.Action):
+    """-h and --help: of the experiment that was named before it, or else of the command."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **given: Any) -> None:
+        text = "show this help and exit; after EXPERIMENT: its parameters, and how long it takes"
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=text)
+
+    def __call__(self, parser: argparse.ArgumentParser, given: argparse.Namespace, *_: object) -> NoReturn:
+        name = getattr(given, "experiment", None)
+        print(experiment_help(name, parser.prog) if name else parser.format_help(), end="")
+        parser.exit()
+
+
+def experiment_help(name: str, command: str) -> str:
+    """The help of the experiment called `name`; ValueError if there is none."""
+    from weft.experiments.runner.definition import find
+
+    experiment = find(name)
+    lines = [
+        f"usage: {command} {name} [--set KEY=VALUE[,VALUE...] ...]   (`{command} --help` has the other options)",
+        "",
+        *head(experiment),
+        f"columns:  `weft describe {name}` explains what comes out",
+        "",
+        *parameters(experiment),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
+    """All there is to know, JSON-able; `entries`: what is stored of it.
+
+    columns: with unit and meaning; a column that is stored and not declared has an empty meaning.
+    stored: how many runs, by which commits, and the median time of one in s.
+    """
+    from weft.experiments.runner import columns
+
+    names = dict.fromkeys(key for row, _ in entries for key in row)
+    strange = columns.unexplained(names, experiment.columns, experiment.sweep)
+    told = [*columns.explained(experiment.columns), *(columns.Column(name, columns.unit(name), "") for name in strange)]
+    return {
+        "name": experiment.name,
+        "question": experiment.question,
+        "source": experiment.source,
+        "engines": list(experiment.engines),
+        "seeds": experiment.seeds,
+        "default_runs": len(experiment.runs()),
+        "takes_s": experiment.takes_s,
+        "parameters": {
+            key: {"meaning": one.meaning, "unit": one.unit, "values": one.range, "default": list(experiment.sweep[key])}
+            for key, one in experiment.parameters.items()
+        },
+        "columns": [column._asdict() for column in told],
+        "must_hold": list(experiment.must_hold),
+        "stored": stored(entries),
+    }
+
+
+def stored(entries: Entries) -> dict[str, Any]:
+    """How many runs are stored, by which commits (None for an installed weft), and how long one took."""
+    from statistics import median
+
+    took = [float(about["wall_s"]) for _, about in entries if about.get("wall_s") is not None]
+    commits = dict.fromkeys(about.get("commit") for _, about in entries)
+    return {"runs": len(entries), "commits": list(commits), "median_s": median(took) if took else None}
+
+
+def description(experiment: Experiment, entries: Entries) -> str:
+    """The same for people."""
+    from weft.experiments.runner.console import duration
+
+    found = described(experiment, entries)
+    kept = found["stored"]
+    took = "" if kept["median_s"] is None else f", {duration(kept['median_s'])} each (median)"
+    lines = [*head(experiment), f"stored:   {kept['runs']} runs{took}", "", *parameters(experiment), "", "columns:"]
+    for one in found["columns"]:
+        unit = f" ({one['unit']})" if one["unit"] else ""
+        meaning = one["meaning"] or "not explained by this version of the experiment"
+        lines += hanging(f"{one['name']}{unit}: {meaning}", "  ", "      ")
+    if experiment.must_hold:
+        lines += ["", *hanging(f"true in every run unless something is broken: {', '.join(experiment.must_hold)}")]
+    return "\n".join(lines) + "\n"
+
+
+def head(experiment: Experiment) -> Iterator[str]:
+    """Question, source, engines, and the default sweep with its time."""
+    yield from (*hanging(experiment.question), "")
+    yield f"source:   {experiment.source}"
+    yield f"engines:  {', '.join(experiment.engines)}"
+    yield f"default:  {default_sweep(experiment)}"
+
+
+def parameters(experiment: Experiment) -> Iterator[str]:
+    """Every parameter with its unit, default and values."""
+    yield "parameters:"
+    for key, parameter in experiment.parameters.items():
+        unit = f" ({parameter.unit})" if parameter.unit else ""
+        yield from hanging(f"{key}{unit}: {parameter.meaning}", "  ", "      ")
+        values = ", ".join(map(str, experiment.sweep[key]))
+        for what, text in (("default", values), ("values", parameter.range)):
+            yield from hanging(text, f"      {what + ':':<9}", " " * 15)
+
+
+def hanging(text: str, first: str = "", later: str = "") -> list[str]:
+    """`text` in lines of a terminal's width, whose words stay whole."""
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def default_sweep(experiment: Experiment) -> str:
+    """How large the default sweep is, and how long it takes."""
+    from weft.experiments.runner.console import duration
+
+    runs = experiment.runs()
+    seeds = f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"
+    size = f"{len(runs)} runs ({len(runs) // experiment.seeds} cells, {seeds} each) on the {runs[0].engine} engine"
+    took = "nobody has measured how long they take"
+    if experiment.takes_s is not None:
+        took = f"about {duration(experiment.takes_s)} on two cores"
+    return f"{size}; {took}"

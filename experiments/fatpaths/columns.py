@@ -1,0 +1,72 @@
+"""What the columns of this room's experiments mean."""
+
+from __future__ import annotations
+
+from weft.experiments.scenarios.common_columns import LAYERS, ORDER, UNFINISHED
+
+FCT = {
+    **UNFINISHED,
+    "long_mean_ms": "mean time of long flows (1 MiB times size_fraction, and more); null if there is none",
+    "long_p99_ms": "99th percentile of that",
+    "short_mean_ms": "mean time of the other flows; null if there is none",
+    "short_p99_ms": "99th percentile of that",
+    "long_flows": "how many flows are long",
+    "sizes_bytes": "list: size of each flow",
+    "times_ms": "list: time of each flow",
+    **LAYERS,
+    **ORDER,
+}
+LARGE = {
+    "flows": "flows that were counted: those of the second half",
+    "unfinished": "of these, those that did not end",
+    "mean_times": "mean time of a flow, over the time that one takes alone",
+    "p50_times": "median of that",
+    "p99_times": "99th percentile of that, at most 60",
+    "histogram": "list: flows by that, in 60 bins from 0.99 to 60, each as much larger as the one before",
+}
+STENCIL = {
+    "completion_s": "time of all rounds together",
+    "rounds_s": "list: time of each round, up to its last flow",
+    "unfinished": "flows that did not end in time",
+    "flow_mean_s": "mean time of a flow",
+    **LAYERS,
+    **ORDER,
+}
+GAPS = {
+    "packets": "packets that left hosts",
+    "median_packet_times": "median silence of a flow before its packet, over the time of a full packet on a link",
+    "p99_packet_times": "99th percentile of that",
+    "beyond_*_fraction": "packets before which their flow was silent for longer than so many packet times",
+    "gaps": "list: packets by the silence before them, in the classes of bounds_us() of testbed/tracing/reordering.py",
+    "goodput_bps": "payload of all flows that arrives in a second",
+    **ORDER,
+}
+TRANSPORT = {
+    "timeouts": "retransmission timeouts; null under TCP, which does not tell",
+    "retransmissions": "packets that were sent again",
+    "duplicates": "packets that arrived twice, under TCP those that it sent again in vain",
+    "given_up": "messages that their sender gave up, or connections that broke",
+    "trimmed_packets": "packets that switches trimmed to their headers",
+    "header_drops": "headers, and packets that wait with them, that a full queue dropped",
+    "queue_drops": "packets that a full queue dropped",
+}
+INCAST = {
+    "ideal_ms": "when the last message would come if the busiest link never rested",
+    "first_ratio": "when the first message came, over ideal_ms",
+    "mean_ratio": "when a message came, mean, over ideal_ms",
+    "last_ratio": "when the last message came, over ideal_ms; null if one did not",
+    "messages": "messages that were sent",
+    "undelivered": "of these, those that did not come",
+    **TRANSPORT,
+}
+LOAD = {
+    "load_fraction": "load of a host's link that lambda_per_s makes",
+    **UNFINISHED,
+    "long_throughput_mean_fraction": "throughput of a long flow, of a link's rate, mean",
+    "long_throughput_p10_fraction": "10th percentile of that",
+    "long_normalised_mean": "time of long flows over size / mu + delta (figure 21), mean",
+    "short_normalised_mean": "the same of short flows",
+    "short_normalised_p99": "99th percentile of that of short flows",
+    "long_times_ms": "list: time of each long flow, shortest first",
+    **TRANSPORT,
+}

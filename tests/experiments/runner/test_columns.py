@@ -1,0 +1,90 @@
+"""Every column of every experiment is explained."""
+
+from __future__ import annotations
+
+import pytest
+from quick import EXPERIMENT
+
+from weft.experiments.runner import columns, definition
+from weft.experiments.runner.rows import row_of
+
+# A cell of every experiment that needs no kernel, as small as it goes; other parameters are those of the first cell.
+CELLS = {
+    "ccrdn_properties": {"topology": "dcell:n=3,k=3"},
+    "hop_length": {"topology": "dcell:n=3,k=3", "routing": "pr-gpi", "pairs": "100"},
+    "connectivity": {"topology": "dcell:n=4,k=3", "routing": "dfr", "failed_fraction": "0.1", "flows": "100"},
+    "hop_histogram": {"topology": "dcell:n=3,k=1", "routing": "dr", "flows": "100"},
+    "flow_histogram": {"topology": "dcell:n=3,k=1", "routing": "dr", "flows": "100"},
+    "throughput": {"topology": "dcell:n=3,k=1", "routing": "pr-gpi", "traffic": "uniform:flows=100"},
+    "zero_load_latency": {"topology": "dcell:n=4,k=3", "routing": "dr", "costs": "paper"},
+    "completion_time": {"topology": "dcell:n=3,k=1", "routing": "dr", "workload": "one-to-all"},
+    "collisions": {"topology": "slimfly:q=5,p=4", "pattern": "permutation"},
+    "diversity": {"topology": "slimfly:q=5,p=4", "pairs": "20", "fours": "20"},
+    "path_distributions": {"topology": "slimfly:q=5,p=4", "pairs": "20", "fours": "20"},
+    "layer_count": {"topology": "slimfly:q=3,p=2", "layers": "2", "rho": "0.8"},
+    "layered_throughput": {"topology": "slimfly:q=3,p=2", "scheme": "intree", "layers": "2", "bound": "short"},
+    "lowdiameter_sizes": {"topology": "slimfly:q=19,p=14"},
+    "topology_cost": {"family": "slimfly", "hosts": "200"},
+    "dar_convergence": {"topology": "clos:n=2,r=2,m=2", "permutations": "3"},
+    "dar_settling": {"topology": "clos:n=2,r=2,m=2", "host_gbps": "19.2", "time_us": "500"},
+    "dar_table": {"topology": "clos:n=2,r=2,m=2", "time_us": "500", "skipped_us": "100"},
+    "dar_goodput": {"topology": "clos:n=2,r=2,m=2", "scheme": "dar", "warm_up_s": "1", "seconds": "1"},
+    "fatpaths_large": {"topology": "slimfly:q=5,p=4", "pattern": "permutation", "layers": "2", "times": "4"},
+    "ndp_incast": {"topology": "star:n=3", "traffic": "incast:senders=2", "transport": "ndp", "message_kb": "10"},
+    "ndp_load": {"topology": "star:n=4", "transport": "ndp", "lambda_per_s": "100", "seconds": "1"},
+    "lbsp_queues": {"topology": "fattree:k=4", "load_fraction": "0.5", "slots": "50", "patterns": "1"},
+    "link_loss": {"topology": "dcell:n=3,k=1", "failed_links": "1"},
+    "ttc_flow": {"topology": "fattree:k=4", "scheme": "ttc", "k": "2", "repetitions": "2"},
+    "ttc_packet": {"topology": "fattree:k=4", "load_fraction": "0.5", "slots": "60", "watched_slots": "30"},
+    "ttc_theory": {"load_fraction": "0.5", "delta": "1", "queues": "20"},
+}
+ENGINES = ("graph", "fabric")
+
+
+@pytest.mark.parametrize("name", definition.names())
+def test_an_experiment_explains_its_columns_and_no_others(name):
+    experiment = definition.find(name)
+    assert experiment.columns
+    assert not experiment.columns.keys() & {*experiment.sweep, *columns.CIRCUMSTANCES}
+    assert all(text and text == text.strip() and not text.endswith(".") for text in experiment.columns.values())
+
+
+def test_every_experiment_that_needs_no_kernel_has_a_cell_here():
+    without = {name for name, one in definition.discover().items() if set(one.engines) & set(ENGINES)}
+    assert set(CELLS) == without
+
+
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.slow
+def test_what_a_run_gives_is_explained(name):
+    experiment = definition.find(name)
+    given = {key: CELLS[name].get(key, str(values[0])) for key, values in experiment.sweep.items()}
+    engine = next(engine for engine in experiment.engines if engine in ENGINES)
+    (run, *_), refused = experiment.plan(given, seeds=1, engines=[engine])
+    assert not refused
+    row = row_of(run, experiment.measure(run))
+    assert columns.unexplained(row, experiment.columns, experiment.sweep) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("goodput_bps", "bit/s"),
+        ("late_fraction", "fraction"),
+        ("median_packet_times", "packet times"),
+        ("p99_times", "times"),
+        ("first_changes_per_1000_slots", "per 1000 slots"),
+        ("up*_mean_queue_packets", "packets"),
+        ("links_by_flows", ""),
+        ("equal", ""),
+    ],
+)
+def test_the_unit_is_the_end_of_the_name(name, unit):
+    assert columns.unit(name) == unit
+
+
+def test_what_is_not_declared_is_seen():
+    names = ["size", "seed", "area_bytes", "delays_us", "up1_load", "up_load_x"]
+    declared = {"area_bytes": "its area", "up*_load": "of a layer"}
+    assert columns.unexplained(names, declared, EXPERIMENT.sweep) == ["delays_us", "up_load_x"]
+    assert columns.meaning_of("up1_load", declared) == "of a layer"
