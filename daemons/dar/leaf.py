@@ -6,6 +6,8 @@ the data plane's table, once a period.  Between two looks it reckons with what i
 Ours, where the paper leaves it open:
 * a link is bad with more than p flows, or with more than there must be on one of the links that are left;
 * a flow that has not rested since it was moved is not asked for, and a request for it is refused;
+* where flows rest, one that was asked for does not count on its link at the next look, nor does one that was not there
+  at the last: what still waits on the way that it has left would have others of that link asked for in vain;
 * a flow is swapped back only to an uplink that leads to its destination;
 * of an uplink that is overfull itself, a flow moves to one with room, since its leaf knows where there is room.
 """
@@ -76,6 +78,8 @@ class Leaf:
         self._choices, self._random = choices, random
         self.outgoing: dict[Flow, Outgoing] = {}
         self.incoming: list[SeenFlow] = []  # those that count
+        self._certain: list[SeenFlow] = []  # those among them whose link is certain
+        self._asked: dict[Flow, int] = {}  # those asked for at the last look, and by which port they came
         self.counters = {"moves": 0, "swaps": 0, "replaced": 0}
 
     def learn(self, outgoing: Iterable[SeenFlow], incoming: Iterable[SeenFlow], now: float) -> None:
@@ -86,7 +90,10 @@ class Leaf:
             flow = known.get(seen.flow) or Outgoing(seen.port, now - seen.rested_s, True, False)
             flow.port, flow.active, flow.queued = seen.port, seen.idle_s <= active_s, seen.queued
             self.outgoing[seen.flow] = flow
+        before, rest = {seen.flow for seen in self.incoming}, self._choices.cool_s > 0
         self.incoming = [seen for seen in incoming if seen.idle_s <= active_s]
+        here = [seen for seen in self.incoming if seen.flow in before and self._asked.get(seen.flow) != seen.port]
+        self._certain = here if rest else self.incoming
 
     def up(self) -> Counter[int]:
         """Flows on each uplink that has any."""
@@ -101,19 +108,18 @@ class Leaf:
         return max(self._choices.p, -(-load.total() // max(links, 1)))
 
     def wanted(self, links: int) -> list[SeenFlow]:
-        """The flows that this output leaf wants moved away: one of its fullest bad link, or one of each."""
-        load = self.down()
-        most = self.most(load, links)
-        bad = {port for port, count in load.items() if count > most}
-        rested = [seen for seen in self.incoming if seen.port in bad and seen.rested_s >= self._choices.cool_s]
-        if self._choices.every_link:
-            by_port: dict[int, list[SeenFlow]] = {}
-            for seen in rested:
-                by_port.setdefault(seen.port, []).append(seen)
-            return [self._random.pick(flows) for _, flows in sorted(by_port.items())]
+        """The flows that this output leaf asks to have moved away: one of its fullest bad link, or one of each."""
+        most, every = self.most(self.down(), links), self._choices.every_link
+        load = Counter(seen.port for seen in self._certain)
         fullest = max(load.values(), default=0)
-        rested = [seen for seen in rested if load[seen.port] == fullest]
-        return [self._random.pick(rested)] if rested else []
+        bad = {port for port, count in load.items() if count > most and (every or count == fullest)}
+        groups: dict[int, list[SeenFlow]] = {}
+        for seen in self._certain:
+            if seen.port in bad and seen.rested_s >= self._choices.cool_s:
+                groups.setdefault(seen.port if every else 0, []).append(seen)
+        found = [self._random.pick(flows) for _, flows in sorted(groups.items())]
+        self._asked = {seen.flow: seen.port for seen in found}
+        return found
 
     def room(self, links: int) -> list[int]:
         """Of the map that goes with a request, what is not free: ports by which as many flows come as may."""

@@ -61,6 +61,7 @@ struct switch_ {
 
 #define UDP_BYTES 8
 #define TCP_OFFSET 12 /* of the byte that tells a header's length */
+#define LATE_BYTES (1 << 24)
 #define FRAGMENT 0x3fff		    /* offset, and whether there are more */
 #define LEAST_MTU_BYTES (ETH_HLEN + 68) /* of a frame that every device takes (RFC 791) */
 
@@ -265,10 +266,19 @@ static __always_inline int has_grown(const struct choice *choice, const struct s
 	return 1;
 }
 
+/* Whether a packet of TCP was sent before others that are here already: one that waited on the way that its flow has left,
+ * or that is sent again.  What is further behind than any queue holds is another connection. */
+static __always_inline int is_late(const struct flow_entry *flow, __u32 sequence)
+{
+	__u32 behind = flow->sequence - sequence;
+
+	return behind && behind < LATE_BYTES;
+}
+
 /* Note that a packet's flow is here, and by which port (DAR); returns the port that it is to leave by.
  *
  * out: where it would go that is in no table.  start: where it begins that enters the table now.
- * in: 0 if a host of this switch sends it; else the port that it came by is noted, and it goes out. */
+ * in: 0 if a host of this switch sends it; else the port that it came by is noted, if it is not late, and it goes out. */
 static __always_inline __u32 follow_flow(struct choice *choice, const struct switch_ *s, const struct iphdr *ip,
 					 const void *end, __u32 out, __u32 start, __u32 in)
 {
@@ -280,8 +290,10 @@ static __always_inline __u32 follow_flow(struct choice *choice, const struct swi
 		.protocol = bpf_htonl(ip->protocol),
 	};
 	struct flow_entry begun = {}, *flow;
-	__u32 bytes = data_bytes(ip, end);
+	__u32 bytes = data_bytes(ip, end), sequence = 0;
 
+	if (ip->protocol == IPPROTO_TCP && (const void *)(ports + 2) <= end)
+		sequence = bpf_ntohl(ports[1]);
 	if ((ip->protocol == IPPROTO_TCP || ip->protocol == IPPROTO_UDP) && (const void *)(ports + 1) <= end)
 		key.ports = *ports;
 	flow = bpf_map_lookup_elem(&flows, &key);
@@ -291,15 +303,18 @@ static __always_inline __u32 follow_flow(struct choice *choice, const struct swi
 		begun.last_ns = bpf_ktime_get_ns();
 		begun.bytes = bytes;
 		begun.port = in ? in : start;
+		begun.sequence = sequence;
 		bpf_map_update_elem(&flows, &key, &begun, BPF_NOEXIST);
 		return in ? out : start;
 	}
 	if (bytes) {
 		flow->last_ns = bpf_ktime_get_ns();
 		flow->bytes += bytes;
-		if (in && flow->port != in) {
+		if (in && !is_late(flow, sequence)) {
+			flow->sequence = sequence;
+			if (flow->port != in)
+				flow->moved_ns = flow->last_ns;
 			flow->port = in;
-			flow->moved_ns = flow->last_ns;
 		}
 	}
 	if (!in)

@@ -60,7 +60,7 @@ struct flow_entry {
 	__u64 queued_ns; /* when a packet found as much waiting as calls for another way; 0: never */
 	__u64 bytes;	 /* of data since it is here */
 	__u32 port;
-	__u32 unused;
+	__u32 sequence; /* of TCP that comes in: the furthest number that was seen, which is not told */
 };
 
 /* A flow that is not in the table yet, the one of its slot that sends most. */

@@ -51,7 +51,7 @@ FLOW_KEY = Record(
 )  # fmt: skip
 FLOW = Record(
     "flow_entry",
-    (("last_ns", "Q"), ("moved_ns", "Q"), ("queued_ns", "Q"), ("bytes", "Q"), ("port", "I"), ("unused", "I")),
+    (("last_ns", "Q"), ("moved_ns", "Q"), ("queued_ns", "Q"), ("bytes", "Q"), ("port", "I"), ("sequence", "I")),
 )
 YOUNG = Record("young_flow", (("hash", "I"), ("bytes", "I")))
 COUNTERS = Record(

@@ -86,8 +86,8 @@ class SwitchFlows:
     def place(self, flow: Flow, ifindex: int, now_ns: int) -> None:
         """Let a flow leave by this port; BpfError if the table is full."""
         before = self._flows.get((self._switch, *flow))
-        noted = Noted(*before[:-1]) if before else Noted(now_ns, 0, 0, 0, 0)
-        self._flows[self._switch, *flow] = (*noted._replace(port=ifindex, moved_ns=now_ns), 0)
+        *noted, sequence = before or (now_ns, 0, 0, 0, 0, 0)
+        self._flows[self._switch, *flow] = (*Noted(*noted)._replace(port=ifindex, moved_ns=now_ns), sequence)
 
     def forget(self, flow: Flow) -> None:
         """Take a flow out."""

@@ -48,14 +48,14 @@ def table(slow: Fabric) -> Iterator[SwitchFlows]:
 
 def frame(
     data: int = 100, *, ports: tuple[int, int] = (1000, 2000), src: int = H0, dst: int = H3, protocol: int = UDP,
-    arrives: int = 0,
+    arrives: int = 0, sequence: int = 0,
 ) -> bytes:  # fmt: skip
     """An Ethernet frame with so many bytes of data that arrives at a port of e0."""
     header_bytes = 8 if protocol == UDP else 20
     first = struct.pack(">BBHHHBB", 0x45, 0, 20 + header_bytes + data, 7, 0, 64, protocol)
     rest = struct.pack(">II", src, dst)
     ip = first + struct.pack(">H", checksum(first + b"\0\0" + rest)) + rest
-    more = bytes(4) if protocol == UDP else bytes(8) + b"\x50\x10" + bytes(6)
+    more = bytes(4) if protocol == UDP else struct.pack(">II", sequence, 0) + b"\x50\x10" + bytes(6)
     return mac(LEAF, arrives) + mac(0, 0) + b"\x08\x00" + ip + struct.pack(">HH", *ports) + more + bytes(data)
 
 
@@ -136,6 +136,25 @@ def test_of_flows_for_its_hosts_the_table_has_the_port_by_which_they_came(slow: 
     assert noted.port == slow.network.ifindex(LEAF, 5)
     assert noted.moved_ns == noted.last_ns > 0
     assert noted.bytes_ == 300
+
+
+def test_packets_of_tcp_that_were_overtaken_do_not_tell_where_a_flow_comes(slow: Fabric, table: SwitchFlows) -> None:
+    came = {"src": H3, "dst": H0, "protocol": TCP}
+    port_of = {slow.network.ifindex(LEAF, port): port for port in UPLINKS}
+
+    def seen(arrives: int, sequence: int) -> tuple[int, bool]:
+        """The port that the table has after a packet, and whether that has changed just now."""
+        leaves_by(slow, frame(arrives=arrives, sequence=sequence, **came), arrives)
+        noted = table.read()[flow_of((1000, 2000), **came)]
+        return port_of[noted.port], noted.moved_ns == noted.last_ns
+
+    last = (1 << 32) - 150  # numbers begin anew after this packet
+    assert [seen(2, last), seen(5, last + 100), seen(2, last - 100), seen(2, last)] == [
+        (2, False), (5, True), (5, False), (5, False),
+    ]  # fmt: skip
+    assert seen(2, 50) == (2, True)
+    assert seen(5, last + 100) == (2, False)
+    assert seen(5, 50 - (1 << 24) + (1 << 32)) == (5, True)  # too far behind: of another connection
 
 
 def test_flows_that_cross_no_spine_are_not_in_the_table(slow: Fabric, table: SwitchFlows) -> None:
