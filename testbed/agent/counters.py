@@ -96,6 +96,10 @@ class DaemonCounters:
         """The words of `node`'s row, to be written: by COLUMNS, and from `lateness` on a class each."""
         return self._words[node * WORDS : (node + 1) * WORDS]
 
+    def words(self) -> memoryview:
+        """All rows, one after the other, WORDS each."""
+        return self._words
+
     def row(self, node: int) -> Row:
         """What `node`'s daemon tells now."""
         told: list[Any] = self.cells(node).tolist()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from weft.daemons.core.actions import Hop, SetRoute
 from weft.testbed.linux import netlink
@@ -24,6 +25,13 @@ RT_SCOPE_NOWHERE = 255  # any, in a removal
 RTPROT_WEFT = 177  # how our routes are known among those of others
 RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_MULTIPATH = 1, 4, 5, 7, 9
 NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80
+
+
+class Route(NamedTuple):
+    """A route in the kernel: (ifindex, next hop's address) of each hop, none for an unreachable route."""
+
+    prefix: Prefix
+    hops: tuple[tuple[int, int], ...]
 
 
 def route_message(prefix: Prefix, via: Sequence[tuple[int, str, int]], source: int) -> Message:
@@ -79,20 +87,23 @@ def routes(socket: netlink.Socket, owner: int = RTPROT_WEFT) -> dict[Prefix, tup
     """Our routes in the kernel, or those of protocol number `owner`: (ifindex, next hop's address) of each hop, none
     for an unreachable route."""
     asked = RTMSG.pack(AF_INET, 0, 0, 0, RT_TABLE_MAIN, owner, 0, 0, 0)
-    found = {}
-    for body in socket.dump(netlink.RTM_GETROUTE, asked):
-        _, length, _, _, _, protocol, *_ = RTMSG.unpack_from(body)
-        if protocol != owner:
-            continue  # a kernel before 5.0 lists everybody's
-        has = netlink.attributes(body, RTMSG.size)
-        prefix = Prefix(struct.unpack(">I", has[RTA_DST])[0] if RTA_DST in has else 0, length)
-        if RTA_MULTIPATH in has:
-            found[prefix] = tuple(_hops(has[RTA_MULTIPATH]))
-        elif RTA_GATEWAY in has:
-            found[prefix] = ((struct.unpack("=i", has[RTA_OIF])[0], struct.unpack(">I", has[RTA_GATEWAY])[0]),)
-        else:
-            found[prefix] = ()
-    return found
+    dumped = (parse_route(body, owner) for body in socket.dump(netlink.RTM_GETROUTE, asked))
+    return {route.prefix: route.hops for route in dumped if route}  # before 5.0 a kernel lists everybody's
+
+
+def parse_route(body: bytes, owner: int = RTPROT_WEFT) -> Route | None:
+    """What a message of type RTM_NEWROUTE or RTM_DELROUTE is about, None if the route is not that of protocol number
+    `owner`."""
+    _, length, _, _, _, protocol, *_ = RTMSG.unpack_from(body)
+    if protocol != owner:
+        return None
+    has = netlink.attributes(body, RTMSG.size)
+    prefix = Prefix(struct.unpack(">I", has[RTA_DST])[0] if RTA_DST in has else 0, length)
+    if RTA_MULTIPATH in has:
+        return Route(prefix, tuple(_hops(has[RTA_MULTIPATH])))
+    if RTA_GATEWAY in has:
+        return Route(prefix, ((struct.unpack("=i", has[RTA_OIF])[0], struct.unpack(">I", has[RTA_GATEWAY])[0]),))
+    return Route(prefix, ())
 
 
 def _hops(multipath: bytes) -> Iterable[tuple[int, int]]:

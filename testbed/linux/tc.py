@@ -333,10 +333,13 @@ def _rate(socket: netlink.Socket, ifindex: int) -> int:
     """Bits per second of device `ifindex`: of its class 1:1, or of 1:10, if there is no such; 0 if there is none."""
     found = {}
     for body in socket.dump(netlink.RTM_GETTCLASS, TCMSG.pack(0, ifindex, 0, 0, 0)):
-        options = netlink.attributes(netlink.attributes(body, TCMSG.size)[TCA_OPTIONS])
-        if TCA_HTB_RATE64 in options:
-            bytes_per_s = int(struct.unpack("=Q", options[TCA_HTB_RATE64])[0])
-        else:
-            bytes_per_s = int(RATESPEC.unpack_from(options[TCA_HTB_PARMS])[5])
-        found[TCMSG.unpack_from(body)[2]] = 8 * bytes_per_s
+        found[TCMSG.unpack_from(body)[2]] = rate_of_class(body)
     return found.get(LINK, found.get(DATA, 0))
+
+
+def rate_of_class(body: bytes) -> int:
+    """Bits per second of the HTB class that a message of type RTM_NEWTCLASS is about."""
+    options = netlink.attributes(netlink.attributes(body, TCMSG.size)[TCA_OPTIONS])
+    if TCA_HTB_RATE64 in options:
+        return 8 * int(struct.unpack("=Q", options[TCA_HTB_RATE64])[0])
+    return 8 * int(RATESPEC.unpack_from(options[TCA_HTB_PARMS])[5])
