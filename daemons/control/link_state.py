@@ -7,7 +7,9 @@ passes it on at every port but the one it came in by: a port speaks to all its n
 on within `gap_s` leaves in one message.  Whoever hears itself advertised with a sequence number that it has not reached
 (its clock went back before it started again) jumps past it.  An advertisement that is not renewed within its lifetime
 is dropped; the time that is left travels with it, and nobody believes it for longer than our own are to be believed
-(RFC 2328's MaxAge).  Sequence numbers do not wrap; how large one may be, sequence_limit.py says.
+(RFC 2328's MaxAge).  Sequence numbers do not wrap; how large one may be, sequence_limit.py says.  Of two advertisements
+with one sequence number and other links, which only a bit that flipped or a forger can make, all keep the one with the
+larger check sum (RFC 2328, section 13.1), until the origin hears it and contradicts.
 
 Nothing is acknowledged.  Instead each hello carries a digest of the sender's database.  When a neighbour comes up with
 another digest than ours, and when its digest has differed and neither has changed for `settle_s` (longer than a hello
@@ -21,6 +23,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
+from zlib import crc32
 
 from weft.daemons.control.sequence_limit import SequenceLimit
 from weft.daemons.core import wire
@@ -33,11 +36,12 @@ MOST_PATIENCE = 16  # times settle_s, with a neighbour whose database differs, w
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one origin said last; links as in wire.Advertisement."""
+    """What one origin said last; links as in wire.Advertisement, check: of them."""
 
     sequence: int
     links: bytes
     expires_s: float
+    check: int
 
     def neighbours(self) -> set[int]:
         """To whom it has live links."""
@@ -162,43 +166,44 @@ class Database:
         if not self._limit.holds(sequence, now) or (self._scope is not None and origin not in self._scope):
             self._counters["advertisements_refused"] += 1
             return
-        held = self.entries.get(origin)
+        held, check = self.entries.get(origin), crc32(heard.links)
         if origin == self.node:
             if sequence > self._sequence or (held and sequence == held.sequence and heard.links != held.links):
                 self._sequence = sequence
                 self._stale = True
                 self.deadline = now
             return
-        if held is None or sequence > held.sequence:
+        if held is None or (sequence, check) > (held.sequence, held.check):
             self._counters["advertisements_new"] += 1
             lifetime_ms = min(heard.lifetime_ms, self._lifetime_ms)
-            self._keep(origin, Entry(sequence, heard.links, now + lifetime_ms / 1000))
+            self._keep(origin, Entry(sequence, heard.links, now + lifetime_ms / 1000, check))
             self._pass_on(origin)
             self.deadline = self._own_changed_s = now
-        if self.entries[origin].sequence == sequence:  # everybody at that port has it
+        kept = self.entries[origin]
+        if kept.sequence == sequence and kept.check == check:  # everybody at that port has it
             self._pending[port].pop(origin, None)
 
     def _answer(self, summary: wire.Summary, port: int, now: float) -> list[Send]:
         """Send what the summary lacks."""
-        theirs = dict(summary.entries)
+        theirs = {origin: said for origin, *said in summary.entries}
         lacking = [
             origin
             for origin, entry in self.entries.items()
-            if summary.first <= origin <= summary.last and entry.sequence > theirs.get(origin, -1)
+            if summary.first <= origin <= summary.last and [entry.sequence, entry.check] > theirs.get(origin, [])
         ]
         return [Send(port, payload) for payload in wire.packed(self.node, self._advertisements(lacking, now))]
 
     def _keep(self, origin: int, entry: Entry) -> None:
         held = self._drop(origin)
         self.entries[origin] = entry
-        self.digest ^= mixed(origin, entry.sequence)
+        self.digest ^= told(origin, entry)
         self.changes += held is None or held.links != entry.links
         self._purge_s = min(self._purge_s, entry.expires_s)
 
     def _drop(self, origin: int) -> Entry | None:
         held = self.entries.pop(origin, None)
         if held:
-            self.digest ^= mixed(origin, held.sequence)
+            self.digest ^= told(origin, held)
         return held
 
     def _pass_on(self, origin: int) -> None:
@@ -221,9 +226,8 @@ class Database:
             self._wait_s = backoff(self._wait_s, now - self._originated_s, self._gap_s)
             self._stale, self._originated_s = False, now
             self._own_changed_s = now
-            self._keep(
-                self.node, Entry(self._sequence, wire.pack_links(sorted(self._live)), now + self._lifetime_ms / 1000)
-            )
+            links, expires_s = wire.pack_links(sorted(self._live)), now + self._lifetime_ms / 1000
+            self._keep(self.node, Entry(self._sequence, links, expires_s, crc32(links)))
             self._pass_on(self.node)
         if now >= self._purge_s:
             for origin in [origin for origin, entry in self.entries.items() if entry.expires_s <= now]:
@@ -272,9 +276,14 @@ class Database:
             if now >= self._summary_s(hop):
                 self._differs_s[hop] = now
                 self._counters["summaries_sent"] += 1
-                entries = sorted((origin, entry.sequence) for origin, entry in self.entries.items())
+                entries = sorted((origin, entry.sequence, entry.check) for origin, entry in self.entries.items())
                 actions += [Send(hop.port, payload) for payload in wire.summaries(self.node, hop.node, entries)]
         return actions
+
+
+def told(origin: int, entry: Entry) -> int:
+    """The part that what `origin` said last has in a digest."""
+    return mixed(origin, entry.sequence + (entry.check << 32))
 
 
 def backoff(wait_s: float, since_s: float, least_s: float) -> float:

@@ -31,7 +31,7 @@ LINK_STATES_FIXED = struct.Struct(">BBBIH")  # header, sender, number of adverti
 ADVERTISEMENT = struct.Struct(">IQIH")  # origin, sequence, lifetime_ms, number of links
 LINK = struct.Struct(">HI")  # port, neighbour
 SUMMARY_FIXED = struct.Struct(">BBBIIIIH")  # header, sender, target, first, last, number of entries
-ENTRY = struct.Struct(">IQ")  # origin, sequence
+ENTRY = struct.Struct(">IQI")  # origin, sequence, check of the links
 PROBE_FIXED = struct.Struct(">BBBIIIIIHIBBB")  # header, sender, target, and so on as in Probe; number visited
 HOP_DIED_FIXED = struct.Struct(">BBBIIIIB")  # header, sender, target, near, far, number visited
 FIRST_TARGETED = PROBE
@@ -91,14 +91,14 @@ class LinkStates:
 class Summary:
     """What `sender` has of the origins `first` to `last`, both included, for `target` to send what is missing or newer.
 
-    entries: (origin, sequence).
+    entries: (origin, sequence, check of the links).
     """
 
     sender: int
     target: int
     first: int
     last: int
-    entries: tuple[tuple[int, int], ...]
+    entries: tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +292,7 @@ def packed(sender: int, advertisements: Iterable[Advertisement]) -> Iterator[byt
         yield encode(LinkStates(sender, tuple(batch)))
 
 
-def summaries(sender: int, target: int, entries: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+def summaries(sender: int, target: int, entries: Sequence[tuple[int, int, int]]) -> Iterator[bytes]:
     """`entries`, in order of origin, as Summary messages of at most PAYLOAD_BYTES that together cover all origins."""
     most = (PAYLOAD_BYTES - SUMMARY_FIXED.size) // ENTRY.size
     first = 0

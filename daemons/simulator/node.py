@@ -7,6 +7,7 @@ from math import inf
 from typing import TypeVar
 
 from weft.daemons.core.actions import Action, Flow, Handler, Hop, Note, Send, SetRoute, handler_of, handlers_of
+from weft.daemons.core.capabilities import Capability
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.events import Event
 from weft.daemons.core.node_config import NodeConfig
@@ -28,6 +29,10 @@ class Fib:
         if prefix.length not in self._lengths:
             self._lengths = sorted([prefix.length, *self._lengths], reverse=True)
 
+    def remove(self, prefix: Prefix) -> None:
+        """Take away the route to `prefix`."""
+        self.routes.pop(prefix, None)
+
     def lookup(self, address: int) -> tuple[Hop, ...]:
         """The hops for `address`; none if there is no route, or an unreachable one."""
         for length in self._lengths:
@@ -40,21 +45,44 @@ class Fib:
 class Node:
     """A node as it is between a loss of power and the next.
 
-    protocol: its state machine, None while it has no power.
+    protocol: its state machine, None while it has no daemon.
+    powered: whether it forwards.
+    inherited: what a daemon before the present one has set, and this one has not.
     """
 
     def __init__(self, config: NodeConfig, incarnation: int = 0) -> None:
         self.config = config
         self.incarnation = incarnation  # of its last daemon
         self.protocol: StateMachine | None = None
+        self.powered = False
         self.fib = Fib()
+        self.inherited: set[Prefix] = set()
         self.capabilities = [simulated(need) for need in config.needs]
         self.told_s: dict[int, float] = {}  # by destination, when the daemon was told that it is in use
         self.tick_s = inf  # when the tick event lies in the queue that counts
+        self.ticks = (0.0, 0)  # when it ticked last, and how often then
         self.unread: list[tuple[bytes, int, float]] = []  # payload, port, when it came
+        self.read_s = 0.0  # when its daemon read last
         self.garbage = 0  # packets that its daemon dropped
         self.stalled_s = -inf  # until when its process does not run
         self._handlers: dict[type[Action], Handler] = handlers_of(self.capabilities)
+
+    def take_over(self, protocol: StateMachine) -> None:
+        """Have `protocol` for a daemon, which finds the routes that the one before it left, and what rewrites packets
+        empty, as on Linux."""
+        self.protocol, self.powered = protocol, True
+        self.inherited, self.unread = set(self.fib.routes), []
+        self.capabilities = [simulated(need) if old.rewrites else old for need, old in self._by_need()]
+        self._handlers = handlers_of(self.capabilities)
+
+    def _by_need(self) -> Iterable[tuple[Capability, Simulated]]:
+        return zip(self.config.needs, self.capabilities, strict=True)
+
+    def sweep(self) -> None:
+        """Take away the routes that the present daemon did not set itself."""
+        for prefix in self.inherited:
+            self.fib.remove(prefix)
+        self.inherited = set()
 
     def capability(self, kind: type[Kind]) -> Kind:
         """The one of this kind; ValueError if the node has none."""
@@ -70,6 +98,7 @@ class Node:
             if isinstance(action, Send | Note):
                 yield action
             elif isinstance(action, SetRoute):
+                self.inherited.discard(action.prefix)
                 if not (action.unless_set and action.prefix in self.fib.routes):
                     self.fib.set(action.prefix, action.hops)
                     yield action

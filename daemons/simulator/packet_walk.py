@@ -76,7 +76,7 @@ def walk(
         if hop.node not in wires.hear(node, hop.port):
             return Walk(tuple(path), f"link dead from {name(node)} to {name(hop.node)}")
         path.append(hop.node)
-        if hop.node in nodes and nodes[hop.node].protocol is None:
+        if hop.node in nodes and not nodes[hop.node].powered:
             return Walk(tuple(path), f"{name(hop.node)} has no power")
         if (hop.node, address) in been:
             return Walk(tuple(path), f"loop at {name(hop.node)}")

@@ -26,6 +26,8 @@ from weft.topologies.core.address import Prefix
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
+SWEEP_S = 5.0  # by then, or once it has converged, a daemon takes away routes that it found and did not set
+MOST_TICKS = 10_000  # of one daemon at one instant
 TOLD_AGAIN_S = 0.5  # a daemon is told that often that a destination is in use
 
 
@@ -97,6 +99,29 @@ class Simulator:
         self.kill(node)
         self._boot(node)
 
+    def stop_daemon(self, node: int) -> None:
+        """The daemon of `node` ends; the node goes on forwarding as it did."""
+        left = self._nodes[node]
+        left.protocol, left.unread, left.told_s, left.stalled_s, left.tick_s = None, [], {}, -inf, inf
+
+    def start_daemon(self, node: int) -> None:
+        """`node` runs a new daemon, in place of the one it had if any, which finds the routes that it left."""
+        self.stop_daemon(node)
+        self._boot(node)
+
+    def alter(self, link: int, wire: Wire | None) -> None:
+        """Let `link` do to packets as `wire` says from now on; None: as all others do.  ValueError if that is up to
+        chance, and there is no `random`."""
+        self._wires.alter(link, wire)
+
+    def step_clock(self, node: int, by_s: float) -> None:
+        """The clock of `node` by which the kernel notes when packets came is set on by so much, or back: those that lie
+        unread there seem that much newer or older, though not newer than now nor older than it has run."""
+        stepped = self._nodes[node]
+        stepped.unread = [
+            (payload, port, min(max(when + by_s, stepped.read_s), self.now)) for payload, port, when in stepped.unread
+        ]
+
     def stall(self, node: int, for_s: float) -> None:
         """The daemon of `node` does not run for a while; what arrives is queued."""
         stalled = self._nodes[node]
@@ -138,15 +163,15 @@ class Simulator:
         return self.changed_s
 
     def status(self, node: int) -> dict[str, Any]:
-        """What the daemon of `node` says of itself; empty if it has no power."""
+        """What the daemon of `node` says of itself; empty if it has none."""
         one = self._nodes[node]
         return {**one.protocol.status(), "garbage": one.garbage} if one.protocol else {}
 
     def protocol(self, node: int) -> StateMachine:
-        """The state machine of `node`; ValueError if it has no power."""
+        """The state machine of `node`; ValueError if it has none."""
         running = self._nodes[node].protocol
         if running is None:
-            raise ValueError(f"{self.topology.naming.name(node)} has no power")
+            raise ValueError(f"{self.topology.naming.name(node)} has no daemon")
         return running
 
     def node(self, node: int) -> Node:
@@ -204,6 +229,10 @@ class Simulator:
         if self._nodes[src].protocol is protocol:
             self.tell(src, Refused(address))
 
+    def _sweep(self, number: int, protocol: StateMachine) -> None:
+        if self._nodes[number].protocol is protocol:
+            self._nodes[number].sweep()
+
     def _unconverged(self) -> int | None:
         for number, node in self._nodes.items():
             if node.protocol is None or not node.protocol.converged():
@@ -214,8 +243,11 @@ class Simulator:
         node = self._nodes[number]
         node.incarnation += 1
         # Spaced so that no sequence number that begins at one incarnation reaches the next.
-        node.protocol = registry.machine(node.config, node.incarnation << 32)
-        self._act(number, node, node.protocol.start(self.now))
+        protocol = registry.machine(node.config, node.incarnation << 32)
+        node.take_over(protocol)
+        if node.inherited:
+            self._events.push(self.now + SWEEP_S, CALL, self._sweep, number, protocol)
+        self._act(number, node, protocol.start(self.now))
         for port, _, _, link in self._wires.ports(number):
             if not self._wires.has_carrier(link):
                 self._tell_carrier(number, port, link)
@@ -250,7 +282,7 @@ class Simulator:
         """Hand over all that has come."""
         if node.protocol is None:
             return
-        unread, node.unread = node.unread, []
+        unread, node.unread, node.read_s = node.unread, [], self.now
         actions: list[Action] = []
         for payload, port, when in unread:
             try:
@@ -270,9 +302,17 @@ class Simulator:
         node.tick_s = inf
         self._read(number, node)
         if node.protocol.deadline <= now:
+            self._count_ticks(number, node)
             self._act(number, node, node.protocol.tick(now))
             for event in self.flows.look(number, now):
                 self._act(number, node, node.protocol.event(event, now))
+
+    def _count_ticks(self, number: int, node: Node) -> None:
+        """RuntimeError for a state machine whose deadline no tick moves: its carrier would do nothing else any more."""
+        at_s, count = node.ticks
+        node.ticks = self.now, count + 1 if at_s == self.now else 1
+        if count > MOST_TICKS:
+            raise RuntimeError(f"{self.topology.naming.name(number)} wants to tick at once, {count} times over")
 
     def _act(self, number: int, node: Node, actions: Iterable[Action]) -> None:
         """Do `actions`, and have the machine ticked in time."""
@@ -286,6 +326,8 @@ class Simulator:
             else:
                 self.changed_s = now
                 self._counters["routes_set"] += isinstance(action, SetRoute)
+        if node.inherited and node.protocol and node.protocol.converged():
+            node.sweep()
         if node.protocol and node.protocol.deadline < node.tick_s:
             node.tick_s = max(now, node.protocol.deadline)
             self._events.push(node.tick_s, TICK, self._tick, number)

@@ -1,12 +1,17 @@
 """Wires in memory: who hears what a node sends at a port, and what becomes of it on its way.
 
 A packet is delivered to whoever the wires lead to when it is sent: what is in flight when a link dies still arrives.
+
+A link may do to packets what others do not (alter()): lose them, or let them arrive late, twice, changed, or once more
+after others.  What is changed is heard as it is: here nobody seals what is said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from weft.daemons.core.actions import Send
@@ -14,6 +19,9 @@ from weft.daemons.simulator.event_queue import PACKET, EventQueue
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
+
+
+MOST_REMEMBERED = 32  # packets that may be heard again, for each listener
 
 
 class Randomness(Protocol):
@@ -28,25 +36,45 @@ class Wire:
     """What a link does to a packet, in each direction.
 
     jitter_s: up to this much is added to the delay of each packet, which may then overtake others.
+    corrupt_fraction: of packets, one bit of which is another on arrival.
+    replay_fraction: of packets, with which one arrives that has passed before.
     """
 
     delay_s: float = 50e-6
     jitter_s: float = 0.0
     loss_fraction: float = 0.0
     duplicate_fraction: float = 0.0
+    corrupt_fraction: float = 0.0
+    replay_fraction: float = 0.0
 
     @property
     def draws(self) -> bool:
         """Whether chance decides about packets."""
-        return bool(self.jitter_s or self.loss_fraction or self.duplicate_fraction)
+        fractions = self.loss_fraction, self.duplicate_fraction, self.corrupt_fraction, self.replay_fraction
+        return bool(self.jitter_s) or any(fractions)
+
+
+def joined(wires: Sequence[Wire]) -> Wire:
+    """What links do to a packet that crosses them one after the other, jitter aside."""
+
+    def either(fractions: Iterable[float]) -> float:
+        return 1 - prod(1 - fraction for fraction in fractions)
+
+    return Wire(
+        delay_s=sum(wire.delay_s for wire in wires),
+        loss_fraction=either(wire.loss_fraction for wire in wires),
+        duplicate_fraction=either(wire.duplicate_fraction for wire in wires),
+        corrupt_fraction=either(wire.corrupt_fraction for wire in wires),
+        replay_fraction=either(wire.replay_fraction for wire in wires),
+    )
 
 
 class Listener(NamedTuple):
-    """Who hears a port: the node, its own port there, and how many links lie between."""
+    """Who hears a port: the node, its own port there, and the links between."""
 
     node: int
     port: int
-    links: int
+    links: tuple[int, ...]
 
 
 class Wires:
@@ -64,10 +92,13 @@ class Wires:
         events: EventQueue,
         deliver: Callable[[Iterable[Listener], Send], None],
     ) -> None:
-        if random is None and wire.draws:
-            raise ValueError("wires that lose, delay or duplicate at random need a random generator")
+        self._random = random
+        self._need_random(wire)
         self.counters = {"messages": 0, "bytes": 0}
-        self._topology, self._wire, self._random = topology, wire, random
+        self._topology, self._wire = topology, wire
+        self._altered: dict[int, Wire] = {}  # by link
+        self._joined: dict[tuple[int, ...], tuple[Wire, tuple[float, ...]]] = {}  # by links; with the jitter of each
+        self._passed: dict[Listener, deque[bytes]] = {}
         self._events, self._deliver = events, deliver
         self._ports = [topology.ports(node) for node in range(topology.nodes)]
         self._dead: set[tuple[int, int]] = set()  # (link, end): nothing that this end sends arrives
@@ -113,17 +144,48 @@ class Wires:
         listeners = self._listeners[node, send.port]
         if not listeners:
             return
-        now, wire = self._events.now, self._wire
+        now = self._events.now
+        if not self._altered and not self._wire.draws:
+            arrives_s = now + len(listeners[0].links) * self._wire.delay_s
+            self._events.push(arrives_s, PACKET, self._deliver, listeners, send)
+            return
+        for listener in listeners:
+            for late_s, payload in self._arrivals(listener, send.payload):
+                heard = send if payload is send.payload else replace(send, payload=payload)
+                self._events.push(now + late_s, PACKET, self._deliver, (listener,), heard)
+
+    def alter(self, link: int, wire: Wire | None) -> None:
+        """Let `link` do to packets as `wire` says from now on; None: as all others do."""
+        self._joined.clear()
+        if wire is None:
+            self._altered.pop(link, None)
+            return
+        self._need_random(wire)
+        self._altered[link] = wire
+
+    def _need_random(self, wire: Wire) -> None:
+        if self._random is None and wire.draws:
+            raise ValueError("wires that lose, delay, change or repeat packets at random need a random generator")
+
+    def _arrivals(self, listener: Listener, payload: bytes) -> Iterator[tuple[float, bytes]]:
+        """After how many seconds what is heard there, of `payload` or with it."""
+        if listener.links not in self._joined:
+            wires = [self._altered.get(link, self._wire) for link in listener.links]
+            self._joined[listener.links] = joined(wires), tuple(wire.jitter_s for wire in wires)
+        wire, jitters = self._joined[listener.links]
         if self._random is None:
-            self._events.push(now + listeners[0].links * wire.delay_s, PACKET, self._deliver, listeners, send)
+            yield wire.delay_s, payload
             return
         draw = self._random.random
-        for listener in listeners:
-            for _ in range(2 if draw() < wire.duplicate_fraction else 1):
-                if draw() < (1 - wire.loss_fraction) ** listener.links:
-                    jitter_s = sum(wire.jitter_s * draw() for _ in range(listener.links))
-                    arrives_s = now + listener.links * wire.delay_s + jitter_s
-                    self._events.push(arrives_s, PACKET, self._deliver, (listener,), send)
+        for _ in range(2 if draw() < wire.duplicate_fraction else 1):
+            if draw() < 1 - wire.loss_fraction:
+                late_s = wire.delay_s + sum(jitter_s * draw() for jitter_s in jitters)
+                yield late_s, flipped(payload, draw()) if draw() < wire.corrupt_fraction else payload
+        if wire.replay_fraction:
+            passed = self._passed.setdefault(listener, deque(maxlen=MOST_REMEMBERED))
+            if passed and draw() < wire.replay_fraction:
+                yield wire.delay_s, passed[int(draw() * len(passed))]
+            passed.append(payload)
 
     def _ends(self, link: int) -> tuple[int, int]:
         a, _, b, _ = self._topology.links[link].tolist()
@@ -146,8 +208,16 @@ class Wires:
             if (link, node) in self._dead:
                 continue
             if not crossbar(peer):
-                found.append(Listener(peer, peer_port, 1))
+                found.append(Listener(peer, peer_port, (link,)))
                 continue
             for _, other, other_port, onward in self._ports[peer]:
                 if other != node and (onward, peer) not in self._dead:
-                    found.append(Listener(other, other_port, 2))
+                    found.append(Listener(other, other_port, (link, onward)))
+
+
+def flipped(payload: bytes, draw: float) -> bytes:
+    """`payload` with that one of its bits changed that `draw`, in [0, 1), says."""
+    made, bit = bytearray(payload), int(draw * 8 * len(payload))
+    if made:
+        made[bit // 8] ^= 1 << bit % 8
+    return bytes(made)

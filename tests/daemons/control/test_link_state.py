@@ -1,12 +1,13 @@
 """Databases joined by hand: what is sent at a port reaches the other end at once, unless the test loses it."""
 
 import random
+from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.daemons.control.link_state import MOST_PATIENCE, Database, backoff
+from weft.daemons.control.link_state import MOST_PATIENCE, Database, backoff, told
 from weft.daemons.core import wire
 from weft.daemons.core.actions import Hop, Send
 from weft.daemons.core.mixing import mixed
@@ -73,8 +74,8 @@ class Web:
             for database in self.nodes.values()
         ]
         right = 0
-        for origin, (sequence, _) in said[0].items():
-            right ^= mixed(origin, sequence)
+        for origin, entry in next(iter(self.nodes.values())).entries.items():
+            right ^= told(origin, entry)
         digests = {database.digest for database in self.nodes.values()}
         return all(one == said[0] for one in said) and digests == {right}
 
@@ -228,8 +229,29 @@ def test_a_summary_is_answered_by_its_target_with_what_it_lacks():
     database.receive(wire.LinkStates(1, some), 0, 0.05)
     assert answers(database, wire.Summary(1, 5, 0, 9, ())) == [5, 1, 3, 4, 8]
     assert answers(database, wire.Summary(1, 5, 3, 5, ())) == [5, 3, 4]
-    assert answers(database, wire.Summary(1, 5, 0, 9, ((1, 7), (3, 6), (4, 8), (5, 11)))) == [3, 8]
+    assert answers(database, wire.Summary(1, 5, 0, 9, ((1, 7, 0), (3, 6, 9), (4, 8, 0), (5, 11, 0)))) == [3, 8]
     assert answers(database, wire.Summary(1, 2, 0, 9, ())) == []
+
+
+@pytest.mark.parametrize("heard_by", [1, 2, 3])
+def test_of_two_advertisements_with_one_number_all_keep_one_until_the_origin_contradicts(heard_by):
+    """A bit has flipped: the nodes hold other links of node 0 under one sequence number."""
+    web = Web(LINE)
+    web.join_all()
+    web.run_for(0.5)
+    before = web.nodes[0].entries[0]
+    changed = bytes([*before.links[:-1], before.links[-1] ^ 0x40])
+    web.cut = set(web.wires)  # so that nobody hears of it at once
+    flipped = wire.LinkStates(heard_by - 1, (wire.Advertisement(0, before.sequence, 9000, changed),))
+    port = next(port for port, (other,) in web.ports[heard_by].items() if other == heard_by - 1)
+    web.nodes[heard_by]._drop(0)
+    web.do(heard_by, web.nodes[heard_by].receive(flipped, port, web.now))
+    assert not web.agree()
+    web.run_for(0.1)
+    web.cut = set()
+    web.run_for(1.0)
+    assert web.agree()
+    assert web.nodes[3].entries[0].links == before.links
 
 
 def test_a_short_difference_is_a_hello_that_comes_late():
@@ -242,7 +264,9 @@ def test_a_short_difference_is_a_hello_that_comes_late():
     assert database.heard_digest(Hop(0, 1), database.digest, 0.040) == []
     assert database.heard_digest(Hop(0, 1), told, 0.100) == database.tick(0.159) == []
     (summary,) = database.tick(0.161)
-    assert wire.decode(summary.payload) == wire.Summary(0, 1, 0, 0xFFFFFFFF, ((0, 12),))
+    assert wire.decode(summary.payload) == wire.Summary(
+        0, 1, 0, 0xFFFFFFFF, ((0, 12, crc32(wire.pack_links([(0, 1)]))),)
+    )
     assert database.tick(0.200) == []
     assert len(database.tick(0.222)) == 1
 

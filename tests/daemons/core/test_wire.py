@@ -43,7 +43,7 @@ VISITED = st.lists(U32, min_size=1, max_size=9).map(tuple)
 MESSAGES = (
     HELLOS
     | st.builds(LinkStates, sender=U32, advertisements=st.lists(ADVERTISEMENTS, max_size=5).map(tuple))
-    | st.builds(Summary, sender=U32, target=U32, first=U32, last=U32, entries=tuples(U32, U64))
+    | st.builds(Summary, sender=U32, target=U32, first=U32, last=U32, entries=tuples(U32, U64, U32))
     | st.builds(
         Probe,
         sender=U32,
@@ -119,10 +119,10 @@ def test_advertisements_are_packed_in_order_into_full_messages(advertisements):
 @example([*range(1000)])
 @example([0xFFFFFFFF])
 def test_summaries_together_cover_every_origin_once(origins):
-    messages = [decode(payload) for payload in wire.summaries(1, 2, [(origin, 7) for origin in origins])]
-    assert [origin for message in messages for origin, _ in message.entries] == origins
+    messages = [decode(payload) for payload in wire.summaries(1, 2, [(origin, 7, origin) for origin in origins])]
+    assert [origin for message in messages for origin, *_ in message.entries] == origins
     assert messages[0].first == 0
     assert messages[-1].last == 0xFFFFFFFF
     assert all(one.last + 1 == two.first for one, two in pairwise(messages))
-    assert all(m.first <= origin <= m.last for m in messages for origin, _ in m.entries)
+    assert all(m.first <= origin <= m.last for m in messages for origin, *_ in m.entries)
     assert all(len(encode(message)) <= wire.PAYLOAD_BYTES for message in messages)

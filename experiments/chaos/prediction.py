@@ -1,0 +1,82 @@
+"""Who reaches whom when a campaign is over: by breadth-first search, or by the scheme's own paths where these are
+fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from weft.daemons.core import registry
+from weft.daemons.routing import shortest
+from weft.experiments.chaos.campaign import Damage
+from weft.experiments.scenarios.routes import Pairs
+from weft.topologies.core.failures import fail_links, fail_nodes
+
+if TYPE_CHECKING:
+    from weft.topologies.core.topology import Topology
+
+LIMITED = ("dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "tar", "lbsp")  # whose paths are not all that there are
+
+
+def machines() -> list[str]:
+    """The schemes that have daemons, one for each kind of daemon: those that differ in the data plane alone share
+    theirs."""
+    found: dict[object, str] = {}
+    for name in ("bfs", *registry.schemes()):
+        if machine := registry.schemes()[name].machine:
+            found.setdefault(machine, name)
+    return list(found.values())
+
+
+def everybody(topology: Topology) -> Pairs:
+    """All ordered pairs of servers."""
+    servers = range(topology.servers)
+    return {(src, dst) for src in servers for dst in servers if src != dst}
+
+
+def hosts_of(topology: Topology, nodes: Iterable[int]) -> set[int]:
+    """The servers whose packets enter and leave the network by one of `nodes`: themselves where servers forward."""
+    chosen = set(nodes)
+    if topology.server_centric:
+        return {node for node in chosen if node < topology.servers}
+    return {host for host in range(topology.servers) if topology.ports(host)[0][1] in chosen}
+
+
+def doubtful(topology: Topology, damage: Damage) -> Pairs:
+    """The pairs of which nothing is predicted: a node without a daemon sends by the routes that it has, while its
+    neighbours lead nobody there."""
+    unsure = hosts_of(topology, damage.headless)
+    return {pair for pair in everybody(topology) if unsure.intersection(pair)}
+
+
+def reachable(topology: Topology, routing: str, damage: Damage, among: Iterable[tuple[int, int]] = ()) -> Pairs:
+    """The pairs, of those `among` or of all, between which packets arrive, once daemons have noticed `damage`;
+    doubtful() ones left out.
+
+    A link that is deaf at one end routers take for dead.  That to a host has a router at one end only, which learns of
+    its carrier and of nothing else: there what is deaf is one direction.
+    """
+    lone = set() if topology.server_centric else {link for link, _ in damage.deaf if topology.level[link] == 0}
+    broken = fail_links(topology, sorted(damage.links() - (lone - damage.down)))
+    broken = fail_nodes(broken, sorted(damage.dead | damage.headless))
+    found = joined(broken, routing, sorted(among or everybody(topology))) - doubtful(topology, damage)
+    ends = {(link, end) for link, end in damage.deaf if link in lone}
+    hosts = {(int(topology.links[link, [0, 2]].min()), end) for link, end in ends}
+    to_host = {host for host, end in hosts if end == host}
+    from_host = {host for host, end in hosts if end != host}
+    return {(src, dst) for src, dst in found if src not in from_host and dst not in to_host}
+
+
+def joined(broken: Topology, routing: str, pairs: Sequence[tuple[int, int]]) -> Pairs:
+    """Those of `pairs` that `routing` joins over the live links of `broken`."""
+    scheme, options = registry.scheme(routing)
+    if scheme.name == "tar":
+        from weft.experiments.scenarios.predicted_paths import (
+            connects,  # of the graph engine, which takes long to import
+        )
+
+        return connects(broken, routing, pairs) or set()
+    if scheme.name in LIMITED:
+        return {pair for pair in pairs if scheme.path(broken, options, *pair)}
+    near = {src: shortest.distances(broken.adjacency, src) for src in range(broken.servers)}
+    return {(src, dst) for src, dst in pairs if dst in near[src]}

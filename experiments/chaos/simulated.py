@@ -1,0 +1,274 @@
+"""A campaign on wires in memory, in simulated time, and what is found wrong.
+
+What is looked at:
+
+    crash      a state machine raises
+    loop       packets go round for longer than the scheme says that they may
+    unlike     when daemons have had SETTLE_S after the last event, or stay so, other pairs reach each other than are
+               predicted of what is broken; or, when all is whole again, not all do
+    converged  a daemon has not converged, when all is whole again
+    state      it keeps far more than it did before the campaign
+
+Nobody seals what is said here: a packet that is changed on its way is believed as far as it makes sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from math import inf
+from random import Random
+from typing import TYPE_CHECKING
+
+from weft.daemons.core import registry
+from weft.daemons.core.capabilities import FlowRewrite, SourceRewrite
+from weft.daemons.routing import first_octets
+from weft.daemons.simulator.simulator import Simulator
+from weft.daemons.simulator.wires import Wire
+from weft.experiments.chaos.campaign import ALL, Campaign, Damage, Event, Finding
+from weft.experiments.chaos.prediction import doubtful, everybody, reachable
+from weft.experiments.chaos.state_size import sizes, too_large
+from weft.experiments.scenarios.routes import Pairs
+from weft.topologies import build
+
+if TYPE_CHECKING:
+    from weft.topologies.core.topology import Topology
+
+BEGIN_S, SETTLE_S, LOOK_S, LONGEST_LOOK_S = 30.0, 60.0, 0.1, 2.0
+MOST_LOOKS = 40  # during the events of a campaign
+WIRE = Wire(delay_s=50e-6, jitter_s=20e-6)
+ALTERED = {"lose": "loss_fraction", "double": "duplicate_fraction", "corrupt": "corrupt_fraction"} | {
+    "replay": "replay_fraction",
+    "slow": "delay_s",
+    "jitter": "jitter_s",
+}
+NEVER_LOOP = ("dr", "pr-gp0", "pr-gpi", "pr-gpe")  # of others, routers that disagree may let packets go round
+MOST_WAYS = 3  # by as many of a route's hops each pair is tried
+
+
+class Failed(Exception):
+    """Something is wrong; `finding` says what."""
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(what)
+        self.finding = Finding(kind, what)
+
+
+@lru_cache(maxsize=32)
+def built(spec: str) -> Topology:
+    return build(spec)
+
+
+class SimulatedCampaign:
+    """A network to which the events of `campaign` happen.
+
+    most_pairs: how many pairs of servers are looked at; the same ones for the same seed.
+    """
+
+    def __init__(self, campaign: Campaign, *, most_pairs: int = 1000) -> None:
+        self.campaign, self.topology = campaign, built(campaign.topology)
+        self.scheme, self.options = registry.scheme(campaign.routing)
+        self.simulator = Simulator(self.topology, campaign.routing, wire=WIRE, random=Random(campaign.seed))
+        pairs = sorted(everybody(self.topology))
+        self.pairs = sorted(Random(campaign.seed).sample(pairs, most_pairs)) if len(pairs) > most_pairs else pairs
+        self.damage = Damage()
+        self.wires: dict[int, dict[str, float]] = {}
+        configs = [self.simulator.node(node).config for node in self.routers()]
+        self.notice_s = max((config.dead + 1) * config.interval_ms / 1000 for config in configs)
+        self.asks = bool(self.scheme.needs & {SourceRewrite, FlowRewrite})  # whether it learns from packets that leave
+        self.looping_since: dict[tuple[int, int], float] = {}
+        self.last_s = 0.0  # when something happened last
+        self.size: Mapping[str, int] = {}
+        self.settled_s: list[float] = []  # from the last event until all was as predicted; then from the last mending
+
+    def routers(self) -> list[int]:
+        return list(self.simulator._nodes)
+
+    def run(self) -> list[Finding]:
+        """Let everything happen; the first thing that is wrong, or nothing."""
+        try:
+            self.converge()
+            self.size = sizes(self.simulator)
+            begin_s = self.simulator.now
+            for event in self.campaign.events:
+                self.until(begin_s + event.at_s)
+                self.happen(event)
+            self.until(begin_s + self.campaign.ends_s)
+            self.calm()
+            self.settle(reachable(self.topology, self.campaign.routing, self.damage, self.pairs), "what is broken")
+            self.heal()
+            self.settle(everybody(self.topology), "all being whole again")
+            self.converge()
+            if larger := too_large(self.size, sizes(self.simulator)):
+                raise Failed("state", larger)
+        except Failed as failed:
+            return [failed.finding]
+        except Exception as error:
+            return [Finding("crash", f"{type(error).__name__}: {error}")]
+        return []
+
+    # -- events
+
+    def happen(self, event: Event) -> None:
+        """Let `event` happen."""
+        self.last_s = self.simulator.now
+        self.damage.add(event, self.topology)
+        if event.kind in ALTERED or event.kind == "clear":
+            self._alter(event)
+        elif event.kind in ("down", "silent", "deaf", "up"):
+            self._link(event)
+        else:
+            self._node(event)
+
+    def _link(self, event: Event) -> None:
+        link = self.topology.link(event.where)
+        match event.kind:
+            case "up":
+                self.simulator.restore(link)
+            case "deaf":
+                hears_nothing = self.topology.naming.node(event.value)
+                (sender,) = set(self.topology.links[link, [0, 2]].tolist()) - {hears_nothing}
+                self.simulator.fail(link, silent=True, sender=sender)
+            case _:
+                self.simulator.fail(link, silent=event.kind == "silent")
+
+    def _alter(self, event: Event) -> None:
+        every = range(len(self.topology.links))
+        for link in every if event.where == ALL else [self.topology.link(event.where)]:
+            if event.kind == "clear":
+                self.wires.pop(link, None)
+            else:
+                per = 1000 if event.kind in ("slow", "jitter") else 100
+                self.wires.setdefault(link, {})[ALTERED[event.kind]] = event.number / per
+            self.simulator.alter(
+                link, Wire(**{"delay_s": WIRE.delay_s, **given}) if (given := self.wires.get(link)) else None
+            )
+
+    def _node(self, event: Event) -> None:
+        simulator = self.simulator
+        if event.kind == "pause":
+            for node in self.routers():
+                simulator.stall(node, event.number / 1000)
+            return
+        node = self.topology.naming.node(event.where)
+        if node not in simulator._nodes:
+            raise ValueError(f"{event.where} runs no daemon")
+        match event.kind:
+            case "die":
+                simulator.kill(node)
+            case "live":
+                simulator.restart(node)
+            case "kill":
+                simulator.stop_daemon(node)
+            case "start":
+                if simulator.node(node).powered:
+                    simulator.start_daemon(node)
+            case "stop":
+                simulator.stall(node, event.number / 1000)
+            case "clock":
+                simulator.step_clock(node, event.number / 1000)
+
+    def calm(self) -> None:
+        """Packets arrive as they should."""
+        for link in self.wires:
+            self.simulator.alter(link, None)
+        self.wires.clear()
+        self.last_s = self.simulator.now
+
+    def heal(self) -> None:
+        """Mend what is broken."""
+        for link in sorted(self.damage.links()):
+            self.simulator.restore(link)
+        for node in sorted(self.damage.dead):
+            self.simulator.restart(node)
+        for node in sorted(self.damage.headless):
+            self.simulator.start_daemon(node)
+        self.damage = Damage()
+        self.last_s = self.simulator.now
+
+    # -- looking
+
+    def converge(self) -> None:
+        try:
+            self.simulator.run_until_converged(within_s=BEGIN_S, every_s=self.notice_s / 8)
+        except TimeoutError as error:
+            raise Failed("converged", str(error)) from None
+
+    def until(self, time_s: float) -> None:
+        """Let time pass, and look every now and then."""
+        step_s = max(LOOK_S, (self.campaign.ends_s or 1.0) / MOST_LOOKS)
+        while (left_s := time_s - self.simulator.now) > 1e-9:
+            self.simulator.run_for(min(step_s, left_s))
+            if left_s > step_s / 2:
+                self.look(0)
+
+    def ways(self) -> Iterator[Mapping[str, int]]:
+        """What to tell walk() for each way in which packets of one pair may go."""
+        yield {"choice": 0}
+        if self.scheme.name == "fatpaths":
+            yield from ({"first_octet": first_octets.first_octet(layer)} for layer in range(self.options["layers"]))
+        elif not self.topology.server_centric:
+            yield from ({"choice": choice} for choice in range(1, MOST_WAYS))
+
+    def look(self, way: int) -> Pairs:
+        """Who reaches whom now, by one of the ways, if nothing goes round that must not."""
+        told = list(self.ways())[way]
+        reached = set()
+        for src, dst in self.pairs:
+            walk = self.simulator.send(src, dst) if self.asks else self.simulator.walk(src, dst, **told)
+            if not walk.lost:
+                reached.add((src, dst))
+            if walk.lost.startswith("loop"):
+                self._loops((src, dst), walk.lost)
+            elif self.looping_since:
+                self.looping_since.pop((src, dst), None)
+        return reached
+
+    def _loops(self, pair: tuple[int, int], where: str) -> None:
+        """Packets of `pair` go round; that must be over soon after what happened last, unless messages are lost."""
+        since_s = self.looping_since.setdefault(pair, self.simulator.now)
+        bound_s = 0.0 if self.scheme.name in NEVER_LOOP else inf if self.wires else 2 * self.notice_s + 1.0
+        if self.simulator.now - max(since_s, self.last_s) > bound_s or not bound_s:
+            src, dst = map(self.topology.naming.name, pair)
+            raise Failed("loop", f"{src} to {dst}: {where}, since {self.simulator.now - since_s:.3f} s")
+
+    def settle(self, predicted: Pairs, why: str) -> None:
+        """Run until exactly the pairs that are `predicted` reach each other, by all ways, and see that it stays so."""
+        step_s, begin_s = LOOK_S, self.simulator.now
+        unsure = doubtful(self.topology, self.damage)
+        wanted = {pair for pair in self.pairs if pair in predicted}
+        while wrong := self._unlike(wanted, unsure):
+            if self.simulator.now > begin_s + SETTLE_S:
+                raise Failed("unlike", f"{why}, after {SETTLE_S:g} s: {wrong}")
+            self.simulator.run_for(step_s)
+            step_s = min(step_s * 1.5, 0.3 if self.asks else LONGEST_LOOK_S)
+        self.settled_s.append(self.simulator.now - begin_s)
+        self.simulator.run_for(2 * self.notice_s)
+        if wrong := self._unlike(wanted, unsure):
+            # A route that is left for good is no failure; one that is left and taken again and again is.
+            self.simulator.run_for(2 * self.notice_s)
+            if wrong := self._unlike(wanted, unsure):
+                raise Failed("unlike", f"{why}, after it was right once: {wrong}")
+
+    def _unlike(self, wanted: Pairs, unsure: Pairs) -> str:
+        """How what is reached differs from what is wanted, by the first way in which it does."""
+        for way, _ in enumerate(self.ways()):
+            reached = self.look(way)
+            lost, gained = wanted - reached, reached - wanted - unsure
+            if lost or gained:
+                return self._told(lost, "lost") or self._told(gained, "reached though nobody predicts it")
+        return ""
+
+    def _told(self, pairs: Pairs, what: str) -> str:
+        if not pairs:
+            return ""
+        src, dst = min(pairs)
+        names = self.topology.naming.name
+        walk = self.simulator.walk(src, dst)
+        went = "; ".join(filter(None, [" ".join(map(names, walk.path)), walk.lost]))
+        return f"{len(pairs)} pairs {what}, such as {names(src)} to {names(dst)} ({went})"
+
+
+def simulate(campaign: Campaign, *, most_pairs: int = 1000) -> Sequence[Finding]:
+    """What is wrong after `campaign` in the simulator, nothing if all is well."""
+    return SimulatedCampaign(campaign, most_pairs=most_pairs).run()

@@ -1,0 +1,58 @@
+"""How much the state machines of a network keep: entries of their containers, and bytes of what they remember."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.daemons.simulator.simulator import Simulator
+
+TIMES, ROOM = 2, 2000  # as much as before, and so many entries more, may a daemon keep when a campaign is over
+CONTAINERS = (dict, list, set, frozenset, tuple, deque)
+
+
+def entries(machine: object) -> int:
+    """Entries of all containers that `machine` leads to by attributes and by containers; of bytes, one each."""
+    seen: set[int] = set()
+    todo: list[Any] = [machine]
+    found = 0
+    while todo:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, CONTAINERS):
+            found += len(one)
+            inside: Iterable[Any] = [*one, *one.values()] if isinstance(one, dict) else one
+        elif isinstance(one, bytes | bytearray):
+            found += len(one)
+            continue
+        elif type(one).__module__.startswith("weft.daemons."):
+            inside = attributes(one)
+        else:
+            continue
+        todo += [each for each in inside if not isinstance(each, int | float | str | None)]
+    return found
+
+
+def attributes(one: object) -> list[Any]:
+    """Values of the attributes of `one`, also where it has slots."""
+    slots = [name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())]
+    own = [*vars(one).values()] if hasattr(one, "__dict__") else []
+    return own + [getattr(one, name) for name in slots if hasattr(one, name)]
+
+
+def sizes(simulator: Simulator) -> Mapping[str, int]:
+    """What the daemon of each node keeps, by the node's name."""
+    name = simulator.topology.naming.name
+    return {name(number): entries(node.protocol) for number, node in simulator._nodes.items() if node.protocol}
+
+
+def too_large(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """The first of those that keep far more than before, in words; "" if there is none."""
+    for name, size in after.items():
+        if size > TIMES * before.get(name, 0) + ROOM:
+            return f"{name} keeps {size} entries, and kept {before.get(name, 0)} before"
+    return ""

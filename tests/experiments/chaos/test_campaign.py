@@ -1,0 +1,97 @@
+"""Campaigns as text, and what is broken after them."""
+
+import random
+
+import pytest
+
+from weft.experiments.chaos.campaign import KINDS, Campaign, Damage, Event, damage, parse, written
+from weft.experiments.chaos.drawing import campaign
+from weft.experiments.runner.definition import assignments, split
+from weft.topologies import build
+
+DCELL, FATTREE = build("dcell:n=3,k=1"), build("fattree:k=4")
+
+
+@pytest.mark.parametrize("spec", ["dcell:n=3,k=1", "fattree:k=4", "slimfly:q=3,p=1"])
+def test_what_is_written_is_read_again(spec):
+    for seed in range(60):
+        one = campaign(spec, "bfs", seed, steps=12)
+        assert parse(written(one.events), build(spec)) == one.events
+
+
+def test_the_command_that_repeats_a_campaign_is_one_run_of_it():
+    one = campaign("dcell:n=3,k=1", "dr:hello_ms=100,dead=4", 7, steps=8)
+    words = one.command("fabric").split()
+    given = assignments([word for word in words if "=" in word])
+    assert split(given["topology"]) == ["dcell:n=3,k=1"]
+    assert split(given["routing"]) == ["dr:hello_ms=100,dead=4"]
+    (text,) = split(given["events"])
+    assert parse(text, DCELL) == one.events
+    assert Campaign("star:n=3", "bfs", ()).command("kernel").endswith("--set events=none --set campaign=0")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("down:h0-h3", "begins with its time"), ("-1:down:h0-h3", "begins with its time"),
+        ("nan:down:h0-h3", "begins with its time"), ("0.1:dwn:h0-h3", "no kind 'dwn', did you mean down"),
+        ("0.1:down:h0-h9", "h0"), ("0.1:die:h99", "h99"), ("0.1:deaf:h0-h3:h4", "h4 is no end of h0-h3"),
+        ("0.1:lose:all:101", "ends in %, 0 .. 100"), ("0.1:lose:all", "ends in %"),
+        ("0.1:stop:h0:-5", "ends in ms, 0"), ("0.1:pause:h0:5", "concerns all nodes"),
+        ("0.1:up:h0-h3:5", "takes no value"), ("0.1:clock:h0:inf", "ends in ms"),
+    ],
+)  # fmt: skip
+def test_what_is_no_event_is_said_in_one_line(text, message):
+    with pytest.raises(ValueError, match=message) as error:
+        parse(text, DCELL)
+    assert "\n" not in str(error.value)
+
+
+def test_events_happen_in_order_of_time_and_of_those_at_once_as_they_are_written():
+    events = parse("0.2:up:h0-h3+0.1:silent:h0-h3+0.2:down:h0-h3", DCELL)
+    assert [event.kind for event in events] == ["silent", "up", "down"]
+
+
+def test_damage_is_what_has_not_been_mended():
+    link, other = DCELL.link("h0-h3"), DCELL.link("h1-w0")
+    text = "0:down:h0-h3+0:silent:h0-h3+0:deaf:h1-w0:w0+1:die:h2+1:kill:h2+1:kill:h5+1:kill:h6+2:start:h6"
+    found = damage(parse(text, DCELL), DCELL)
+    assert found == Damage({link}, {(link, 0), (link, 3), (other, 12)}, {2}, {5})
+    assert found.links() == {link, other}
+    after = damage(parse(f"{text}+3:up:h0-h3+3:live:h2+3:live:h5", DCELL), DCELL)
+    assert after == Damage(set(), {(other, 12)})
+
+
+def test_stops_last():
+    assert Campaign("", "", (Event(1.0, "stop", "h0", "1500"), Event(2.0, "up", "h0-h3"))).ends_s == 2.5
+
+
+def test_a_seed_draws_one_campaign_and_every_kind_is_drawn():
+    many = [campaign("dcell:n=3,k=1", "dr", seed, steps=12) for seed in range(150)]
+    assert many == [campaign("dcell:n=3,k=1", "dr", seed, steps=12) for seed in range(150)]
+    assert {event.kind for one in many for event in one.events} == set(KINDS)
+    assert len(set(many)) > 140
+
+
+@pytest.mark.parametrize("topology", [DCELL, FATTREE], ids=["dcell", "fattree"])
+def test_only_what_is_asked_for_is_drawn_and_never_is_too_much_broken(topology):
+    allowed = [kind for kind in KINDS if kind not in ("clock", "die", "corrupt")]
+    for seed in range(60):
+        one = campaign(topology.spec, "bfs", seed, steps=25, kinds=allowed)
+        found = Damage()
+        for event in one.events:
+            assert event.kind in allowed
+            found.add(event, topology)
+            assert len(found.dead | found.headless) <= topology.nodes / 3
+    assert campaign(topology.spec, "bfs", 1, steps=9, kinds=["clock"]).events
+    assert not campaign(topology.spec, "bfs", 1, steps=9, kinds=[]).events
+
+
+def test_nothing_is_mended_that_was_not_broken():
+    draw = random.Random(3)
+    one = campaign("fattree:k=4", "ecmp", draw.randrange(1000), steps=40)
+    dead: set[str] = set()
+    for event in one.events:
+        if event.kind == "live":
+            assert event.where in dead
+        dead = dead | {event.where} if event.kind == "die" else dead - {event.where} if event.kind == "live" else dead
