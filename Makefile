@@ -38,6 +38,9 @@ uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, 
 	tools/setup.sh --uml-kernel
 	$(SUDO) $(PYTHON) -m weft.testbed.host.virtual_kernel
 
+test-mininet: setup ## which of Mininet 2.3's own tests pass on our networks; about three minutes
+	$(SUDO) $(PYTHON) -m tests.mininet_suite
+
 fuzz: $(READY) ## ten million hostile messages to daemons of every scheme, in the simulator; half an hour
 	$(PYTHON) -m tests.fuzz.hostile_messages
 
@@ -70,4 +73,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check test fuzz test-virtual uml-kernel bench $(BENCHES) figures bpf clean
+.PHONY: help setup demo check test test-mininet fuzz test-virtual uml-kernel bench $(BENCHES) figures bpf clean

@@ -1,10 +1,18 @@
-"""Commands on the machine and its kernel: doctor, uml."""
+"""Commands on the machine and its kernel, doctor and uml, and for what runs on it without a plan of ours: mn."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+import traceback
+from pathlib import Path
 from typing import Any
+
+EPILOG = """\
+weft mn SCRIPT [ARGUMENTS]     runs a script of Mininet's as it is
+weft mn --topo tree,2 [OPTIONS]   runs Debian's mn; weft mn -h has its options
+"""
 
 
 def add_commands(commands: Any) -> None:
@@ -23,6 +31,23 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--memory-mb", type=int, default=1500)
     parser.add_argument("--timeout-s", type=float, default=600.0)
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+
+    _add_mn(commands)
+
+
+def _add_mn(commands: Any) -> None:
+    text = "run a Mininet script, or Mininet's mn, on networks of weft's"
+    parser = commands.add_parser(
+        "mn",
+        help=text,
+        description=text[0].upper() + text[1:] + ": see docs/mininet.md.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+        prefix_chars="\0",  # options are the script's, or mn's
+    )
+    parser.set_defaults(action=mn)
+    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="SCRIPT ARGUMENTS | OPTIONS")
 
 
 def doctor(given: argparse.Namespace) -> int:
@@ -44,3 +69,31 @@ def uml(given: argparse.Namespace) -> int:
         raise ValueError("uml: no command; write weft uml -- COMMAND")
     virtual = uml.VirtualClock(seed=given.seed) if given.clock == "virtual" else None
     return uml.run(argv, virtual=virtual, memory_mb=given.memory_mb, core=given.core, timeout_s=given.timeout_s)
+
+
+def mn(given: argparse.Namespace) -> int:
+    from weft.testbed.interop.mininet_names import MN, run_script
+    from weft.testbed.processes.process import need_root
+
+    script = given.argv[:1] and not given.argv[0].startswith("-")
+    if script or not {"-h", "--help"} & set(given.argv):
+        need_root()
+    try:
+        if script:
+            run_script(Path(given.argv[0]), given.argv[1:])
+        else:
+            run_script(MN, given.argv)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except Exception as error:
+        if refused(error):
+            raise
+        traceback.print_exc(file=sys.stderr)  # the script's author needs to know where
+        return 1
+    return 0
+
+
+def refused(error: Exception) -> bool:
+    """Whether the error is ours, one line for a person, rather than the script's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, ValueError | TypeError | OSError) and "/weft/" in frames[-1].filename

@@ -209,7 +209,7 @@ def _foreground(topology: Topology, routing: str, wanted: dict[str, Any]) -> int
         net = Net(topology, routing=routing, progress=progress, **wanted)
         net.start()
     try:
-        print(f"run {net.run.id} is up: {summary(net.network)}", file=sys.stderr)
+        print(f"run {net.identity.id} is up: {summary(net.network)}", file=sys.stderr)
         virtual_up.command_line(net)
     finally:
         with stages("taking down") as progress:

@@ -56,15 +56,14 @@ def up(given: argparse.Namespace) -> int:
 
 def command_line(net: Net) -> None:
     """Mininet's, until somebody leaves it; lines come from the host where this is what up() has started."""
-    from mininet.cli import CLI
-
     from weft.testbed.host.host_questions import ATTENDED, Terminal, keep_time
+    from weft.testbed.interop.command_line import CommandLine
 
     if ATTENDED not in os.environ:
-        CLI(net)
+        CommandLine(net)
         return
 
-    class OfHost(CLI):  # type: ignore[misc]  # Mininet has no types
+    class OfHost(CommandLine):
         use_rawinput = False  # lines come from what it is given, not from sys.stdin
 
         def run(self) -> Any:

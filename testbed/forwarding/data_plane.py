@@ -129,7 +129,7 @@ class DataPlane:
         """The program that is attached already, by whichever process; ValueError if there is none."""
         program = program_of(net)
         if program is None:
-            raise ValueError(f"run {net.run.id} has no data plane: `weft up` with a scheme such as ttc brings one")
+            raise ValueError(f"run {net.identity.id} has no data plane: `weft up` with a scheme such as ttc brings one")
         return cls(net, libbpf.Attached(program), None, None)
 
     def __enter__(self) -> DataPlane:

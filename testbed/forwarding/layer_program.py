@@ -104,7 +104,9 @@ class LayerProgram:
         """The program that is attached at the hosts of `net`; ValueError if there is none."""
         program = program_of(net)
         if program is None:
-            raise ValueError(f"the hosts of run {net.run.id} choose no layers: `weft up --routing fatpaths` lets them")
+            raise ValueError(
+                f"the hosts of run {net.identity.id} choose no layers: `weft up --routing fatpaths` lets them"
+            )
         return cls(program)
 
     def close(self) -> None:

@@ -2,6 +2,10 @@
 
 Net is a mininet.net.Mininet: net.get("h3").cmd("ping ..."), net.pingAll(), CLI(net) and users' scripts work.  What it
 stands on is ours: namespaces, links and queues by Network, routing by daemons, one process for each node.
+
+It takes Mininet's own Topo and constructor arguments, too.  Switches of such a network are bridges that learn, as
+Mininet's are with its default controller, and nodes and links come and go while it is up (testbed/lan); with `routing`,
+or where switches are joined in a circle, they are routers, as in every other network of ours.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from mininet.net import Mininet
-
 from weft.daemons.core.registry import usual
+from weft.testbed.interop.bridged_net import BridgedNet
+from weft.testbed.interop.mininet_arguments import Arguments
+from weft.testbed.interop.mininet_topology import graph_of, is_topo
 from weft.testbed.interop.node import Host, LazyShellNode, Link, Port, Switch
+from weft.testbed.network.degrade import set_rate
 from weft.testbed.network.network import Network
 from weft.testbed.plan.run import Run
 from weft.testbed.supervision import control
@@ -25,22 +31,28 @@ from weft.topologies.core.user_graph import topology_of
 if TYPE_CHECKING:
     import networkx as nx
 
+BRIDGE = "bridge"  # routing by which switches of a Topo are bridges
+
 
 def built(topology: str | Topology | nx.Graph) -> Topology:
     """The network that `topology` is, names or describes; ValueError if it is none."""
     if isinstance(topology, str):
         return build(topology)
+    if is_topo(topology):
+        return topology_of(graph_of(topology))
     return topology if isinstance(topology, Topology) else topology_of(topology)
 
 
-class Net(Mininet):  # type: ignore[misc]  # mininet has no types
+class Net(BridgedNet):
     """A network in the kernel, from start() or `with` until stop().
 
-    topology: a spec such as "dcell:n=4,k=1", a Topology, or a networkx graph, see topologies/core/user_graph.py.
-    link: what every link carries in each direction; None: as fast as this machine goes.
+    topology: a spec such as "dcell:n=4,k=1", a Topology, a networkx graph (see topologies/core/user_graph.py), a Topo
+        of Mininet's (its name there is topo), or None for what addHost(), addSwitch() and addLink() will make.
+    arguments, mininet: Mininet's other constructor arguments, by position or by name; see mininet_arguments.py.
+    link: what every link carries in each direction; None: as fast as this machine goes; or a class of Mininet's links.
     host_link: what the links between hosts and switches of a fabric carry; None: as much as the others.
     routing: the scheme, such as "dr" or "dr:hello_ms=30", "static" for routes without daemons, or "none"; by default
-        dr if it is server-centric, else ecmp.
+        dr if it is server-centric, else ecmp.  "bridge", the default of a Topo without circles: switches learn.
     name: the run's name; by default four hexadecimal digits.
     packed: how many processes share the daemons; None: every node has one of its own.
     authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
@@ -49,13 +61,13 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
     Raises ValueError for what cannot be built.  start() raises OSError for what the kernel refuses, and leaves nothing.
     """
 
-    inited = True  # Mininet would change limits of the whole machine
+    network: Network
 
     def __init__(
         self,
-        topology: str | Topology | nx.Graph,
-        *,
-        link: LinkSpec | None = None,
+        topology: str | Topology | nx.Graph | None = None,
+        *arguments: Any,
+        link: LinkSpec | type | None = None,
         host_link: LinkSpec | None = None,
         routing: str | None = None,
         name: str | None = None,
@@ -63,13 +75,24 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         authenticated: bool = True,
         restart: bool = True,
         progress: Callable[[str], None] = lambda stage: None,
+        **mininet: Any,
     ) -> None:
+        given = Arguments.of(topology, arguments, mininet | ({} if link is None else {"link": link}))
+        topology = given.topology
+        self.run_name = name
+        if routing is None and (topology is None or (is_topo(topology) and given.bridges(topology))):
+            routing = BRIDGE
+        self.bridged = routing == BRIDGE
+        if self.bridged:
+            given.require_bridged(host_link=host_link, packed=packed)
+            self.build_bridged(topology, given)
+            return
+        given.require_routed(topology)
         super().__init__(build=False, controller=None)
         self.topology = built(topology)
-        self.link_spec = link
+        self.link_spec = given.link_spec
         self.host_link_spec = host_link
         self.routing = usual(self.topology) if routing is None else routing
-        self.run_name = name
         self.packed = packed
         self.authenticated = authenticated
         self.restart = restart
@@ -77,6 +100,9 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
 
     def start(self) -> None:
         """Bring the network up, daemons too, and return when they have converged (neighbours, then routes)."""
+        if self.bridged:
+            super().start()
+            return
         self.network = Network.create(
             self.topology,
             self.link_spec,
@@ -105,9 +131,12 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
 
     def stop(self) -> None:
         """Take everything out of the kernel again."""
+        if self.bridged:
+            super().stop()
+            return
         for node in [*self.hosts, *self.switches]:
             node.terminate()
-        self.network.down()
+        self.up.down()
 
     def __enter__(self) -> Net:
         self.start()
@@ -119,50 +148,71 @@ class Net(Mininet):  # type: ignore[misc]  # mininet has no types
         self.stop()
 
     @property
-    def run(self) -> Run:
-        return self.network.run
+    def up(self) -> Network:
+        """The network that is up; ValueError where there is none of routers."""
+        if "network" not in self.__dict__:
+            why = "switches of this network are bridges" if self.bridged else "it is not up"
+            raise ValueError(f"{why}: there are no routers and no daemons")
+        return self.network
+
+    @property
+    def identity(self) -> Run:
+        return self.lan.run if self.bridged else self.up.run
 
     @property
     def stages(self) -> dict[str, float]:
         """Seconds that each part of coming up took."""
-        return self.network.stages
+        return self.up.stages
 
     def netns(self, node: int) -> int:
         """A descriptor of the namespace of `node`."""
-        return self.network.netns(node)
+        return self.up.netns(node)
 
     def ifindex(self, node: int, port: int) -> int:
         """The index of the interface that is `port` of `node`."""
-        return self.network.ifindex(node, port)
+        return self.up.ifindex(node, port)
 
     def status(self) -> dict[str, Any]:
         """Failed links and daemons; see Network.status."""
-        return self.network.status()
+        return self.bridged_status() if self.bridged else self.up.status()
 
     def kill_daemon(self, node: str) -> None:
         """End the daemon of `node` by SIGKILL; its routes stay.  ValueError if it has none."""
-        control.kill(self.run.directory, node)
+        control.kill(self.up.run.directory, node)
 
     def start_daemon(self, node: str) -> None:
         """Start the daemon of `node` again.  ValueError if it has one."""
-        control.start(self.run.directory, node)
+        control.start(self.up.run.directory, node)
 
     def wait_until_converged(self, timeout_s: float = 60.0) -> None:
         """Return when every daemon has all its neighbours and routes; TimeoutError names those that have not."""
-        self.network.wait_until_converged(timeout_s)
+        self.up.wait_until_converged(timeout_s)
 
     def fail(self, link: str, *, silent: bool = False, only_to: str | None = None) -> None:
         """Fail `link`, h0-w0; see faults.fail."""
-        self.network.fail(link, silent=silent, only_to=only_to)
+        if self.bridged:
+            self.fail_bridged(link, silent=silent, only_to=only_to)
+        else:
+            self.up.fail(link, silent=silent, only_to=only_to)
 
     def restore(self, link: str) -> None:
         """Undo fail() on `link`."""
-        self.network.restore(link)
+        if self.bridged:
+            self.restore_bridged(link)
+        else:
+            self.up.restore(link)
+
+    def degrade(self, link: str, rate_bps: int) -> None:
+        """Let `link` carry `rate_bps` in both directions; its queues stay."""
+        if self.bridged:
+            self.degrade_bridged(link, rate_bps)
+        else:
+            set_rate(self.up, link, rate_bps)
 
     def fail_node(self, node: str, *, silent: bool = False) -> None:
         """Fail `node`, h0; see faults.fail_node."""
-        self.network.fail_node(node, silent=silent)
+        self.up.fail_node(node, silent=silent)
 
     def restore_node(self, node: str) -> None:
         """Undo fail_node() on `node`."""
-        self.network.restore_node(node)
+        self.up.restore_node(node)

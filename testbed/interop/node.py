@@ -1,7 +1,7 @@
 """Mininet's nodes and interfaces on namespaces that are there already.
 
-A node's shell, which costs Mininet a process and a pseudo-terminal each, starts when somebody first asks for it;
-setting an interface up or down goes by netlink.  Everything else is Mininet's own: cmd(), popen(), the CLI, users'
+A node's shell starts when somebody first asks for it (testbed/lan/lazy_shell.py); setting an interface up or down goes
+by netlink, and so does what a link is to carry.  Everything else is Mininet's own: cmd(), popen(), the CLI, users'
 scripts.
 """
 
@@ -11,59 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from mininet import link, node
 
+from weft.testbed.lan.lazy_shell import LazyShell
 from weft.topologies.core.address import dotted
 
 if TYPE_CHECKING:
-    from subprocess import Popen
-
     from weft.testbed.network.network import Network
 
-OF_THE_SHELL = {"shell", "stdin", "stdout", "pid", "pollOut", "master", "slave", "lastCmd", "lastPid", "execed"}
 
-
-class LazyShellNode(node.Node):  # type: ignore[misc]  # mininet has no types
+class LazyShellNode(LazyShell, node.Node):  # type: ignore[misc]  # mininet has no types
     """A mininet Node in a namespace that exists, without a shell until it is needed."""
 
-    def __init__(self, name: str, network: Network, number: int) -> None:
+    def __init__(self, name: str, network: Network, number: int, **params: Any) -> None:
         self.network = network
         self.number = number
         self.namespace = network.plan.namespace(number)
-        self._starting: bool | None = None  # None: not to be started while Node.__init__ asks for it
-        super().__init__(name)
-        self._starting = False
-        for attribute in OF_THE_SHELL:
-            self.__dict__.pop(attribute, None)
-
-    def __getattr__(self, name: str) -> Any:
-        """Start the shell when one of its attributes is first read."""
-        if name not in OF_THE_SHELL:
-            raise AttributeError(f"{self.name} has no attribute {name}")
-        self.startShell()
-        return self.__dict__[name]
-
-    def startShell(self, mnopts: str | None = None) -> None:
-        """Start the shell that cmd() talks to, in the node's namespace."""
-        if self._starting is None:
-            return
-        self.shell = None
-        self.inNamespace = False  # mnexec need not make one
-        self._starting = True
-        try:
-            super().startShell(mnopts)
-        finally:
-            self._starting = False
-            self.inNamespace = True
-
-    def _popen(self, cmd: list[str], **params: Any) -> Popen[bytes]:
-        if self._starting:
-            cmd = ["ip", "netns", "exec", self.namespace, *cmd]
-        popen: Popen[bytes] = super()._popen(cmd, **params)
-        return popen
-
-    def terminate(self) -> None:
-        """End the shell, if it ever started."""
-        if self.__dict__.get("shell"):
-            super().terminate()
+        super().__init__(name, **params)
 
     def IP(self, intf: Port | str | None = None) -> str | None:
         """The node's one address, the same on every port; None for a crossbar."""
@@ -88,8 +50,17 @@ class Switch(LazyShellNode, node.Switch):  # type: ignore[misc]
     def start(self, controllers: object) -> None:
         """It runs already."""
 
+    def stop(self, deleteIntfs: bool = True) -> None:
+        """ValueError: what a router forwards ends with its links; its daemon may be stopped without that."""
+        raise ValueError(f"{self.name} is no OpenFlow switch that could be stopped; write fail {self.name}")
+
     def connected(self) -> bool:
         return True
+
+    def dpctl(self, *args: str) -> str:
+        """There is no OpenFlow."""
+        what = "a bridge" if self.network.topology.is_crossbar(self.number) else "a router"
+        return f"{self.name} is {what}, without OpenFlow; see routes {self.name}\n"
 
 
 class Port(link.Intf):  # type: ignore[misc]

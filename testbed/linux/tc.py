@@ -145,7 +145,7 @@ def control_first(ifindex: int, dev: str) -> Message:
     """
     program = _of_control_packets(HTB, 0)  # 0: no match
     command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf bytecode"
-    return filter_(ifindex, HTB, 1, "bpf", _classic(program), f"{command} '{_bytecode(program)}'")
+    return filter_(ifindex, HTB, 1, "bpf", classic(program), f"{command} '{bytecode(program)}'")
 
 
 def control_from_daemons(ifindex: int, dev: str) -> Message:
@@ -155,9 +155,9 @@ def control_from_daemons(ifindex: int, dev: str) -> Message:
     What has CONTROL_PRIORITY never gets to the filter: HTB sends it to 1:0 before it asks any.
     """
     program = _of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC)
-    options = _classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
+    options = classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
     command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf da bytecode"
-    return filter_(ifindex, HTB, 1, "bpf", options, f"{command} '{_bytecode(program)}'")
+    return filter_(ifindex, HTB, 1, "bpf", options, f"{command} '{bytecode(program)}'")
 
 
 def routing_first(ifindex: int, dev: str) -> Message:
@@ -173,24 +173,25 @@ def routing_first(ifindex: int, dev: str) -> Message:
         (0x06, 0, 0, 0),  # ret: no match
     ]
     command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf bytecode"
-    return filter_(ifindex, HTB, 1, "bpf", _classic(program), f"{command} '{_bytecode(program)}'")
+    return filter_(ifindex, HTB, 1, "bpf", classic(program), f"{command} '{bytecode(program)}'")
 
 
 def blackhole(ifindex: int, dev: str) -> Message:
     """The change that drops what arrives at `ifindex`, which has clsact, while its carrier stays."""
     program = [(0x06, 0, 0, TC_ACT_SHOT)]
-    options = _classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
+    options = classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
     command = f"tc filter add dev {dev} ingress prio {BLACKHOLE_PRIORITY} protocol all bpf da bytecode"
-    return filter_(ifindex, INGRESS_HOOK, BLACKHOLE_PRIORITY, "bpf", options, f"{command} '{_bytecode(program)}'")
+    return filter_(ifindex, INGRESS_HOOK, BLACKHOLE_PRIORITY, "bpf", options, f"{command} '{bytecode(program)}'")
 
 
-def _classic(program: list[tuple[int, int, int, int]]) -> bytes:
+def classic(program: list[tuple[int, int, int, int]]) -> bytes:
     """A classic BPF program as the options of a cls_bpf filter."""
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     return netlink.attribute(TCA_BPF_OPS_LEN, struct.pack("=H", len(program))) + netlink.attribute(TCA_BPF_OPS, packed)
 
 
-def _bytecode(program: list[tuple[int, int, int, int]]) -> str:
+def bytecode(program: list[tuple[int, int, int, int]]) -> str:
+    """A classic BPF program as tc reads it."""
     return ",".join([str(len(program)), *(" ".join(map(str, instruction)) for instruction in program)])
 
 

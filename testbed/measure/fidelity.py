@@ -180,7 +180,7 @@ class Fidelity:
     def _all_rows(self) -> dict[int, Row]:
         """The rows of all nodes; none if there are no daemons."""
         try:
-            counters = DaemonCounters(self.net.run.directory / FILE)
+            counters = DaemonCounters(self.net.identity.directory / FILE)
         except FileNotFoundError:
             return {}
         try:
@@ -194,7 +194,7 @@ class Fidelity:
 
     def _running(self, name: str) -> int | None:
         """The process that is the daemon of the node called `name`, or the supervisor."""
-        return control_socket.holder(self.net.run.directory, name)
+        return control_socket.holder(self.net.identity.directory, name)
 
     def _processes(self, rows: Mapping[int, Row]) -> dict[str, int]:
         """This process, and those that serve the daemons, by the name of the first node that each serves."""

@@ -142,7 +142,7 @@ class OutageProbe:
                 stderr=subprocess.PIPE,
                 pass_fds=list(fds.values()),
                 cwd=isolated_python.FOLDER,
-                env=isolated_python.environment({ENVIRONMENT: self.net.run.id}),
+                env=isolated_python.environment({ENVIRONMENT: self.net.identity.id}),
             )
         assert process.stdin
         assert process.stdout

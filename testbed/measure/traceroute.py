@@ -188,9 +188,8 @@ class ForwardingTables:
         address = self.net.topology.naming.address(dst)
         body = RTMSG.pack(socket.AF_INET, 32, 0, 0, 0, 0, 0, 0, RTM_F_FIB_MATCH)
         body += netlink.attribute(RTA_DST, struct.pack(">I", address))
-        command = (
-            f"ip -n {self.net.run.namespace(self.net.topology.naming.name(node))} route get fibmatch {dotted(address)}"
-        )
+        space = self.net.identity.namespace(self.net.topology.naming.name(node))
+        command = f"ip -n {space} route get fibmatch {dotted(address)}"
         reply = self._sockets[node].get(netlink.RTM_GETROUTE, body, command)
         found = netlink.attributes(reply, RTMSG.size)
         gateways = [found[RTA_GATEWAY]] if RTA_GATEWAY in found else []

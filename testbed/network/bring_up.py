@@ -24,10 +24,12 @@ from weft.testbed.network import read_back, status
 from weft.testbed.network.handle import Handle
 from weft.testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL, SEED_SYSCTL, Plan, node_interfaces
 from weft.testbed.plan.plane_selection import Planes
+from weft.testbed.processes import hosts_file
 from weft.testbed.processes.process import allow_descriptors
 from weft.testbed.rewriting import transit_program
 from weft.testbed.supervision import control
 from weft.testbed.supervision.daemon_set import Daemons
+from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec
 
 HOP_NS = "WEFT_HOP_NS"  # in the environment: what the processor takes for each packet that arrives, in ns
@@ -151,6 +153,18 @@ def _make_namespaces(network: Handle) -> None:
     plan, nodes = network.plan, network.topology.nodes
     allow_descriptors(3 * nodes + 200)
     netns.create([plan.namespace(node) for node in range(nodes)], plan.sysctls, network.spaces)
+    _name_nodes(network)
+
+
+def _name_nodes(network: Handle) -> None:
+    """Let every node find the others by their names and labels."""
+    plan, naming = network.plan, network.topology.naming
+    known = []
+    for node, name in enumerate(plan.names):
+        if not network.topology.is_crossbar(node):
+            known.append((dotted(plan.address(node)), list(dict.fromkeys([name, naming.label(node)]))))
+    hosts_file.write(network.run.directory, known)
+    hosts_file.link(network.run.directory, map(plan.namespace, range(network.topology.nodes)))
 
 
 def _make_links(network: Handle) -> None:

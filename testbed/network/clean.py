@@ -14,7 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.testbed.linux import netns
+from weft.testbed.network import outside
 from weft.testbed.plan.run import ENVIRONMENT, Run, dead_runs, runs
+from weft.testbed.processes import cgroup, hosts_file
 
 
 def clean(name: str | None = None) -> list[str]:
@@ -36,9 +38,13 @@ def remove(run: Run) -> None:
 
     TimeoutError if the kernel takes too long.  It may be called again after it was interrupted at any point.
     """
-    names = run.journal_or_empty().get("namespaces", [])
+    journal = run.journal_or_empty()
+    names = journal.get("namespaces", [])
     kill(processes(run.id, names))
     netns.forget(names)
+    hosts_file.unlink(names)
+    cgroup.remove(names)
+    outside.disconnect(journal)
     if names:
         netns.wait_until_gone()
     with suppress(FileNotFoundError):  # somebody else cleaned at the same time

@@ -29,6 +29,11 @@ class Handle:
         return self.plan.run
 
     @property
+    def identity(self) -> Run:
+        """The run, by the name that instruments ask for: run() of a Net is Mininet's."""
+        return self.plan.run
+
+    @property
     def topology(self) -> Topology:
         return self.plan.topology
 

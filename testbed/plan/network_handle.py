@@ -13,8 +13,8 @@ class NetworkHandle(Protocol):
     """A network that is up."""
 
     @property
-    def run(self) -> Run:
-        """Its id, and the slot in which the indexes of its interfaces lie."""
+    def identity(self) -> Run:
+        """The run: its id, and the slot in which the indexes of its interfaces lie."""
 
     @property
     def topology(self) -> Topology:

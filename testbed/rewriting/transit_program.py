@@ -18,7 +18,7 @@ MOST_PREFIXES = 1 << 20  # one takes memory only when it is set
 
 def attach(net: NetworkHandle) -> int:
     """Load the program, which does nothing yet, attach it at every port of every router, and return its id."""
-    link = net.run.journal_or_empty().get("link")
+    link = net.identity.journal_or_empty().get("link")
     delayed = bool(link and (link["delay_us"] or link.get("hop_ns")))
     nodes = routers(net.topology)
     ports = [(node, port) for node in nodes for port, *_ in net.topology.ports(node)]

@@ -94,7 +94,7 @@ class GapMonitor:
     def __init__(self, net: NetworkHandle) -> None:
         shaped, own = _rates(net), ports(net)
         self._object = libbpf.Object(
-            OBJECT, constants=CONSTANTS.pack(net.run.slot, tc.CONTROL_PORT), entries={"ports": max(1, len(shaped))}
+            OBJECT, constants=CONSTANTS.pack(net.identity.slot, tc.CONTROL_PORT), entries={"ports": max(1, len(shaped))}
         )
         try:
             self._map = self._object.map("ports", KEY, VALUE)

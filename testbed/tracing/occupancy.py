@@ -60,7 +60,7 @@ class Occupancies:
         self.table: Mapping[tuple[int, int], Occupancy] = {}
 
     def __enter__(self) -> Occupancies:
-        slot = self.net.run.slot
+        slot = self.net.identity.slot
         entries = {"queues": 1 + max(index & 0xFFFF for index in ports(self.net))}
         with ExitStack() as stack:
             self._object = stack.enter_context(

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.testbed.linux import clock, netns
 from weft.testbed.plan.network_handle import NetworkHandle, require_rate
@@ -82,6 +82,14 @@ class Iperf:
     report: dict[str, Any] = field(repr=False, compare=False)
 
 
+class Endpoint(NamedTuple):
+    """A node that iperf3 runs on: its name, a descriptor of its namespace, its address."""
+
+    name: str
+    netns: int
+    address: str
+
+
 def iperf(net: NetworkHandle, src: int, dst: int, spec: IperfSpec) -> Iperf:
     """One iperf3 test from server `src` to server `dst`.
 
@@ -90,19 +98,38 @@ def iperf(net: NetworkHandle, src: int, dst: int, spec: IperfSpec) -> Iperf:
     """
     if spec.udp_rate_bps is None:
         require_rate(net, "iperf3 with TCP")
+    naming = net.topology.naming
+    ends = [Endpoint(naming.name(node), net.netns(node), dotted(naming.address(node))) for node in (src, dst)]
+    text, what = between(ends[0], ends[1], spec, net.identity.id)
+    return _read(src, dst, spec, text, what)
+
+
+def between(
+    client: Endpoint, server: Endpoint, spec: IperfSpec, run: str, *, port: int | None = None
+) -> tuple[str, str]:
+    """The report of one iperf3 test between two nodes of `run`, and what the test is called in errors.
+
+    port: which the server listens at; None: any that is free.  Raises IperfError as iperf() does.
+    """
     if not shutil.which("iperf3"):
         raise IperfError("iperf3 is not installed: apt-get install iperf3")
-    naming = net.topology.naming
-    what = f"iperf3 {naming.name(src)} -> {naming.name(dst)}"
-    address = dotted(naming.address(dst))
-    port = _free_port(net, dst)
+    what = f"iperf3 {client.name} -> {server.name}"
+    at = str(_free_port(server.netns) if port is None else port)
     with ExitStack() as stack:
-        server = stack.enter_context(_Process(net, dst, ["iperf3", "-4", "-J", "-s", "-1", "-p", str(port)]))
-        server.wait_until_it_listens(port, what)
-        connect = ["-4", "-J", "-c", address, "-p", str(port), "--connect-timeout", str(int(1000 * CONNECT_TIMEOUT_S))]
-        client = stack.enter_context(_Process(net, src, ["iperf3", *connect, *spec.arguments()]))
-        text = client.output(spec.omit_s + spec.seconds + GRACE_S, what)
-    return _read(src, dst, spec, text, what)
+        listening = stack.enter_context(_Process(server.netns, ["iperf3", "-4", "-J", "-s", "-1", "-p", at], run))
+        listening.wait_until_it_listens(int(at), what)
+        connect = ["-4", "-J", "-c", server.address, "-p", at, "--connect-timeout", str(int(1000 * CONNECT_TIMEOUT_S))]
+        sending = stack.enter_context(_Process(client.netns, ["iperf3", *connect, *spec.arguments()], run))
+        return sending.output(spec.omit_s + spec.seconds + GRACE_S, what), what
+
+
+def rates(
+    client: Endpoint, server: Endpoint, spec: IperfSpec, run: str, *, port: int | None = None
+) -> tuple[float, float]:
+    """Bits per second that the server received and that the client sent, in one iperf3 test; IperfError if it fails."""
+    text, what = between(client, server, spec, run, port=port)
+    goodput_bps = _read(0, 1, spec, text, what).goodput_bps
+    return goodput_bps, float(json.loads(text)["end"]["sum_sent"]["bits_per_second"])
 
 
 def iperfs(net: NetworkHandle, pairs: Iterable[tuple[int, int]], spec: IperfSpec) -> list[Iperf]:
@@ -112,25 +139,25 @@ def iperfs(net: NetworkHandle, pairs: Iterable[tuple[int, int]], spec: IperfSpec
         return list(pool.map(lambda pair: iperf(net, pair[0], pair[1], spec), todo))
 
 
-def _free_port(net: NetworkHandle, node: int) -> int:
-    with netns.inside(net.netns(node)), socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+def _free_port(namespace: int) -> int:
+    with netns.inside(namespace), socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]
         return port
 
 
 class _Process:
-    """A process in the namespace of a node, ended at the latest when the `with` ends."""
+    """A process of a run in the namespace of a node, ended at the latest when the `with` ends."""
 
-    def __init__(self, net: NetworkHandle, node: int, command: list[str]) -> None:
-        with netns.inside(net.netns(node)):
+    def __init__(self, namespace: int, command: list[str], run: str) -> None:
+        with netns.inside(namespace):
             self.popen = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                env=os.environ | {ENVIRONMENT: net.run.id},
+                env=os.environ | {ENVIRONMENT: run},
             )
 
     def __enter__(self) -> _Process:

@@ -58,7 +58,7 @@ def prepare(net: NetworkHandle, receivers: Collection[int], count: int, port: in
         if host in receivers:
             address = dotted(net.topology.naming.address(host))
             commands += [f"mptcp endpoint add {address} port {port + i} signal" for i in range(1, count)]
-        name = net.run.namespace(net.topology.naming.name(host))
+        name = net.identity.namespace(net.topology.naming.name(host))
         done = subprocess.run(
             ["ip", "-n", name, "-batch", "-"], input="\n".join(commands), capture_output=True, text=True
         )
@@ -69,7 +69,7 @@ def prepare(net: NetworkHandle, receivers: Collection[int], count: int, port: in
 def forget(net: NetworkHandle) -> None:
     """Undo prepare(): nothing is announced any more."""
     for host in range(net.topology.servers):
-        name = net.run.namespace(net.topology.naming.name(host))
+        name = net.identity.namespace(net.topology.naming.name(host))
         subprocess.run(["ip", "-n", name, "mptcp", "endpoint", "flush"], check=True, capture_output=True)
 
 

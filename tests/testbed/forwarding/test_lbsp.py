@@ -32,7 +32,7 @@ def fabric(network: Callable[..., Network]) -> Network:
 
 def known(net: Network, name: str) -> list[tuple[str, bool]]:
     """The links that a switch knows to be failed or degraded (True)."""
-    told = control.status(net.run.directory, name)["protocol"]["failures"]
+    told = control.status(net.identity.directory, name)["protocol"]["failures"]
     return [(each["link"], each["degraded"]) for each in told]
 
 

@@ -6,6 +6,7 @@ import pytest
 from weft.testbed.linux import netns
 from weft.testbed.network import clean
 from weft.testbed.plan import run
+from weft.testbed.processes import hosts_file
 from weft.topologies.core.link import LinkSpec, Mbps
 
 pytest.importorskip("mininet", reason="Debian's mininet is not installed")
@@ -46,6 +47,12 @@ def test_a_command_runs_in_the_nodes_namespace(net):
     assert ", 0% packet loss" in net.get("h0").cmd(f"ping -c1 -W2 {host.IP()}")
 
 
+def test_nodes_know_each_other_by_name_and_label(net):
+    assert ", 0% packet loss" in net.get("h0").cmd("ping -c1 -W2 h11")
+    command = ["ip", "netns", "exec", net.get("h5").namespace, "getent", "hosts", "s3.2"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0] == "10.0.3.2"
+
+
 def test_pingall_reaches_everybody(net):
     assert net.pingAll() == 0
 
@@ -68,10 +75,10 @@ def test_links_go_down_and_up_as_in_mininet(net, tmp_path, caplog):
 def test_stop_leaves_nothing_not_even_shells():
     with Net("star:n=2", routing="static", name="test-stop") as net:
         shell = net.get("h0").pid
-        names = net.run.journal["namespaces"]
-        assert clean.processes(net.run.id, names) == [shell]
+        names = net.identity.journal["namespaces"]
+        assert clean.processes(net.identity.id, names) == [shell]
         with pytest.raises(ValueError, match="a run called test-stop is up"):
             Net("star:n=2", name="test-stop").start()
-    assert not any((netns.NAMES / name).exists() for name in names)
+    assert not any((netns.NAMES / name).exists() or (hosts_file.LINKS / name).is_symlink() for name in names)
     assert shell not in clean.processes("test-stop", [])
     assert "test-stop" not in [one.id for one in run.runs()]

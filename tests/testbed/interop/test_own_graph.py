@@ -24,7 +24,7 @@ def test_a_graph_comes_up_under_its_own_names(routing: str) -> None:
     with Net(graph, link=LinkSpec(rate_bps=50 * Mbps, queue_packets=100), routing=routing) as net:
         assert net.pingAll() == 0.0
         assert "2 received" in net.get("zur.0").cmd(f"ping -c2 -i0.2 -W1 {net.get('mil.0').IP()}")
-        weft = [sys.executable, "-m", "weft.experiments.commands.cli", "status", "--run", net.run.id, "--json"]
+        weft = [sys.executable, "-m", "weft.experiments.commands.cli", "status", "--run", net.identity.id, "--json"]
         told = subprocess.run(weft, capture_output=True, text=True, timeout=60, check=False)
         assert told.returncode == 0, told.stderr
         assert json.loads(told.stdout)

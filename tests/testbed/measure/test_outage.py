@@ -65,7 +65,7 @@ def test_an_outage_is_as_long_as_the_silence_and_begins_and_ends_with_it(network
         assert probe._process
         pid = probe._process.pid
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        assert f"WEFT_PROCESS_OF={net.run.id}".encode() in environment
+        assert f"WEFT_PROCESS_OF={net.identity.id}".encode() in environment
         time.sleep(0.1)
         began = time.monotonic()
         net.fail("h0-h4", silent=True)

@@ -49,7 +49,7 @@ def expected(net, links, src, dst):
 
 def flows_of(net, src):
     """By destination, the traced flows as the daemon of `src` has them: (path, attempt)."""
-    told = control.status(net.run.directory, f"h{src}")["protocol"]["flows"]
+    told = control.status(net.identity.directory, f"h{src}")["protocol"]["flows"]
     return {
         int(flow["destination"][1:]): ([int(name[1:]) for name in flow["path"]], flow["attempt"])
         for flow in told

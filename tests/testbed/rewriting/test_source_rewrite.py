@@ -189,7 +189,7 @@ def test_daemons_steer_every_pair_by_the_path_that_they_chose(network, spec):
     def chosen():
         found = {}
         for src in {src for src, _ in pairs}:
-            told = control.status(net.run.directory, f"h{src}")["protocol"]["destinations"]
+            told = control.status(net.identity.directory, f"h{src}")["protocol"]["destinations"]
             for dst in (dst for at, dst in pairs if at == src):
                 if f"h{dst}" not in told or not told[f"h{dst}"]["connected"]:
                     return None
@@ -217,7 +217,7 @@ def test_packets_find_a_way_around_a_link_that_died_in_silence(network):
     net = network("dcell:n=4,k=1", scheme="pr-gpi")
     path, _ = the_path(net, 0, 19)
     near, far = next(hop for hop in pairwise(path) if hop[0] // 4 != hop[1] // 4)
-    wait_until("steering", lambda: control.status(net.run.directory, "h0")["protocol"]["answers"])
+    wait_until("steering", lambda: control.status(net.identity.directory, "h0")["protocol"]["answers"])
     net.fail(f"h{near}-h{far}", silent=True)
     wait_until("a way around", lambda: not ping(net, [(0, 19)], timeout_s=0.3).lost, timeout_s=10)
     assert the_path(net, 0, 19)[0] != path
@@ -228,6 +228,6 @@ def test_a_server_whose_daemon_died_steers_as_before(network):
     net.fail("h3-h16")
     wait_until("a way around", lambda: not ping(net, [(0, 19)], timeout_s=0.3).lost, timeout_s=10)
     before = the_path(net, 0, 19)
-    control.kill(net.run.directory, "h0")
+    control.kill(net.identity.directory, "h0")
     assert not ping(net, [(0, 19)]).lost
     assert the_path(net, 0, 19) == before

@@ -27,8 +27,8 @@ def fail(net, kind, near, far):
     name = net.topology.naming.name
     links = [f"{name(near)}-{name(far)}"]
     if kind == "daemon":
-        control.kill(net.run.directory, name(far))
-        return lambda: control.start(net.run.directory, name(far))
+        control.kill(net.identity.directory, name(far))
+        return lambda: control.start(net.identity.directory, name(far))
     if kind in ("node", "rack"):
         hit = [far] if kind == "node" else range(far - far % 4, far - far % 4 + 4)
         links = sorted({net.topology.link_name(link) for node in hit for *_, link in net.topology.ports(node)})

@@ -166,9 +166,9 @@ def test_ecmp_fails_over_by_the_kernel_alone(without_daemons: Network) -> None:
 
 def test_parameters_of_the_daemons_are_taken_with_those_of_the_scheme(network: Callable[..., Network]) -> None:
     net = network(CLOS, FAST, "ttc:delta=4,hello_ms=50,dead=2")
-    told = control.status(net.run.directory, "e0")
+    told = control.status(net.identity.directory, "e0")
     assert told["protocol"]["neighbours"][0]["state"] == "up"
-    assert net.run.journal["scheme"] == "ttc:delta=4,hello_ms=50,dead=2"
+    assert net.identity.journal["scheme"] == "ttc:delta=4,hello_ms=50,dead=2"
     with pytest.raises(ValueError, match="ttc: no parameter 'hello'"):
         Network.create(build(CLOS), FAST, scheme="ttc:hello=3")
     with pytest.raises(ValueError, match="runs on switch fabrics"):

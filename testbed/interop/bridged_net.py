@@ -1,0 +1,189 @@
+"""Mininet's own way of building a network, of nodes and links that a Lan makes: the half of Net with bridges."""
+
+from __future__ import annotations
+
+import atexit
+from functools import partial
+from typing import Any
+
+from mininet.link import TCLink
+from mininet.log import debug, info
+from mininet.net import Mininet
+from mininet.node import Controller
+from mininet.nodelib import NAT
+
+from weft.testbed.interop.mininet_arguments import Arguments
+from weft.testbed.interop.net_tests import NetTests
+from weft.testbed.lan import faults
+from weft.testbed.lan.classes import Classes
+from weft.testbed.lan.lan import Lan
+from weft.testbed.network import clean
+from weft.topologies.core.link import LinkSpec, Mbps
+
+
+class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no types
+    """Net, where `bridged` says that switches are bridges; where they are routers, nothing here is used but checks."""
+
+    inited = True  # Mininet would change limits of the whole machine
+    bridged: bool
+    run_name: str | None
+    _lan: Lan | None = None
+    running = False
+
+    def build_bridged(self, topo: Any, given: Arguments) -> None:
+        """Begin, and build what `topo` says unless that is to be done later."""
+        self.classes: Classes | None = None
+        if given.mininet.get("cleanup"):
+            clean.clean()
+        Mininet.__init__(self, topo=None, build=False, **given.for_mininet())
+        self.topo = topo
+        if given.link_spec:
+            self.link = _links_like(given.link_spec)
+        if topo is not None and given.mininet.get("build", True):
+            self.build()
+
+    @property
+    def lan(self) -> Lan:
+        """The run, which begins with the first node."""
+        if self._lan is None:
+            self._lan = Lan(self.run_name, told=lambda command: debug(f"*** {command}\n"))
+            self.classes = Classes(self._lan)
+            atexit.register(self._take_down)
+        return self._lan
+
+    def _take_down(self) -> None:
+        if self._lan is not None:
+            lan, self._lan = self._lan, None
+            atexit.unregister(self._take_down)
+            lan.down()
+
+    def _making(self) -> Classes:
+        """The classes of this network; ValueError if it is one of routers, which is whole from the beginning."""
+        if not self.bridged:
+            raise ValueError("a routed network is built as a whole; with routing='bridge' nodes and links come and go")
+        _ = self.lan
+        assert self.classes is not None
+        return self.classes
+
+    def addHost(self, name: str, cls: Any = None, **params: Any) -> Any:
+        """Add a host, also to a network that is up; see Mininet.addHost."""
+        maker = self._making().host(cls or self.host)
+        host = super().addHost(name, cls=maker, **params)
+        host.up = self.running
+        return host
+
+    def addSwitch(self, name: str, cls: Any = None, **params: Any) -> Any:
+        """Add a switch, also to a network that is up; see Mininet.addSwitch."""
+        return super().addSwitch(name, cls=self._making().switch(cls or self.switch), **params)
+
+    def addController(self, name: Any = "c0", controller: Any = None, **params: Any) -> Any:
+        """Add what stands for a controller; ValueError for one whom switches would have to obey."""
+        if isinstance(name, Controller):
+            name, controller = name.name, type(name)
+        maker = self._making().controller(controller or self.controller)
+        if maker is None:
+            return None
+        made = maker(name, **params)
+        self.controllers.append(made)
+        self.nameToNode[name] = made
+        return made
+
+    def addLink(
+        self, node1: Any, node2: Any, port1: int | None = None, port2: int | None = None, cls: Any = None, **params: Any
+    ) -> Any:
+        """Add a link, also to a network that is up; see Mininet.addLink."""
+        return super().addLink(node1, node2, port1, port2, cls=self._making().link(cls or self.link), **params)
+
+    def delNode(self, node: Any, nodes: Any = None) -> None:
+        """Remove a node, its links and its namespace."""
+        self._making()
+        for link in [link for link in self.links if node in (link.intf1.node, link.intf2.node)]:
+            self.delLink(link)
+        super().delNode(node, nodes)
+        self.lan.remove_node(node.name)
+
+    def delLink(self, link: Any) -> None:
+        """Remove a link."""
+        self._making()
+        super().delLink(link)
+
+    def addNAT(self, name: str = "nat0", connect: Any = True, inNamespace: bool = True, **params: Any) -> Any:
+        """Add a node by which hosts reach the machine's network; see Mininet.addNAT.  It has a namespace of its own."""
+        nat = self.addHost(name, cls=NAT, subnet=self.ipBase, **params)
+        if connect:
+            self.addLink(nat, self.switches[0] if connect is True else connect)
+            for host in self.hosts:
+                if host is not nat:
+                    host.setDefaultRoute(f"via {nat.params['ip'].split('/')[0]}")
+        return nat
+
+    def buildFromTopo(self, topo: Any = None) -> None:
+        """Build what `topo` says; nothing is left if that fails."""
+        self.lan.expect([*topo.nodes(), *(["c0"] if self.controller else [])])
+        super().buildFromTopo(topo)
+
+    def build(self) -> None:
+        """Build the network; nothing is left if that fails."""
+        try:
+            super().build()
+        except BaseException:
+            self._take_down()
+            raise
+
+    def configureControlNetwork(self) -> None:
+        """Switches have no controller to talk to."""
+
+    def start(self) -> None:
+        """Let the switches forward."""
+        _ = self.lan
+        super().start()
+        for host in self.hosts:
+            host.up = True
+        self.running = True
+
+    def stop(self) -> None:
+        """End every shell, and take everything out of the kernel."""
+        info(f"*** Stopping {len(self.hosts)} hosts, {len(self.switches)} switches and {len(self.links)} links\n")
+        try:
+            if self.terms:
+                self.stopXterms()
+            for node in [*self.controllers, *self.switches, *self.hosts]:
+                node.terminate()
+        finally:
+            self.running = False
+            self._take_down()
+        info("*** Done\n")
+
+    def run(self, test: Any, *args: Any, **params: Any) -> Any:
+        """start(), what test(*args, **params) returns, and stop(), whatever happens."""
+        self.start()
+        try:
+            info("*** Running test\n")
+            return test(*args, **params)
+        finally:
+            self.stop()
+
+    def fail_bridged(self, link: str, *, silent: bool, only_to: str | None) -> None:
+        """Fail a link; see testbed/lan/faults.py."""
+        faults.fail(faults.links_called(self.links, link), silent=silent, only_to=only_to)
+
+    def restore_bridged(self, link: str) -> None:
+        """Undo fail_bridged()."""
+        faults.restore(faults.links_called(self.links, link))
+
+    def degrade_bridged(self, link: str, rate_bps: int) -> None:
+        """Let a link carry so much."""
+        faults.set_rate(faults.links_called(self.links, link), rate_bps)
+
+    def bridged_status(self) -> dict[str, Any]:
+        """The run and its links that are down; JSON-able."""
+        down = [str(link) for link in self.links if faults.has_failed(link)]
+        return {"run": self.lan.run.id, "topology": "lan", "scheme": "bridge", "failed": down, "nodes": []}
+
+
+def _links_like(spec: LinkSpec) -> partial[Any]:
+    """A maker of links that carry what `spec` says."""
+    if spec.trim_packets:
+        raise ValueError("trim_packets: bridges trim no packets; routing= has switches that do")
+    delay = f"{spec.delay_us}us" if spec.delay_us else None
+    return partial(TCLink, bw=spec.rate_bps / Mbps, max_queue_size=spec.queue_packets, delay=delay)

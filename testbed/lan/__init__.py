@@ -1,0 +1,1 @@
+"""Hosts and learning switches that are made one after the other, as Mininet makes them."""

@@ -1,0 +1,47 @@
+"""/etc/hosts of the nodes of a run, by which `ping h19` finds h19 in every node.
+
+`ip netns exec NAME` binds what is in /etc/netns/NAME over /etc.  For every namespace of a run that is a symbolic link
+to one folder of the run, so that a name costs a few microseconds, and all nodes read one file.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+LINKS = Path("/etc/netns")  # where `ip netns exec` looks
+FOLDER = "etc"  # in the run's directory
+FIRST_LINES = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n"
+
+
+def write(directory: Path, names: Iterable[tuple[str, Sequence[str]]]) -> None:
+    """Let the nodes of the run in `directory` know these addresses by these names.
+
+    The file is written in place, for a shell that runs has it bound.
+    """
+    folder = directory / FOLDER
+    folder.mkdir(mode=0o755, exist_ok=True)
+    lines = [f"{address}\t{' '.join(known)}\n" for address, known in names]
+    (folder / "hosts").write_text(FIRST_LINES + "".join(lines))
+
+
+def link(directory: Path, namespaces: Iterable[str]) -> None:
+    """Let each of `namespaces` read the file of the run in `directory`; where /etc cannot be written, none does."""
+    try:
+        LINKS.mkdir(mode=0o755, exist_ok=True)
+        for name in namespaces:
+            (LINKS / name).symlink_to(directory / FOLDER)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+
+
+def unlink(namespaces: Iterable[str]) -> None:
+    """Undo link(), also where it was done in part.  What is no symbolic link is somebody else's, and stays."""
+    for name in namespaces:
+        path = LINKS / name
+        if path.is_symlink():
+            with suppress(FileNotFoundError):
+                path.unlink()

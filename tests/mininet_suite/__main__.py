@@ -1,0 +1,102 @@
+"""`make test-mininet`: which of Mininet 2.3's own tests pass here, and why the others cannot.
+
+Each test runs in a process of its own.  Those that need a delay run under User-Mode Linux where this kernel has no
+netem.  Exit status 1 if a test fails that is not known to need what is not here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.mininet_suite.source import TESTS, fetched, names
+from weft.testbed.host import uml
+from weft.testbed.host.doctor import probe
+from weft.testbed.linux import clock
+from weft.testbed.processes.process import need_root
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 180
+DELAYED = {"testLinkDelay", "testMostOptions", "testLinkChange"}  # need netem
+KNOWN = {
+    "testWireshark": "waits for messages of OpenFlow between a switch and its controller",
+    "testRemoteController": "lets a controller of OpenFlow (POX) command the switches",
+}
+MN = """#!/bin/sh
+cd {root}
+exec {python} -P -c 'import sys; from pathlib import Path; sys.path.insert(0, "{root}")
+from weft.testbed.interop.mininet_names import MN, run_script; run_script(MN, sys.argv[1:])' "$@"
+"""
+
+
+def run(file: Path, name: str, commands: Path, *, inside: bool) -> dict[str, str]:
+    """The outcome of one test and why, in a process of its own; inside: under User-Mode Linux."""
+    argv = [sys.executable, "-m", "tests.mininet_suite.one", str(file), name]
+    if inside:
+        argv = [sys.executable, "-m", "weft.experiments.commands.cli", "uml", "--", *argv]
+    path = f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)}
+    try:
+        done = subprocess.run(
+            argv,
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"outcome": "fail", "why": f"not finished after {TIMEOUT_S} s"}
+    told = [line.removeprefix("@result ") for line in done.stdout.splitlines() if line.startswith("@result ")]
+    if not told:
+        return {"outcome": "fail", "why": f"no result, status {done.returncode}: {done.stderr[-2000:]}"}
+    found: dict[str, str] = json.loads(told[-1])
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make test-mininet", description=__doc__)
+    parser.add_argument("names", nargs="*", help="only tests whose name contains one of these")
+    parser.add_argument("--verbose", action="store_true", help="all that a failed test says")
+    given = parser.parse_args()
+    need_root()
+    tests = fetched() / "mininet" / "test"
+    netem = all(one.present for one in probe() if one.name in ("netem", "ifb"))
+    inside = not netem and uml.installed()
+    bad = 0
+    commands = ROOT / ".mininet"  # the temporary folders are others under User-Mode Linux
+    commands.mkdir(exist_ok=True)
+    (commands / "mn").write_text(MN.format(root=ROOT, python=sys.executable))
+    (commands / "mn").chmod(0o755)
+    for file in TESTS:
+        for name in names(tests / file):
+            method = name.partition(".")[2]
+            if given.names and not any(part in name for part in given.names):
+                continue
+            away = inside and method in DELAYED
+            began_s = clock.monotonic()
+            found = (
+                {"outcome": "known", "why": KNOWN[method]}
+                if method in KNOWN
+                else run(tests / file, name, commands, inside=away)
+            )
+            lines = found["why"].strip().splitlines()
+            why = "" if not lines else found["why"] if given.verbose else lines[-1]
+            where = " (User-Mode Linux)" if away else ""
+            took_s = clock.monotonic() - began_s
+            print(
+                f"{found['outcome']:5}  {took_s:5.1f} s  {file.removesuffix('.py'):16}  {name}{where}  {why}",
+                flush=True,
+            )
+            bad += found["outcome"] == "fail"
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
