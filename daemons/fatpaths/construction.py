@@ -9,7 +9,6 @@ such functions, can make machine code of them; without one they run as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from weft.daemons.fatpaths import in_trees, near_minimal, overlap, trees
@@ -168,12 +167,7 @@ def in_tree_layers(
     found = np.full((n, graph.routers, graph.routers), -1, dtype=np.int32)
     found[0] = first
     for path in planned:
-        hops = list(pairwise(path))
-        for table in found[1:, path[-1]]:
-            if table[path[0]] < 0 and all(table[u] in (-1, v) for u, v in hops):
-                for u, v in hops:
-                    table[u] = v
-                break
+        trees.plant(found[1:], tuple(path))
     most_hops = int(distances(graph, everything(graph)).max()) + 1
     ties = np.argsort(generator.random((graph.routers, graph.routers)), axis=1)
     accelerate(in_trees.grow)(
@@ -203,4 +197,5 @@ CONSTRUCTIONS: Mapping[str, Callable[[Graph, int, float, Generator, Compiler], N
     "spain": lambda graph, n, _, generator, accelerate: trees.spain_layers(graph, n, generator, accelerate=accelerate),
     "past": lambda graph, n, _, generator, __: trees.past_layers(graph, n, generator),
     "past-valiant": lambda graph, n, _, generator, __: trees.past_valiant_layers(graph, n, generator),
+    "k-shortest": lambda graph, n, _, generator, __: trees.k_shortest_layers(graph, n, generator),
 }

@@ -1,11 +1,12 @@
-"""Layers that are trees, with which FatPaths compares its own: PAST and SPAIN (appendices C-B and C-C)."""
+"""Layers that are trees, with which FatPaths compares its own: PAST, SPAIN and k shortest paths (appendix C)."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from weft.daemons.fatpaths import spain
-from weft.daemons.fatpaths.layers import Graph, as_it_is, everything, next_hops, tables
+from weft.daemons.fatpaths.layers import Graph, as_it_is, distances, everything, next_hops, tables, with_fallback
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from weft.daemons.fatpaths.layers import Compiler
+
+    Paths = list[tuple[int, ...]]
 
 
 def past_layers(graph: Graph, n: int, generator: Generator) -> NDArray[np.int32]:
@@ -104,3 +107,68 @@ def _coloured(graph: Graph, t: int, paths: int, generator: Generator, accelerate
         *(np.empty((paths, graph.routers + 1), dtype=np.int64), *integers, np.empty(graph.routers, dtype=bool)),
     )
     return after[:colours].copy()
+
+
+def k_shortest_layers(graph: Graph, n: int, generator: Generator) -> NDArray[np.int32]:
+    """The n shortest paths of each pair (Singla et al., NSDI 2012; appendix C-D), as far as routes by destination hold
+    them.
+
+    Ours: k-shortest-path routing needs a route for each source.  Here each path goes into the first layer in which it
+    goes along with those that are there, all pairs' second paths before any third; a path that fits into no layer is
+    left out, and a router without a path in a layer takes layer 0's hop.
+    """
+    import numpy as np
+
+    first = connected(next_hops(graph, everything(graph), generator))
+    layers = np.full((n, graph.routers, graph.routers), -1, dtype=np.int32)
+    layers[0] = first
+    ways = {
+        (s, t): found
+        for t, far in enumerate(distances(graph, everything(graph)).T)
+        for s in range(graph.routers)
+        if s != t and (found := shortest_paths(graph, far, s, n, generator))
+    }
+    pairs = list(ways)
+    for rank in range(1, n):
+        for place in generator.permutation(len(pairs)).tolist():
+            found = ways[pairs[place]]
+            if rank < len(found):
+                plant(layers[1:], found[rank])
+    return np.stack([first, *(with_fallback(table, first) for table in layers[1:])])
+
+
+def plant(layers: NDArray[np.int32], path: tuple[int, ...]) -> bool:
+    """Put `path`, routers from source to destination, into the first of `layers`, shape (layers, routers t, routers u),
+    that has no other path of its source and goes along with those that are there; whether there was one."""
+    hops = list(pairwise(path))
+    for table in layers[:, path[-1]]:
+        if table[path[0]] < 0 and all(table[u] in (-1, v) for u, v in hops):
+            for u, v in hops:
+                table[u] = v
+            return True
+    return False
+
+
+def shortest_paths(graph: Graph, far: NDArray[np.int8], s: int, n: int, generator: Generator) -> Paths:
+    """The n shortest paths from router `s` to the one from which others are `far`, that enter no router twice; of
+    equally long ones any, and fewer where there are not as many."""
+    found: Paths = []
+    length = int(far[s])
+    while len(found) < n and length < graph.routers:
+        equal = _paths(graph, far, (s,), length)
+        found += [equal[place] for place in generator.permutation(len(equal))[: n - len(found)].tolist()]
+        length += 1
+    return found
+
+
+def _paths(graph: Graph, far: NDArray[np.int8], begun: tuple[int, ...], left: int) -> Paths:
+    """The ways to go on from `begun` that have `left` links more and end where `far` is 0."""
+    if not left:
+        return [begun]
+    u = begun[-1]
+    return [
+        way
+        for v in graph.peer[graph.start[u] : graph.start[u + 1]].tolist()
+        if far[v] <= left - 1 and v not in begun and (far[v] or left == 1)
+        for way in _paths(graph, far, (*begun, v), left - 1)
+    ]

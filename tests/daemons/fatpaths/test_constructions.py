@@ -8,7 +8,7 @@ import pytest
 
 from weft.daemons.fatpaths import in_trees, near_minimal, spain, trees
 from weft.daemons.fatpaths.construction import near_minimal_layers
-from weft.daemons.fatpaths.layers import Graph, distances, everything, path
+from weft.daemons.fatpaths.layers import Graph, distances, distinct_paths, everything, path
 from weft.topologies import build
 
 UNSET = -1
@@ -167,6 +167,46 @@ def test_near_minimal_layers_lead_one_link_farther_where_they_are_their_own():
     lengths = [len(path(table, s, t)) - 1 for table in found[1:] for s in range(50) for t in range(50) if s != t]
     assert set(lengths) <= {1, 2, 3}
     assert lengths.count(3) > 0.3 * len(lengths)
+
+
+# -- k shortest paths
+
+
+@pytest.mark.parametrize("spec", ["slimfly:q=3", "dragonfly:p=1", "jellyfish:n=14,r=4,p=1,seed=3", "complete:n=4,p=1"])
+def test_k_shortest_paths_are_those_of_networkx(spec):
+    graph = graph_of(spec)
+    net, far = plain(graph), distances(graph, everything(graph))
+    for s, t in [(0, graph.routers - 1), (1, 2), (graph.routers - 1, 1)]:
+        every = list(nx.all_simple_paths(net, s, t, cutoff=4))
+        for n in (1, 4, 9):
+            found = trees.shortest_paths(graph, far[:, t], s, n, rng())
+            shortest = sorted(len(way) for way in every)[:n]
+            assert [len(way) for way in found] == shortest
+            assert len(set(found)) == len(found) == min(n, len(every))
+            assert set(found) <= set(map(tuple, every))
+
+
+def test_layers_of_k_shortest_paths_hold_them_as_far_as_they_go_along():
+    """Paths have four links at the most; who has none in a layer goes one link to who has."""
+    graph = graph_of("slimfly:q=5")
+    found = trees.k_shortest_layers(graph, 9, rng())
+    lengths = [len(path(table, s, t)) - 1 for table in found for s in range(50) for t in range(50) if s != t]
+    assert set(lengths) <= {1, 2, 3, 4, 5}
+    assert lengths.count(5) < 0.05 * len(lengths)
+    many = distinct_paths(found)
+    assert many[~np.eye(50, dtype=bool)].mean() > 5
+    assert (found[0] >= 0).all()
+
+
+def test_a_path_that_goes_along_with_nothing_is_planted_nowhere():
+    layers = np.full((2, 5, 5), UNSET, dtype=np.int32)
+    assert trees.plant(layers, (0, 1, 4))
+    assert trees.plant(layers, (2, 1, 4))  # goes along
+    assert trees.plant(layers, (3, 0, 2, 4))  # in layer 0 router 0 goes by 1
+    assert layers[:, 4].tolist() == [[1, 4, 1, UNSET, UNSET], [2, UNSET, 4, 0, UNSET]]
+    before = layers.copy()
+    assert not trees.plant(layers, (0, 3, 4))
+    assert (layers == before).all()
 
 
 # -- ours
