@@ -126,9 +126,13 @@ class Layered(Bfs):
         nearer = {
             node - self._first: [near - self._first for near in nears if near in up] for node, nears in towards.items()
         }
+        broken = set().union(*(self._uses[link] for link in dead))
         for prefix in self._affected(dead, up):
             layer, t = self._places[prefix]
-            found = self._tables.live_hop(layer, t, self._router, live, nearer.get(t, ()))
+            if prefix in broken:
+                found = self._tables.live_hop(layer, t, self._router, live, nearer.get(t, ()))
+            else:
+                found = self._tables.hop(layer, t, self._router)
             yield prefix, () if found is None else (up[self._first + found][0],)
 
     def _affected(self, dead: set[tuple[int, int]], up: Mapping[int, Sequence[Hop]]) -> Collection[Prefix]:

@@ -36,7 +36,8 @@ class Groups:
     """The routes of the switch counted as number `switch`, ports by interface index.
 
     Nobody else writes its routes, nor the groups numbered as in `room`.
-    void: called after the group that a prefix leads to was changed for another one.
+    void: called after the groups that prefixes lead to were changed for others, and before the number of a group that
+        they have left is given to another.
     settle: returns when no packet is still on its way through the program that was when it was called.
     now: the time in seconds.
     """
@@ -59,6 +60,7 @@ class Groups:
         self._users: dict[int, set[Prefix]] = defaultdict(set)
         self._ports: dict[int, Ports] = {}
         self._unused = list(reversed(room))
+        self._moved = False  # whether prefixes lead elsewhere than void() knows
         self._left: list[int] = []  # given back, but packets may still be on their way to their ports
         self._left_at_s: dict[int, float] = {}  # groups that are in use: when a prefix left them last
 
@@ -91,11 +93,14 @@ class Groups:
             if ports is not None and len(ports) > CANDIDATES:
                 raise ValueError(f"{prefix}: a route has at most {CANDIDATES} candidate ports, got {len(ports)}")
         self._rewrite(wanted)
-        for prefix, ports in wanted.items():
-            if ports is None:
-                self._withdraw(prefix)
-            else:
-                self._lead(prefix, ports)
+        try:
+            for prefix, ports in wanted.items():
+                if ports is None:
+                    self._withdraw(prefix)
+                else:
+                    self._lead(prefix, ports)
+        finally:
+            self._tell()
 
     def replace(self, table: Mapping[Prefix, Sequence[int]]) -> None:
         """Let `table` be all the routes; as set() does it."""
@@ -133,7 +138,7 @@ class Groups:
             group = self._new()
             self._write(group, ports)
         self._routes[self._key(prefix)] = (group,)
-        self._void()
+        self._moved = True
         self._leave(prefix)
         self._of[prefix] = group
         self._users[group].add(prefix)
@@ -141,6 +146,7 @@ class Groups:
     def _new(self) -> int:
         """A number that no packet knows; OSError if there is none."""
         if not self._unused and self._left:
+            self._tell()
             self._settle()
             self._unused, self._left = self._left[::-1], []
             self._left_at_s.clear()
@@ -156,8 +162,14 @@ class Groups:
     def _withdraw(self, prefix: Prefix) -> None:
         if prefix in self._of:
             del self._routes[self._key(prefix)]
-            self._void()
+            self._moved = True
             self._leave(prefix)
+
+    def _tell(self) -> None:
+        """What packets have found is void."""
+        if self._moved:
+            self._moved = False
+            self._void()
 
     def _leave(self, prefix: Prefix) -> None:
         group = self._of.pop(prefix, None)

@@ -178,6 +178,43 @@ def test_a_packet_on_its_way_takes_a_port_that_its_own_route_has_had(seed: int, 
     assert kernel.settled < 60 if room == ROOM else kernel.settled > 0
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_packets_have_found_is_void_before_its_group_belongs_to_another_route(seed: int) -> None:
+    """A packet that comes while routes are written takes the group that an earlier one found, if void() has not been
+    called since: ports of a route to its destination, before or after."""
+    drawn, kernel, seen = random.Random(seed), Kernel(), 0
+    groups = Groups(
+        kernel.routes, kernel.groups, switch=0, room=range(8), void=lambda: kernel.void(0),
+        settle=kernel.settle, now=lambda: kernel.now_s,
+    )  # fmt: skip
+    addresses = [10 << 24 | third << 8 | last for third in range(3) for last in (0, 1)]
+    table: dict[Prefix, Ports] = {}
+    wanted: dict[Prefix, Ports] = {}
+
+    def look(group: int, ports: tuple[int, ...]) -> None:
+        nonlocal seen
+        for (_, address), found in kernel.cache.items():
+            if found == group:
+                n = kernel.groups[group,][0]
+                routes = [*table.items(), *wanted.items()]
+                assert set(ports[:n]) <= {port for prefix, its in routes if prefix.holds(address) for port in its}
+                seen += 1
+
+    for _ in range(60):
+        for address in addresses:
+            kernel.ports(0, address)
+        wanted = {
+            prefix: tuple(drawn.sample(range(10 * at + 1, 10 * at + 5), drawn.randrange(4)))
+            for at, prefix in enumerate(PREFIXES, 1)
+            if drawn.random() < 0.7
+        }
+        kernel.groups.written = look
+        groups.replace(wanted)
+        kernel.groups.written = kernel.note_ports
+        table = wanted
+    assert seen > 5
+
+
 def test_numbers_that_nobody_has_had_are_taken_first() -> None:
     kernel = Kernel()
     groups = kernel.new(0)
