@@ -85,7 +85,7 @@ def summary(name: str, ms: Floats) -> dict[str, Value]:
 
 SETTING = (
     *("topology", "mapping", "pattern", "load_fraction", "size_fraction", "rate_mbps", "queue_packets", "ecn_packets"),
-    *("congestion_control", "transport", "min_rtt_window_s", "rto_ms", "connections", "seconds"),
+    *("congestion_control", "transport", "min_rtt_window_s", "rto_ms", "connections", "reordering", "seconds"),
 )
 BASELINE = "ecmp"
 
@@ -208,6 +208,7 @@ EXPERIMENT = Experiment(
         "min_rtt_window_s": [300],
         "rto_ms": [200],
         "connections": ["new"],
+        "reordering": [0],
         "seconds": [15],
     },
     parameters={

@@ -58,7 +58,7 @@ def measure(run: Run) -> Result:
 
 SETTING = (
     *("topology", "pattern", "mapping", "rate_mbps", "queue_packets", "ecn_packets", "congestion_control", "transport"),
-    *("min_rtt_window_s", "rto_ms", "connections", "rounds"),
+    *("min_rtt_window_s", "rto_ms", "connections", "reordering", "rounds"),
 )
 
 
@@ -113,6 +113,7 @@ EXPERIMENT = Experiment(
         "min_rtt_window_s": [300],
         "rto_ms": [200],
         "connections": ["new"],
+        "reordering": [0],
         "rounds": [2],
     },
     parameters={

@@ -128,6 +128,7 @@ EXPERIMENT = Experiment(
         "min_rtt_window_s": [300],
         "rto_ms": [200],
         "connections": ["new"],
+        "reordering": [0],
         "seconds": [5],
     },
     parameters={

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from weft.testbed.traffic.flows import Flow
 
 FRAME_BYTES = 1514
+MOST_REORDERING = 300  # Linux' tcp_max_reordering
 PROCESSES = 2  # that the daemons share
 SIZE_STEPS, LEAST_BYTES, MOST_BYTES = 20, 32 << 10, 2 << 20  # section VII-A4
 LONG_BYTES = 1 << 20  # "long flows (1MiB)", figures 15 and 16
@@ -63,6 +64,12 @@ SECONDS = Number(meaning="time during which flows begin", unit="s", least=1e-3, 
 CONNECTIONS = Word(
     meaning="whether each flow opens a connection, whose first packet Linux repeats after 1 s, or finds one open",
     words=("new", "open"),
+)
+REORDERING = Integer(
+    meaning="segments that may overtake one before TCP takes it for lost; 0: by time, as Linux does (RACK, RFC 8985)",
+    unit="segments",
+    least=0,
+    most=10_000,
 )
 RTO_MS = Integer(meaning="TCP's least retransmission timeout", unit="ms", least=1, most=10_000)
 
@@ -159,6 +166,9 @@ def tcp(run: Run, network: Network, wanted: Sequence[Flow], *, deadline_s: float
         "ipv4/tcp_ecn": "1" if run.integer("ecn_packets") else "0",
         "ipv4/tcp_rto_min_us": str(1000 * run.integer("rto_ms")),
     }
+    if segments := run.integer("reordering"):
+        sysctls |= {"ipv4/tcp_recovery": "0", "ipv4/tcp_reordering": str(segments)}
+        sysctls |= {"ipv4/tcp_max_reordering": str(max(segments, MOST_REORDERING))}
     flows.tune(network, sysctls)
     with Fidelity(network) as fidelity, Reordering(network) as order:
         table = flows.run(
@@ -215,4 +225,5 @@ PARAMETERS = {
     "min_rtt_window_s": common.MIN_RTT_WINDOW_S,
     "rto_ms": RTO_MS,
     "connections": CONNECTIONS,
+    "reordering": REORDERING,
 }
