@@ -35,15 +35,10 @@ from functools import cache
 from queue import Empty, SimpleQueue
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from weft.testbed.host import uml, virtual_kernel
 from weft.testbed.host.features import FRR
 from weft.testbed.linux import clock
-
-# How long an example takes depends on what else the machine does.
-settings.register_profile("weft", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("ci" if "CI" in os.environ else "weft")  # ci is hypothesis's own: the same examples every time
 
 REPORT = "@report "  # begins a line that brings a report out
 INSTANCES = 2
@@ -51,6 +46,13 @@ TIMEOUT_S = 1800  # for all that one instance runs; each test has its own as wel
 MEMORY_MB = 2000  # of an instance under the virtual clock
 INSIDE = uml.INSIDE in os.environ
 TELL = "WEFT_TELL_REPORTS"  # set in the environment of those that Outside starts
+
+if not INSIDE:  # where importing takes long
+    from hypothesis import HealthCheck, settings
+
+    # How long an example takes depends on what else the machine does.
+    settings.register_profile("weft", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("ci" if "CI" in os.environ else "weft")  # ci is hypothesis's own: always the same examples
 
 
 @cache
