@@ -50,6 +50,16 @@ def test_no_module_comes_from_where_it_is_started(hostile, packages):
     assert "PYTHONPATH" not in done
 
 
+@pytest.mark.parametrize("packages", [False, True])
+def test_no_module_comes_from_the_current_folder_whatever_that_is(hostile, packages):
+    """The folder in which a process starts is one safeguard; that Python does not look there is another."""
+    (hostile / f"{OWN}.py").write_text(PRINTS)
+    argv = isolated_python.command(OWN, packages=packages, search=[hostile])
+    environment = isolated_python.environment()
+    done = subprocess.run(argv, cwd=hostile, env=environment, capture_output=True, text=True, check=True).stdout
+    assert done.startswith(f"{Path(os.__file__).with_stem(NAME)} [] {hostile} ")
+
+
 def test_weft_is_this_one(hostile):
     """Also where another is installed."""
     (hostile / f"{OWN}.py").write_text("import weft.testbed; print(weft.testbed.__file__)")
