@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
 from weft.daemons.core import wire
-from weft.daemons.core.actions import NOTHING, Action, Hop, SetRoute
+from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Hop, SetRoute
 from weft.daemons.core.contract import Adjacencies, useless
 from weft.daemons.core.events import Event
 from weft.topologies.core.address import Prefix
@@ -45,7 +45,7 @@ class LiveRoutes:
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
         if self._neighbourhood.refresh(payload, port, now):
-            return NOTHING
+            return UNCHANGED
         message = wire.decode(payload)
         if not isinstance(message, wire.Hello):
             return NOTHING

@@ -159,6 +159,7 @@ class Neighbourhood:
         self._digest = 0
         self._sequence = 0
         self._regular_s = inf  # when the next hello leaves every port
+        self._dies_s = inf  # nobody is dead before
         self._strangers: set[Hop] = set()
         self._counters = {"hellos_sent": 0, "downs": 0, "late_ticks": 0, "strangers": 0, "old_hellos": 0}
 
@@ -245,11 +246,13 @@ class Neighbourhood:
             for neighbour in self._neighbours:
                 neighbour.heard_s = min(neighbour.heard_s + late_s, now)
         events: list[Outcome] = []
-        for neighbour in self._neighbours:
-            if neighbour.heard and neighbour.heard_s + neighbour.dead_s <= now:
-                events += self._silence(neighbour, f"silent for {(now - neighbour.heard_s) * 1000:.0f} ms", now)
-        for neighbour in [neighbour for neighbour in self._damped if neighbour.damped_s <= now]:
-            events += self._set_up(neighbour, True, "steady again", now)
+        if now >= self._dies_s:
+            for neighbour in self._neighbours:
+                if neighbour.heard and neighbour.heard_s + neighbour.dead_s <= now:
+                    events += self._silence(neighbour, f"silent for {(now - neighbour.heard_s) * 1000:.0f} ms", now)
+        if self._damped:
+            for neighbour in [neighbour for neighbour in self._damped if neighbour.damped_s <= now]:
+                events += self._set_up(neighbour, True, "steady again", now)
         regular = now >= self._regular_s
         if regular:  # keep the phase, leave out what was missed
             self._regular_s += self._interval_s * ((now - self._regular_s) // self._interval_s + 1)
@@ -359,10 +362,12 @@ class Neighbourhood:
             if port.due_s < deadline:
                 deadline = port.due_s
         self._counters["hellos_sent"] += len(events)
+        dies_s = inf
         for neighbour in self._neighbours:
             if neighbour.heard:
-                dies = neighbour.heard_s + neighbour.dead_s
-                if dies < deadline:
-                    deadline = dies
-        self.deadline = deadline
+                at = neighbour.heard_s + neighbour.dead_s
+                if at < dies_s:
+                    dies_s = at
+        self._dies_s = dies_s
+        self.deadline = deadline if deadline < dies_s else dies_s
         return events

@@ -15,7 +15,7 @@ from typing import Any
 from weft.daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
 from weft.daemons.control.link_state import Database, backoff
 from weft.daemons.core import wire
-from weft.daemons.core.actions import NOTHING, Action, Hop
+from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Hop
 from weft.daemons.core.contract import Adjacencies, useless
 from weft.daemons.core.events import Event
 
@@ -51,7 +51,7 @@ class Flooding(ABC):
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
         if self._neighbourhood.refresh(payload, port, now):
-            return NOTHING
+            return UNCHANGED
         message = wire.decode(payload)
         if isinstance(message, wire.LinkStates | wire.Summary):
             return self._follow(self._database.receive(message, port, now), now)

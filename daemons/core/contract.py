@@ -46,7 +46,7 @@ class StateMachine(Protocol):
         """What to do first; called once, before anything else."""
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
-        """`payload` was heard at `port`; `now` is when it came.
+        """`payload` was heard at `port`; `now` is when it came.  UNCHANGED spares the question for the deadline.
 
         wire.Garbage if no node of this network can have said it: the carrier drops it, and counts it.
         """

@@ -25,7 +25,7 @@ from typing import Any
 from weft.daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
 from weft.daemons.control.scoped_flooding import Notice, Notices
 from weft.daemons.core import wire
-from weft.daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetQueueState, SetRoute
+from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Hop, Note, Send, SetQueueState, SetRoute
 from weft.daemons.core.contract import Adjacencies, useless
 from weft.daemons.core.events import Event, LinkDegraded, QueuesCall
 from weft.daemons.lbsp import messages
@@ -108,7 +108,7 @@ class Lbsp:
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
         if self._neighbourhood.refresh(payload, port, now):
-            return NOTHING
+            return UNCHANGED
         message = messages.decode(payload) or wire.decode(payload)
         if isinstance(message, wire.Hello):
             return self._follow(self._neighbourhood.receive(message, payload, port, now), now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -151,7 +151,7 @@ class Wires:
             return
         for listener in listeners:
             for late_s, payload in self._arrivals(listener, send.payload):
-                heard = send if payload is send.payload else replace(send, payload=payload)
+                heard = send if payload is send.payload else send._replace(payload=payload)
                 self._events.push(now + late_s, PACKET, self._deliver, (listener,), heard)
 
     def alter(self, link: int, wire: Wire | None) -> None:

@@ -37,7 +37,7 @@ from weft.testbed.agent.link_news import LinkChanged, LinkNews
 from weft.testbed.agent.lost_packets import LostPackets
 from weft.testbed.agent.node_counters import NodeCounters
 from weft.testbed.agent.slices import Slices
-from weft.testbed.agent.transport import ROUTINE, URGENT, Link
+from weft.testbed.agent.transport import Link
 from weft.testbed.authentication.credentials import Credentials
 from weft.testbed.forwarding.capability import LinuxCapability, Wakes
 from weft.testbed.forwarding.groups import Groups
@@ -184,8 +184,11 @@ class Daemon:
     def perform(self, actions: Iterable[Action]) -> None:
         """Do `actions`, in order; changes may wait for finish() while nothing is sent.  TypeError for an action that
         nobody here carries out."""
+        waiting = self._slices.waiting
         for action in actions:
-            if isinstance(action, Note):
+            if isinstance(action, Send) and not waiting:
+                self._say(action)
+            elif isinstance(action, Note):
                 self._log.write(action.text)
                 self._news = True
             else:
@@ -193,11 +196,14 @@ class Daemon:
 
     def _send(self, packets: Iterable[Send]) -> None:
         for action in packets:
-            try:
-                self.links[action.port].sendto(action.payload, ROUTINE if action.routine else URGENT)
-                self._sent += 1
-            except OSError as error:
-                self.lost.on_sending(error)
+            self._say(action)
+
+    def _say(self, packet: Send) -> None:
+        try:
+            self.links[packet.port].say(packet.payload, packet.routine)
+            self._sent += 1
+        except OSError as error:
+            self.lost.on_sending(error)
 
     def _set_routes(self, changes: Sequence[SetRoute]) -> None:
         self._news = True
@@ -263,7 +269,7 @@ class Daemon:
 
     def tick(self, now: float) -> None:
         """The deadline has passed."""
-        self._counters.tick(now - self.deadline)
+        late_s = now - self.deadline
         if self.protocol.deadline <= now or not self._slices.waiting:
             self.perform(self.protocol.tick(now))
         if self.capabilities:
@@ -271,7 +277,7 @@ class Daemon:
             if not self._slices.waiting:  # what they look at is as it has been decided
                 for capability in self.capabilities:
                     self._tell(capability.look(now), now)
-        self._counters.traffic(self._sent, self.received)
+        self._counters.tick(late_s, self._sent, self.received)
         self.lost.look_for_refused()
         if now >= self._reconcile_at:
             self._reconcile()

@@ -18,7 +18,7 @@ from fcntl import ioctl
 from math import inf
 from operator import attrgetter, itemgetter
 
-from weft.daemons.core.actions import Action
+from weft.daemons.core.actions import UNCHANGED, Action
 from weft.daemons.core.wire import Garbage
 from weft.testbed.agent.daemon import Daemon, Source
 from weft.testbed.agent.transport import FRAME_BYTES, SIOCGSTAMPNS, TIMESPEC
@@ -215,15 +215,17 @@ class Loop:
         """Let the daemons have what was heard, and note which of them had something to do."""
         ears = self._ears
         for at, fd, frame in heard:
-            _, open_, receive, port, daemon = ears[fd]
-            if daemon.closed:
+            if fd not in ears:  # its daemon has gone in this very turn
                 continue
+            _, open_, receive, port, daemon = ears[fd]
             daemon.received += 1
             try:
                 payload = open_(frame, at)
                 if payload is None:
                     continue
                 actions = receive(payload, port, at)
+                if actions is UNCHANGED:  # nearly always
+                    continue
                 if actions:
                     daemon.perform(actions)
                     busy.append(daemon)

@@ -21,7 +21,8 @@ class LostPackets:
     """
 
     def __init__(self, counters: NodeCounters, log: Callable[[str], None], channels: Sequence[Channel]) -> None:
-        self._counters, self._log, self._channels = counters, log, channels
+        self._counters, self._log = counters, log
+        self._refusals = [channel.dropped for channel in channels]
         self._dropped: Counter[str] = Counter()
         self._failed = self._refused = 0
         self._raised: set[str] = set()
@@ -45,11 +46,12 @@ class LostPackets:
             self._log(f"a packet was dropped over which this was raised:\n{told}")
 
     def look_for_refused(self) -> None:
-        """Count what the channels have dropped since this was called last."""
-        refused = 0
-        for channel in self._channels:
-            if channel.dropped:
-                refused += channel.dropped.total()
+        """Count what the channels have dropped since this was called last; called at every tick."""
+        if any(self._refusals):
+            self._count_refused()
+
+    def _count_refused(self) -> None:
+        refused = self._by_why().total()
         if refused != self._refused:
             if not self._refused:
                 self._log(f"packets refused: {', '.join(self._by_why())}; `weft status` counts them")
@@ -62,4 +64,4 @@ class LostPackets:
 
     def _by_why(self) -> Counter[str]:
         """Packets that were refused."""
-        return sum((channel.dropped for channel in self._channels), Counter())
+        return sum(self._refusals, Counter())

@@ -37,14 +37,10 @@ class NodeCounters:
         """Count one more in this column."""
         self._cells[COLUMNS[name]] += 1
 
-    def traffic(self, sent: int, received: int) -> None:
-        """So many packets were sent and received in all; called at every tick."""
-        self._cells[SENT] = sent
-        self._cells[RECEIVED] = received
-
-    def tick(self, late_s: float) -> None:
-        """A tick was so late."""
+    def tick(self, late_s: float, sent: int, received: int) -> None:
+        """A tick was so late; so many packets have been sent and received in all."""
         cells, late_us = self._cells, int(late_s * 1e6)
+        cells[SENT], cells[RECEIVED] = sent, received
         cells[TICKS] += 1
         cells[LATENESS + bisect_left(LATENESS_US, late_us)] += 1
         if late_us > self._worst_late_us:

@@ -122,6 +122,8 @@ class Link:
     channel: by which what it says and hears is sealed and opened; who reads the sockets opens.
     """
 
+    __slots__ = ("_node", "_says_routine", "_says_urgent", "channel", "routine", "urgent")
+
     def __init__(self, dev: str, node: int, channel: Channel) -> None:
         """Open it in the namespace of the calling thread; OSError if `dev` is not there."""
         self.channel = channel
@@ -129,18 +131,24 @@ class Link:
         with ExitStack() as opened:
             self.urgent = opened.enter_context(_receive_socket(dev, node, channel.cookies, URGENT[0]))
             self.routine = opened.enter_context(_receive_socket(dev, node, channel.cookies, ROUTINE[0]))
-            self._send_sockets = {
-                group: opened.enter_context(_send_socket(dev, group[0])) for group in (URGENT, ROUTINE)
-            }
+            self._says_urgent = opened.enter_context(_send_socket(dev, URGENT[0]))
+            self._says_routine = opened.enter_context(_send_socket(dev, ROUTINE[0]))
             opened.pop_all()
 
     def sockets(self) -> list[socket.socket]:
         """All that it has open."""
-        return [self.urgent, self.routine, *self._send_sockets.values()]
+        return [self.urgent, self.routine, self._says_urgent, self._says_routine]
 
-    def sendto(self, payload: bytes, group: tuple[str, int]) -> None:
-        """Say it to URGENT or ROUTINE, to everybody at the far end of the link; OSError if it cannot leave."""
-        sender, frame = self._send_sockets[group], self.channel.seal(payload)
+    def say(self, payload: bytes, routine: bool) -> None:
+        """Say it to ROUTINE or URGENT, to everybody at the far end of the link; OSError if it cannot leave."""
+        sender, frame = self._says_routine if routine else self._says_urgent, self.channel.seal(payload)
+        try:
+            sender.send(frame)
+        except OSError:
+            self._insist(sender, frame, ROUTINE if routine else URGENT)
+
+    def _insist(self, sender: socket.socket, frame: bytes, group: tuple[str, int]) -> None:
+        """Send what could not be sent at once."""
         for left in reversed(range(TRIES)):
             try:
                 sender.send(frame)

@@ -3,7 +3,7 @@ import pytest
 from weft.daemons.control.candidate_routes import LiveRoutes
 from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.core import wire
-from weft.daemons.core.actions import NOTHING, Hop, Send, SetRoute
+from weft.daemons.core.actions import NOTHING, UNCHANGED, Hop, Send, SetRoute
 from weft.topologies.core.address import Prefix
 
 NEAR, FAR, HOST = Prefix(10 << 24 | 1, 32), Prefix(10 << 24 | 1 << 16, 16), Prefix(10 << 24 | 7, 32)
@@ -83,7 +83,7 @@ def test_converged_when_all_are_up_and_every_hop_lives(node):
 def test_what_is_said_again_costs_nothing_and_neither_do_other_schemes_messages(node):
     node.start(0.0)
     say(node, A, 1)
-    assert say(node, A, 2) is NOTHING
+    assert say(node, A, 2) is UNCHANGED
     for port in (0, 2, 9):
         for payload in (b"\x77\x01\xff", wire.encode(wire.Summary(1, 0, 0, 9, ()))):
             assert node.receive(payload, port, 0.02) is NOTHING

@@ -9,7 +9,7 @@ from math import inf
 
 import pytest
 
-from weft.daemons.core.actions import Action
+from weft.daemons.core.actions import NOTHING, UNCHANGED, Action
 from weft.daemons.core.wire import Garbage
 from weft.testbed.agent.counters import COLUMNS, WORDS
 from weft.testbed.agent.daemon import Daemon
@@ -32,11 +32,13 @@ class Machine:
         self.heard.append(payload)
         if payload == b"garbage":
             raise Garbage("no message")
+        if payload.startswith(b"in "):
+            self.deadline = float(payload.removeprefix(b"in "))
         if payload == b"index":
             raise IndexError("no such server")
         if payload.isdigit():
             exec(f"{chr(10) * int(payload)}raise KeyError({int(payload)})")
-        return ()
+        return UNCHANGED if payload == b"said again" else NOTHING
 
 
 @pytest.fixture
@@ -70,6 +72,28 @@ def test_a_packet_over_which_the_state_machine_raises_is_dropped_counted_and_log
     assert daemon._counters._cells[COLUMNS["packets_failed"]] == 2
     assert len(log) == 1
     assert "IndexError: no such server" in log[0]
+
+
+def test_a_packet_may_bring_the_deadline_forward_though_there_is_nothing_to_do(
+    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+) -> None:
+    loop, daemon, far, _ = carried
+    for payload, deadline in ((b"said again", inf), (b"in 7", 7.0), (b"in 9", 7.0), (b"in 3", 3.0)):
+        far.send(payload)
+        loop._hand_over(loop._read(loop._before, []), [])
+        assert daemon.deadline == deadline
+    assert daemon.received == 4
+
+
+def test_what_a_daemon_heard_that_has_gone_in_the_same_turn_is_nobodys(
+    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+) -> None:
+    loop, daemon, far, _ = carried
+    far.send(b"late")
+    heard = loop._read(loop._before, [])
+    loop._ears.clear()
+    loop._hand_over(heard, [])
+    assert daemon.received == 0
 
 
 def test_packets_cannot_fill_the_log(carried: tuple[Loop, Daemon, socket.socket, list[str]]) -> None:

@@ -7,16 +7,17 @@ import pytest
 from weft.daemons.core.actions import Action, Flow, Hop, Send, SetFlowRewrite, SetQueueState, SetRoute
 from weft.testbed.agent.daemon import Daemon
 from weft.testbed.agent.slices import SLICE, Slices
-from weft.testbed.agent.transport import ROUTINE, URGENT
 from weft.topologies.core.address import Prefix
+
+URGENT, ROUTINE = "urgent", "routine"
 
 
 class Wire:
     def __init__(self, done: list[object]) -> None:
         self.done = done
 
-    def sendto(self, payload: bytes, group: object) -> None:
-        self.done.append((payload, group))
+    def say(self, payload: bytes, routine: bool) -> None:
+        self.done.append((payload, ROUTINE if routine else URGENT))
 
 
 class Idle:
