@@ -52,6 +52,12 @@ $(BENCHES): setup
 figures: $(READY) ## draw every figure again from the stored results
 	.venv/bin/weft plot --output figures
 
+dist: setup ## a wheel for this machine and an archive of the sources, in dist/
+	rm --recursive --force build dist
+	$(PYTHON) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	$(PYTHON) -c "from setuptools import build_meta; build_meta.build_sdist('dist')" >/dev/null
+	@ls --human-readable --size -1 dist
+
 bpf: $(BPF_OBJECTS) $(LIBRARIES) ## compile the eBPF programs, and the libraries in C
 
 testbed/bpf/%.bpf.o: testbed/bpf/%.bpf.c $(wildcard testbed/bpf/*.h) | $(READY)
@@ -70,7 +76,7 @@ $(READY): tools/setup.sh constraints.txt pyproject.toml
 	touch $@
 
 clean: ## remove what make has made
-	rm --recursive --force .venv *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
+	rm --recursive --force .venv build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check test test-mininet fuzz test-virtual uml-kernel bench $(BENCHES) figures bpf clean
+.PHONY: help setup demo check test test-mininet fuzz test-virtual uml-kernel bench $(BENCHES) figures dist bpf clean

@@ -1,5 +1,46 @@
 """weft: data-center routing on a real Linux kernel.
 
-Its rooms are the four folders that lie beside this one in the repository; here are links to them, so that they are
-imported as parts of one package and clash with nobody's own.
+    from weft import LinkSpec, Mbps, Net, OutageProbe, build, run
+
+What a program of your own needs is here; each name is imported when it is first used, so that a daemon, which needs
+none, does not pay for it.
+
+The rooms of this package are the four folders that lie beside this one in the repository; here are links to them, so
+that they are imported as parts of one package and clash with nobody's own.
 """
+
+TYPE_CHECKING = False  # as typing has it, without importing that
+
+if TYPE_CHECKING:
+    from weft.experiments.sweeps.python_interface import build as build
+    from weft.experiments.sweeps.python_interface import run as run
+    from weft.testbed.interop.net import Net as Net
+    from weft.testbed.measure.outage import OutageProbe as OutageProbe
+    from weft.topologies.core.link import Gbps as Gbps
+    from weft.topologies.core.link import LinkSpec as LinkSpec
+    from weft.topologies.core.link import Mbps as Mbps
+
+_MODULES = {
+    "Gbps": "weft.topologies.core.link",
+    "LinkSpec": "weft.topologies.core.link",
+    "Mbps": "weft.topologies.core.link",
+    "Net": "weft.testbed.interop.net",
+    "OutageProbe": "weft.testbed.measure.outage",
+    "build": "weft.experiments.sweeps.python_interface",
+    "run": "weft.experiments.sweeps.python_interface",
+}
+
+__all__ = ["Gbps", "LinkSpec", "Mbps", "Net", "OutageProbe", "build", "run"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    from importlib import import_module
+
+    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -18,6 +18,14 @@ from types import FrameType
 from typing import NoReturn
 
 DESCRIPTION = "Data-center routing on a real Linux kernel."
+COMPLETING = "_ARGCOMPLETE"  # in the environment, where a shell asks for completions
+# How what weft can do without is got; what is not named here is installed by its own name.
+PACKAGES = {
+    "mininet": "Mininet, which comes from the system: `apt-get install mininet`, and `python3 -m venv "
+    "--system-site-packages` for an environment that sees it; graphs and the simulator do without",
+    "distributed": "dask.distributed: pip install 'weft-testbed[cluster]'",
+    "pyarrow": "pyarrow: pip install 'weft-testbed[parquet]'",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,6 +43,7 @@ def parser() -> Parser:
     """The parser of every command; `action` of what it returns carries the command out."""
     from weft.experiments.commands import (
         compare_commands,
+        completion,
         graph_commands,
         machine_commands,
         network_commands,
@@ -47,7 +56,7 @@ def parser() -> Parser:
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(metavar="COMMAND", title="commands")
     rooms = (graph_commands, run_commands, stored_commands, compare_commands, network_commands, watch_commands)
-    for part in (*rooms, machine_commands):
+    for part in (*rooms, machine_commands, completion):
         part.add_commands(commands)
     return top
 
@@ -68,16 +77,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except (OSError, TimeoutError) as error:
         return complain(error, status=1)
+    except ModuleNotFoundError as error:
+        name = str(error.name).partition(".")[0]
+        if name == "weft":  # a file of ours is missing
+            return explain(error)
+        return complain(f"this needs {PACKAGES.get(name, f'the Python package {name}: pip install {name}')}", status=2)
     except Exception as error:
-        with tempfile.NamedTemporaryFile("w", prefix="weft-", suffix=".txt", delete=False) as file:
-            traceback.print_exc(file=file)
-        return complain(f"{type(error).__name__}: {one_line(error)} (all of it in {file.name})", status=1)
+        return explain(error)
     finally:
         signal.signal(signal.SIGTERM, previous)
 
 
 def carry_out(argv: list[str]) -> int:
     top = parser()
+    if COMPLETING in os.environ:
+        from weft.experiments.commands.completion import complete
+
+        complete(top)
     given = top.parse_args(argv)
     if given.version:
         print(f"weft {version()}")
@@ -96,7 +112,7 @@ def version() -> str:
     from importlib import metadata
 
     try:
-        return metadata.version("weft")
+        return metadata.version("weft-testbed")
     except metadata.PackageNotFoundError:
         project = Path(__file__).resolve().parents[2] / "pyproject.toml"
         return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
@@ -104,6 +120,13 @@ def version() -> str:
 
 def terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise Terminated
+
+
+def explain(error: Exception) -> int:
+    """One line about what nobody has foreseen, and a file with the rest; returns 1."""
+    with tempfile.NamedTemporaryFile("w", prefix="weft-", suffix=".txt", delete=False) as file:
+        traceback.print_exc(file=file)
+    return complain(f"{type(error).__name__}: {one_line(error)} (all of it in {file.name})", status=1)
 
 
 def complain(what: object, *, status: int) -> int:

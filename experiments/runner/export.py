@@ -39,7 +39,7 @@ def as_parquet(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> byt
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ValueError("--format parquet needs pyarrow: pip install 'weft[parquet]'") from None
+        raise ValueError("--format parquet needs pyarrow: pip install 'weft-testbed[parquet]'") from None
     table = pyarrow.Table.from_pydict({column: [row.get(column) for row in rows] for column in columns})
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink)

@@ -39,7 +39,7 @@ def read(root: Path) -> Iterator[Old]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ValueError(f"{root}: results in Parquet files need pyarrow: pip install 'weft[parquet]'") from None
+        raise ValueError(f"{root}: Parquet files need pyarrow: pip install 'weft-testbed[parquet]'") from None
     for path in sorted(root.glob("*/*.parquet")):
         try:
             provenance = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))

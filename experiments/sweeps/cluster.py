@@ -55,7 +55,7 @@ def connect(address: str) -> Client:
     try:
         from distributed import Client
     except ImportError:
-        raise ValueError("--scheduler needs dask.distributed: pip install 'weft[cluster]'") from None
+        raise ValueError("--scheduler needs dask.distributed: pip install 'weft-testbed[cluster]'") from None
     if not re.fullmatch(r"[a-z]+://\S+:\d+", address):
         raise ValueError(f"a scheduler's address looks like tcp://127.0.0.1:8786, got {address}")
     client = Client(address, timeout=CONNECT_S, set_as_default=False)

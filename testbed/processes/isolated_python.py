@@ -16,12 +16,14 @@ ROOT = Path(__file__).parents[3]
 FOLDER = "/"
 PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KEPT = ("LANG", "LC_ALL", "TZ", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE")
-# Weft's own folder comes first, as it has no module that is called like one of Python's; others' come last.
+# The folder that holds weft comes behind Python's own modules, for it is site-packages where weft is installed, and
+# ahead of what else is installed, which may have another weft; others' come last.
 START = """
 import sys
 from runpy import run_module
 _, root, others, module, *arguments = sys.argv
-sys.path[:0], sys.path[len(sys.path):] = [root], [path for path in others.split(":") if path]
+first = next((at for at, path in enumerate(sys.path) if path.endswith("-packages")), len(sys.path))
+sys.path[first:first], sys.path[len(sys.path):] = [root], [path for path in others.split(":") if path]
 sys.argv[1:] = arguments
 run_module(module, run_name="__main__", alter_sys=True)
 """

@@ -533,7 +533,7 @@ def test_nothing_but_parquet_needs_pyarrow(weft, with_quick, monkeypatch):
 def test_parquet_without_pyarrow_says_what_to_install(weft, with_quick, monkeypatch):
     assert weft("run", "quick", "--set", "size=1")[0] == 0
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    says = "weft: --format parquet needs pyarrow: pip install 'weft[parquet]'"
+    says = "weft: --format parquet needs pyarrow: pip install 'weft-testbed[parquet]'"
     assert weft("export", "quick", "--format", "parquet", "-o", "a") == (2, "", [says])
     assert not Path("a").exists()
 
@@ -641,6 +641,24 @@ def raising(error):
 def test_what_the_system_refuses_is_one_line(weft, monkeypatch, error, status, says):
     monkeypatch.setattr(graph_commands, "topo", raising(error))
     assert weft("topo", "star:n=4") == (status, "", [says])
+
+
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [
+        ("mininet.net", "weft: this needs Mininet, which comes from the system: `apt-get install mininet`"),
+        ("distributed", "weft: this needs dask.distributed: pip install 'weft-testbed[cluster]'"),
+        ("scapy.all", "weft: this needs the Python package scapy: pip install scapy"),
+    ],
+)
+def test_a_missing_package_is_one_line_that_says_how_to_get_it(weft, monkeypatch, module, says):
+    def missing(given):
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr(graph_commands, "list_all", missing)
+    status, out, err = weft("list")
+    assert (status, out, len(err)) == (2, "", 1)
+    assert err[0].startswith(says)
 
 
 def test_what_is_not_foreseen_is_one_line_and_a_file(weft, monkeypatch):

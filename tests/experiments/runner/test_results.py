@@ -311,7 +311,7 @@ def test_they_are_there_for_a_sweep_as_well(store):
 def test_without_pyarrow_they_are_told_of_and_nothing_is_made(store, monkeypatch):
     old_form(store.root, EXPERIMENT.runs()[0], 7)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ValueError, match=r"results in Parquet files need pyarrow: pip install 'weft\[parquet\]'"):
+    with pytest.raises(ValueError, match=r"Parquet files need pyarrow: pip install 'weft-testbed\[parquet\]'"):
         store.table(EXPERIMENT)
     assert not store.path.exists()
 

@@ -1,0 +1,24 @@
+"""CITATION.cff names the project as it is, and the five papers."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+yaml = pytest.importorskip("yaml")
+ROOT = Path(__file__).parent.parent
+ABOUT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+
+
+def test_version_and_licence_are_those_of_the_project():
+    assert str(CITATION["version"]) == ABOUT["version"]
+    assert " AND ".join(CITATION["license"]) == ABOUT["license"]
+
+
+def test_the_five_papers_are_cited():
+    names = {one["authors"][0]["family-names"] for one in CITATION["references"]}
+    assert names == {"Erickson", "Wang", "Lim", "Zahavi", "Besta"}
+    assert all(one["title"] and one["type"] in ("article", "conference-paper") for one in CITATION["references"])
