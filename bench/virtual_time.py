@@ -29,7 +29,7 @@ from weft.topologies import build
 from weft.topologies.core.link import Gbps, LinkSpec, Mbps
 
 FAILURES = 100
-NEXT_S = 0.2  # of virtual time between failures, and up to an interval between hellos more
+NEXT_S = 0.03  # of virtual time between failures, and up to an interval between hellos more
 HELLO_S = 0.03
 
 

@@ -36,6 +36,7 @@ class Simulator:
 
     random: decides about loss, jitter and duplicates of `wire`; needed if there are any.
     start_spread_s: the machines start one after the other within this time.
+    starts_s: when each machine starts, by node, instead.
     Links that have failed in `topology` have no carrier from the beginning.
     ValueError if the scheme is not for such a network, or has no daemons.
     """
@@ -48,6 +49,7 @@ class Simulator:
         wire: Wire | None = None,
         random: Randomness | None = None,
         start_spread_s: float = 0.010,
+        starts_s: Mapping[int, float] | None = None,
     ) -> None:
         configs = registry.configure(topology, spec)
         if not configs:
@@ -64,8 +66,9 @@ class Simulator:
         self.flows = Flows(topology, self._wires, self._nodes)
         for link in topology.failed.nonzero()[0].tolist():
             self.fail(link)
-        for at, node in enumerate(self._nodes):
-            self._events.push(start_spread_s * at / len(self._nodes), CALL, self._boot, node)
+        starts_s = starts_s or {node: start_spread_s * at / len(self._nodes) for at, node in enumerate(self._nodes)}
+        for node in self._nodes:
+            self._events.push(starts_s[node], CALL, self._boot, node)
 
     @property
     def now(self) -> float:

@@ -9,6 +9,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from weft.experiments.commands.virtual_up import check_costs
+
 EPILOG = """\
 weft mn SCRIPT [ARGUMENTS]     runs a script of Mininet's as it is
 weft mn --topo tree,2 [OPTIONS]   runs Debian's mn; weft mn -h has its options
@@ -27,6 +29,8 @@ def add_commands(commands: Any) -> None:
     parser.set_defaults(action=uml)
     parser.add_argument("--clock", choices=["real", "virtual"], default="real", help="virtual: computing takes no time")
     parser.add_argument("--seed", type=int, default=1, help="of all that is random under the virtual clock")
+    call = "ns that each system call takes of whoever makes it (0; --clock virtual)"
+    parser.add_argument("--syscall-ns", type=int, metavar="N", default=0, help=call)
     parser.add_argument("--core", type=int, help="processor core to stay on; default: any one")
     parser.add_argument("--memory-mb", type=int, default=1500)
     parser.add_argument("--timeout-s", type=float, default=600.0)
@@ -67,7 +71,8 @@ def uml(given: argparse.Namespace) -> int:
     argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv
     if not argv:
         raise ValueError("uml: no command; write weft uml -- COMMAND")
-    virtual = uml.VirtualClock(seed=given.seed) if given.clock == "virtual" else None
+    check_costs({"syscall_ns": given.syscall_ns}, given.clock)
+    virtual = uml.VirtualClock(seed=given.seed, syscall_ns=given.syscall_ns) if given.clock == "virtual" else None
     return uml.run(argv, virtual=virtual, memory_mb=given.memory_mb, core=given.core, timeout_s=given.timeout_s)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.commands.experiment_description import Help
-from weft.topologies.core.link import MOST_HOP_NS
+from weft.experiments.commands.virtual_up import check_costs
 
 if TYPE_CHECKING:
     from weft.experiments.runner.definition import Experiment, Row, Run
@@ -35,6 +35,8 @@ def add_commands(commands: Any) -> None:
     add.add_argument("--clock", choices=("real", "virtual"), default="real", help=clocks)
     hop = "ns that the processor takes for each packet that arrives at a node (0; --clock virtual)"
     add.add_argument("--hop-ns", metavar="N", type=int, default=0, help=hop)
+    call = "ns that each system call takes of whoever makes it (0; --clock virtual)"
+    add.add_argument("--syscall-ns", metavar="N", type=int, default=0, help=call)
     cores = len(os.sched_getaffinity(0))
     add.add_argument(
         "--jobs", metavar="N", type=int, default=cores, help="runs at a time; one on the kernel in real time"
@@ -75,15 +77,13 @@ def run(given: argparse.Namespace) -> int:
     experiment = definition.find(given.experiment)
     if given.check_determinism and given.clock != "virtual":
         raise ValueError("--check-determinism needs --clock virtual: in real time no two runs are the same")
-    if given.hop_ns and given.clock != "virtual":
-        raise ValueError("--hop-ns needs --clock virtual: in real time a hop takes what it takes")
-    if not 0 <= given.hop_ns <= MOST_HOP_NS:
-        raise ValueError(f"--hop-ns must be 0 .. {MOST_HOP_NS}, got {given.hop_ns}")
+    costs = {name: getattr(given, name) for name in definition.COSTS}
+    check_costs(costs, given.clock)
     if given.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {given.jobs}")
     engines = list(dict.fromkeys(given.engine.split(","))) if given.engine else []
     asked = definition.assignments(given.set)
-    runs, refused = experiment.plan(asked, seeds=given.seeds, engines=engines, clock=given.clock, hop_ns=given.hop_ns)
+    runs, refused = experiment.plan(asked, seeds=given.seeds, engines=engines, clock=given.clock, **costs)
     if refused:
         say(skipped(experiment, refused))
     store = Store(Path(given.results))

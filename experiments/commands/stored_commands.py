@@ -32,6 +32,7 @@ def add_commands(commands: Any) -> None:
     add.add_argument(
         "-o", "--output", metavar="FILE", help=".png, .pdf or .svg; of each, a directory (that of the results)"
     )
+    _choose_clock(add)
     add.set_defaults(action=plot)
 
     add = commands.add_parser("export", help="write what is stored of an experiment for other tools", add_help=False)
@@ -40,6 +41,7 @@ def add_commands(commands: Any) -> None:
     add.add_argument("-o", "--output", metavar="FILE", help="a file (standard output)")
     with_it = "with each row what it was measured with: the code, the machine, what was read back; JSON only"
     add.add_argument("--provenance", action="store_true", help=with_it)
+    _choose_clock(add)
     add.set_defaults(action=export)
 
     add = commands.add_parser("report", help="one page about everything that is stored: figures, numbers, commands")
@@ -65,6 +67,11 @@ def describe(given: argparse.Namespace) -> int:
     return 0
 
 
+def _choose_clock(add: argparse.ArgumentParser) -> None:
+    text = "only what was measured under this clock, of the runs on the kernel"
+    add.add_argument("--clock", choices=("real", "virtual"), help=text)
+
+
 def stored(given: argparse.Namespace) -> tuple[Experiment, Entries]:
     """The experiment that is asked for, and its rows with their provenance; ValueError if it has none."""
     from pathlib import Path
@@ -75,10 +82,17 @@ def stored(given: argparse.Namespace) -> tuple[Experiment, Entries]:
     experiment = definition.find(given.experiment)
     chosen = experiment.values(definition.assignments(given.set))
     table = Store(Path(given.results)).table(experiment)
-    entries = [(row, about) for row, about in table if all(row[key] in values for key, values in chosen.items())]
+    clocks = (None, given.clock) if given.clock else (None, *definition.CLOCKS)
+    entries = [
+        (row, about)
+        for row, about in table
+        if row.get("clock") in clocks and all(row[key] in values for key, values in chosen.items())
+    ]
     if not entries:
+        clock, asked = (f" under the {given.clock} clock", f" --clock {given.clock}") if given.clock else ("", "")
         raise ValueError(
-            f"nothing of {experiment.name} is stored in {given.results}; weft run {experiment.name} measures it"
+            f"nothing of {experiment.name}{clock} is stored in {given.results}; weft run {experiment.name}{asked} "
+            "measures it"
         )
     return experiment, entries
 
@@ -120,14 +134,17 @@ def plot_each(given: argparse.Namespace) -> int:
 
 
 def draw(name: str, entries: Entries, output: Path) -> None:
-    """A figure of the rows of the experiment called `name`."""
+    """A figure of the rows of the experiment called `name`; where they are of several clocks, one of each, in files
+    that bear the clock's name unless it is the first, the real one."""
     from weft.experiments.figures import figures
     from weft.experiments.runner import definition
     from weft.experiments.runner.ownership import given_back
 
-    with given_back(output):
-        figures.plot(definition.find(name), entries, output)
-    print(output)
+    for number, (clock, of_clock) in enumerate(figures.by_clock(entries).items()):
+        path = output.with_name(f"{output.stem}.{clock}{output.suffix}") if number else output
+        with given_back(path):
+            figures.plot(definition.find(name), of_clock, path)
+        print(path)
 
 
 def export(given: argparse.Namespace) -> int:

@@ -6,8 +6,10 @@ import argparse
 import math
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from weft.experiments.runner.definition import COSTS
 from weft.topologies.core.link import MOST_HOP_NS
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", 
 def check(given: argparse.Namespace) -> None:
     """ValueError, in one line, unless the options about clocks go together."""
     if given.clock == "real":
-        for name in ("pace", "seed", "hop_ns"):
+        for name in ("pace", "seed", *COSTS):
             if getattr(given, name) is not None:
                 raise ValueError(f"--{name.replace('_', '-')} needs --clock virtual")
         return
@@ -30,8 +32,17 @@ def check(given: argparse.Namespace) -> None:
         raise ValueError("--clock virtual needs --rate: without it links would carry any load in no time")
     if given.pace is not None and not 0 < given.pace < math.inf:
         raise ValueError(f"--pace must be more than 0, got {given.pace:g}")
-    if given.hop_ns is not None and not 0 <= given.hop_ns <= MOST_HOP_NS:
-        raise ValueError(f"--hop-ns must be 0 .. {MOST_HOP_NS}, got {given.hop_ns}")
+    check_costs({name: getattr(given, name) or 0 for name in COSTS}, given.clock)
+
+
+def check_costs(costs: Mapping[str, int], clock: str) -> None:
+    """ValueError, in one line, for a cost in ns that is out of range, or that the real clock would have to know."""
+    for name, ns in costs.items():
+        option = f"--{name.replace('_', '-')}"
+        if ns and clock != "virtual":
+            raise ValueError(f"{option} needs --clock virtual: in real time computing takes what it takes")
+        if not 0 <= ns <= MOST_HOP_NS:
+            raise ValueError(f"{option} must be 0 .. {MOST_HOP_NS}, got {ns}")
 
 
 def up(given: argparse.Namespace) -> int:
@@ -46,7 +57,7 @@ def up(given: argparse.Namespace) -> int:
     argv = isolated_python.command("weft.experiments.commands.cli", ["up", given.topology, *words])
     return uml.run(
         argv,
-        virtual=uml.VirtualClock(seed=1 if given.seed is None else given.seed),
+        virtual=uml.VirtualClock(seed=1 if given.seed is None else given.seed, syscall_ns=given.syscall_ns or 0),
         memory_mb=MEMORY_MB,
         timeout_s=math.inf,
         env=os.environ | {ATTENDED: str(given.pace or ""), HOP_NS: str(given.hop_ns or 0)},

@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.figures import style
-from weft.experiments.runner.definition import Experiment, Row, Table
+from weft.experiments.runner.definition import COSTS, Experiment, Row, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,14 +50,33 @@ def plot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]], 
         save(figure, path)
 
 
+def by_clock(entries: Sequence[tuple[Row, dict[str, Any]]]) -> dict[str, list[tuple[Row, dict[str, Any]]]]:
+    """The entries of each clock, and of the costs that computing had under it, by what tells it apart; what the engines
+    without a clock gave goes with each.  A figure has one clock: means over two would be of neither."""
+    clocks = sorted({clock_of(row) for row, _ in entries} - {""}) or [""]
+    return {clock: [(row, about) for row, about in entries if clock_of(row) in ("", clock)] for clock in clocks}
+
+
+def clock_of(row: Row) -> str:
+    """real, virtual or virtual,hop_ns=500; empty for engines that have none."""
+    costs = [f"{name}={row[name]}" for name in COSTS if row.get(name)]
+    return ",".join([str(row["clock"]), *costs]) if row.get("clock") else ""
+
+
 def foot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) -> str:
     """Experiment, engines, number of runs, commits; and how many runs did not keep up."""
-    engines = ", ".join(sorted({str(row["engine"]) for row, _ in entries}))
+    engines = ", ".join(sorted({engine_of(row) for row, _ in entries}))
     commits = {str(about["commit"]) + ("+" if about["dirty"] else "") for _, about in entries}
     slow = sum(failed_fidelity(row) for row, _ in entries)
     hollow = f"   {slow} failed fidelity (hollow)" if slow else ""
     at = ", ".join(sorted(commits)[:3]) + (", ..." if len(commits) > 3 else "")
     return f"{experiment.name}   {engines}   {len(entries)} runs{hollow}   commit {at}"
+
+
+def engine_of(row: Row) -> str:
+    """The engine, and its clock unless that is the real one."""
+    clock = clock_of(row)
+    return str(row["engine"]) + (f" ({clock.replace(',', ', ')})" if clock not in ("", "real") else "")
 
 
 def by_setting(table: Table, keys: Sequence[str], *, always: int = 1) -> dict[str, list[Row]]:

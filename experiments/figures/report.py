@@ -16,7 +16,7 @@ from typing import Any
 from weft.experiments.figures import figures
 from weft.experiments.figures.comparison import figures_of
 from weft.experiments.runner.console import cell, duration
-from weft.experiments.runner.definition import Experiment, Row
+from weft.experiments.runner.definition import COSTS, Experiment, Row
 
 Entries = Sequence[tuple[Row, dict[str, Any]]]
 MOST_CELLS = 60  # of one table
@@ -70,9 +70,7 @@ def section(experiment: Experiment, entries: Entries) -> str:
 
 def engines(rows: Sequence[Row]) -> str:
     """The engines of the rows, and the clock where it is virtual."""
-    return ", ".join(
-        sorted({str(row["engine"]) + (" (virtual clock)" if row.get("clock") == "virtual" else "") for row in rows})
-    )
+    return ", ".join(sorted({figures.engine_of(row) for row in rows}))
 
 
 def fidelity(rows: Sequence[Row]) -> str:
@@ -83,19 +81,27 @@ def fidelity(rows: Sequence[Row]) -> str:
 
 
 def picture(experiment: Experiment, entries: Entries) -> str:
-    """The figure, inside the page."""
-    drawn = io.BytesIO()
+    """The figure of each clock, inside the page."""
+    return "".join(
+        drawn(experiment, [row for row, _ in of_clock], clock) for clock, of_clock in figures.by_clock(entries).items()
+    )
+
+
+def drawn(experiment: Experiment, rows: Sequence[Row], clock: str) -> str:
+    """One of them."""
+    png = io.BytesIO()
     with figures.new() as figure:
-        experiment.plot([row for row, _ in entries], figure)
-        figure.savefig(drawn, format="png")
-    content = base64.b64encode(drawn.getvalue()).decode()
-    return f'<p><img alt="{escape(experiment.question)}" src="data:image/png;base64,{content}"></p>'
+        experiment.plot(rows, figure)
+        figure.savefig(png, format="png")
+    content = base64.b64encode(png.getvalue()).decode()
+    alt = experiment.question + (f" (clock: {clock})" if clock not in ("", "real") else "")
+    return f'<p><img alt="{escape(alt)}" src="data:image/png;base64,{content}"></p>'
 
 
 def table(experiment: Experiment, rows: Sequence[Row]) -> str:
     """Mean and 95 % interval over the seeds, for each cell of the sweep and each figure that is a number."""
     names = figures_of(experiment, rows)[:MOST_FIGURES]
-    varied = [key for key in (*experiment.sweep, "engine", "clock") if len({row.get(key) for row in rows}) > 1]
+    varied = [key for key in (*experiment.sweep, "engine", "clock", *COSTS) if len({row.get(key) for row in rows}) > 1]
     cells: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         cells.setdefault(tuple(row.get(key) for key in varied), []).append(row)

@@ -2,9 +2,10 @@
 
 The paper's network has 1 Gbit/s, queues of 250 packets, 50 us a link, TCP Reno and a retransmission timer of 20 ms; an
 emulated one is `rate_mbps` slow.  Queues and thresholds count packets and need no scaling; the retransmission timer is
-given as many packet times as in the paper, 20 ms x 1000 / rate_mbps.  What does not scale: there is no propagation
-delay, for what a delay holds back misses the data plane, so that the empty path holds a packet a hop and not 50 more;
-delayed acknowledgements, 40 ms, and the first timeout, 1 s, are the kernel's; flows are shorter, by a stated size.
+given as many packet times as in the paper, 20 ms x 1000 / rate_mbps.  What does not scale: in real time there is no
+propagation delay, for what a delay holds back misses the data plane, so that the empty path holds a packet a hop and
+not 50 more; delayed acknowledgements, 40 ms, and the first timeout, 1 s, are the kernel's; flows are shorter, by a
+stated size.  Under the virtual clock rate_mbps=1000 delay_us=50 is the paper's network itself.
 
 Damage is on the link between the last edge and the last aggregation switch of pod 2 (figure 3: T11 and A11), or is that
 aggregation switch.  Every scheme knows of what has failed, as if its daemons had had their time; of the degraded link,
@@ -28,7 +29,7 @@ from weft.daemons.load_balancing.scheme import Rule
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Word
-from weft.experiments.scenarios.common_parameters import network
+from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links, fail_nodes
@@ -75,10 +76,11 @@ def damaged(topology: Topology) -> str:
 def check(run: Run) -> None:
     """ValueError unless `run` names a fat-tree that has what is damaged, and whose paths its scheme can part, and its
     slowest links have a rate."""
-    topology = network(run)
+    topology = common.network(run)
     shape_of(topology, run.text("scheme"))
     topology.link(damaged(topology))
     slowest = run.integer("rate_mbps") * Mbps // run.integer("oversubscription")
+    common.check_delay(run)
     LinkSpec(rate_bps=round(slowest * DEGRADED_FRACTION), queue_packets=run.integer("queue_packets"))
 
 
@@ -90,7 +92,7 @@ def fabric(run: Run) -> Iterator[Fabric]:
     from weft.testbed.network.network import Network
 
     topology = build(run.text("topology"))
-    link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+    link = common.link(run)
     network = Network.create(topology, link, scheme="static")
     try:
         with DataPlane.load(network, run.text("scheme"), seed=run.seed) as plane:
@@ -182,8 +184,8 @@ def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
 
 
 SETTING = (
-    "topology", "tcp", "flow_bytes", "rate_mbps", "queue_packets", "load_fraction", "oversubscription", "damage",
-    "repeats", "rounds", "patience_s",
+    "topology", "tcp", "flow_bytes", "rate_mbps", "queue_packets", "delay_us", "load_fraction", "oversubscription",
+    "damage", "repeats", "rounds", "patience_s",
 )  # fmt: skip
 HATCHES = ("", "////", "....", "xxxx")  # of schemes that differ in their parameters alone
 

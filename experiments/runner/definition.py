@@ -33,6 +33,7 @@ Table = Sequence[Row]
 ENTRY_POINTS = "weft.experiments"
 ENGINES = ("graph", "fabric", "kernel")
 CLOCKS = ("real", "virtual")
+COSTS = ("hop_ns", "syscall_ns")  # of computing, under the virtual clock alone
 # A comma followed by key= continues the value before it: dcell:n=4,k=1,ficonn:n=4,k=2 is two networks.
 BETWEEN_VALUES = re.compile(r",(?![a-z][a-z0-9_]*=)")
 
@@ -43,6 +44,7 @@ class Run:
 
     clock: of the kernel engine: this machine's, or a virtual one under which computing takes no time.
     hop_ns: what a packet takes of the processor at each hop under the virtual clock, in ns.
+    syscall_ns: what a system call takes of whoever makes it under the virtual clock, in ns.
 
     A field that has a default is left out of the content where it has that value, so that ids stay what they were
     before there was such a field.
@@ -55,6 +57,7 @@ class Run:
     engine: str
     clock: str = "real"
     hop_ns: int = 0
+    syscall_ns: int = 0
 
     @cached_property
     def id(self) -> str:
@@ -74,6 +77,7 @@ class Run:
         cell = " ".join(f"{key}={value}" for key, value in self.parameters.items())
         clock = f" clock={self.clock}" if self.clock != "real" else ""
         clock += f" hop_ns={self.hop_ns}" if self.hop_ns else ""
+        clock += f" syscall_ns={self.syscall_ns}" if self.syscall_ns else ""
         return f"{cell} seed={self.seed} engine={self.engine}{clock}"
 
     def text(self, key: str) -> str:
@@ -177,6 +181,7 @@ class Experiment:
         engines: Sequence[str] = (),
         clock: str = "real",
         hop_ns: int = 0,
+        syscall_ns: int = 0,
     ) -> Plan:
         """The runs of the sweep, where `given` replaces the values of some parameters by those in its text.
 
@@ -199,6 +204,7 @@ class Experiment:
                     engine=engine,
                     clock=clock,
                     hop_ns=hop_ns,
+                    syscall_ns=syscall_ns,
                 )
                 if not both_named and not self.goes_together(first):
                     continue

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.experiments.runner.columns import CIRCUMSTANCES
-from weft.experiments.runner.definition import Experiment, Result, Row, Run
+from weft.experiments.runner.definition import COSTS, Experiment, Result, Row, Run
 
 
 def row_of(run: Run, result: Result) -> Row:
@@ -28,8 +28,7 @@ def row_of(run: Run, result: Result) -> Row:
     clock: Row = {"clock": run.clock} if run.engine == "kernel" else {}
     if result.virtual_s is not None:
         clock["virtual_s"] = result.virtual_s
-    if run.hop_ns:
-        clock["hop_ns"] = run.hop_ns
+    clock |= {cost: given for cost in COSTS if (given := getattr(run, cost))}
     return {**run.parameters, **figures, "seed": run.seed, "engine": run.engine, **clock, **fidelity, "run": run.id}
 
 

@@ -9,6 +9,7 @@ from weft.experiments.runner.definition import Run, canonical
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
 from weft.topologies import build
 from weft.topologies.core.grammar import integer, parse, unknown
+from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
 # Those of Linux; the kernel at hand need not have them all.
@@ -91,6 +92,24 @@ def check_routing(run: Run) -> None:
     registry.checked(network(run), run.text("routing"))
 
 
+def link(run: Run) -> LinkSpec:
+    """Every link of `run`."""
+    return LinkSpec(
+        rate_bps=run.integer("rate_mbps") * Mbps,
+        queue_packets=run.integer("queue_packets"),
+        delay_us=run.integer("delay_us"),
+    )
+
+
+def check_delay(run: Run) -> None:
+    """ValueError if links with the data plane's program at their ends are to have a delay and the clock is real."""
+    if run.integer("delay_us") and run.clock == "real":
+        raise ValueError(
+            f"{run.experiment}: delay_us={run.integer('delay_us')} needs --clock virtual: in real time what a delay "
+            "holds back misses the data plane"
+        )
+
+
 def check_tcp(run: Run) -> None:
     """ValueError unless this kernel has the congestion control of `run`."""
     control, available = run.text("congestion_control"), AVAILABLE.read_text(encoding="utf-8").split()
@@ -132,6 +151,8 @@ SIZES = Spec(
     form="web-search, data-mining (each also with :most_bytes=N) or fixed:bytes=N",
     check=sizes,
 )
+DELAY_US = Integer(meaning="delay of every link, one way (--clock virtual)", unit="us", least=0, most=1_000_000)
+PART_OF_SECONDS = Number(meaning="time during which flows begin or are counted", unit="s", least=0.001, most=3600)
 SECONDS = Integer(meaning="time during which flows begin or are counted", unit="s", least=1, most=3600)
 LOAD_FRACTION = Number(meaning="load of the hosts' links", unit="fraction", least=0.01, most=0.99)
 PROCESSES = Integer(meaning="processes that the daemons share; 0: a process each", least=0, most=1024)

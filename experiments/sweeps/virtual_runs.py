@@ -43,7 +43,7 @@ def measure(run: Run, *, core: int | None = None) -> Answer:
     FileNotFoundError if that kernel has not been built and cannot be, ChildProcessError with its last words if it dies.
     """
     exchange = uml.Exchange({RUN: json.dumps(run.content)}, [ANSWER])
-    seeded = uml.VirtualClock(seed=run.seed + 1)
+    seeded = uml.VirtualClock(seed=run.seed + 1, syscall_ns=run.syscall_ns)
     environment = os.environ | {"NUMBA_CACHE_DIR": COMPILED, HOP_NS: str(run.hop_ns)}
     argv = isolated_python.command("weft.experiments.sweeps.virtual_runs")
     status = uml.run(

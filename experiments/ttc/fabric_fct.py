@@ -20,7 +20,7 @@ from weft.experiments.runner.definition import Experiment, Result, Row, Run, Tab
 from weft.experiments.runner.parameters import Word
 from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.ttc import columns
-from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.link import Mbps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,12 +42,11 @@ def measure(run: Run) -> Result:
     from weft.experiments.scenarios import fabric_run
 
     rate_bps = run.integer("rate_mbps") * Mbps
-    link = LinkSpec(rate_bps=rate_bps, queue_packets=run.integer("queue_packets"))
-    with fabric_run.fabric(run, link, damage=run.text("damage")) as on:
+    with fabric_run.fabric(run, common.link(run), damage=run.text("damage")) as on:
         seen = fabric_run.tcp(
             on,
             list(traffic(run, on.topology.servers, rate_bps)),
-            deadline_s=run.integer("seconds") + GRACE_S,
+            deadline_s=run.number("seconds") + GRACE_S,
             warm_up_s=0.0,
             control=run.text("congestion_control"),
             transport=run.text("transport"),
@@ -71,7 +70,7 @@ def traffic(run: Run, hosts: int, rate_bps: int) -> Iterator[Flow]:
         of=sizes(run.text("sizes")),
         load_fraction=float(run.parameters["load_fraction"]),
         rate_bps=rate_bps * fabric_run.PAYLOAD_FRACTION,
-        duration_s=run.integer("seconds"),
+        duration_s=run.number("seconds"),
     )
 
 
@@ -124,6 +123,7 @@ def check(run: Run) -> None:
 
     fabric_run.check_scheme(run)
     common.check_tcp(run)
+    common.check_delay(run)
 
 
 PANELS: tuple[tuple[str, Statistic, Callable[[Floats], NDArray[np.bool_]]], ...] = (
@@ -133,7 +133,7 @@ PANELS: tuple[tuple[str, Statistic, Callable[[Floats], NDArray[np.bool_]]], ...]
 )
 SETTING = (
     *("topology", "sizes", "load_fraction", "rate_mbps", "transport", "queue_packets", "congestion_control"),
-    *("min_rtt_window_s", "seconds"),
+    *("delay_us", "min_rtt_window_s", "seconds"),
 )
 MARKERS = {"none": "o", "failed": "X", "degraded": "^"}
 
@@ -257,6 +257,7 @@ EXPERIMENT = Experiment(
         "load_fraction": [0.4],
         "rate_mbps": [15],
         "queue_packets": [100],
+        "delay_us": [0],
         "congestion_control": ["cubic"],
         "transport": ["tcp"],
         "min_rtt_window_s": [300],
@@ -270,10 +271,11 @@ EXPERIMENT = Experiment(
         "load_fraction": common.LOAD_FRACTION,
         "rate_mbps": common.RATE_MBPS,
         "queue_packets": common.QUEUE_PACKETS,
+        "delay_us": common.DELAY_US,
         "congestion_control": common.CONGESTION_CONTROL,
         "transport": common.TRANSPORT,
         "min_rtt_window_s": common.MIN_RTT_WINDOW_S,
-        "seconds": common.SECONDS,
+        "seconds": common.PART_OF_SECONDS,
     },
     columns=columns.FABRIC_FCT,
     seeds=3,

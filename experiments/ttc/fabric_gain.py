@@ -11,6 +11,8 @@ The base round-trip time of an emulated fabric is less than a packet's time on a
 quarter of the least round-trip time it remembers, takes many late packets for lost.  min_rtt_window_s=0 (a real fabric
 is nearer to that) makes it remember the latest; 300 is the kernel's default.
 
+Flows are given a quarter of `seconds` to settle, a second at most, before what arrives is counted.
+
 Where every leaf has as many hosts as uplinks, or a multiple, no such permutation makes D-mod-k collide, nor TTC leave
 its default: this traffic flatters them.
 """
@@ -30,17 +32,17 @@ from weft.experiments.runner.parameters import Spec
 from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.ttc import columns
 from weft.topologies import build
-from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WARM_UP_S = 1.0
+MOST_WARM_UP_S = 1.0
 SETTING = (
-    *("topology", "traffic", "rate_mbps", "queue_packets", "congestion_control", "transport", "min_rtt_window_s"),
-    "seconds",
+    *("topology", "traffic", "rate_mbps", "queue_packets", "delay_us", "congestion_control", "transport"),
+    *("min_rtt_window_s", "seconds"),
 )
 
 
@@ -72,15 +74,15 @@ def measure(run: Run) -> Result:
     from weft.experiments.graph_engine.workloads import endless, pairs
     from weft.experiments.scenarios import fabric_run
 
-    rate_bps = run.integer("rate_mbps") * Mbps
-    link = LinkSpec(rate_bps=rate_bps, queue_packets=run.integer("queue_packets"))
-    with fabric_run.fabric(run, link) as on:
+    rate_bps, seconds = run.integer("rate_mbps") * Mbps, run.number("seconds")
+    warm_up_s = min(MOST_WARM_UP_S, seconds / 4)
+    with fabric_run.fabric(run, common.link(run)) as on:
         chosen = pairs(traffic(run, on.topology), on.topology.servers, np.random.default_rng(run.seed))
         seen = fabric_run.tcp(
             on,
             endless(chosen),
-            deadline_s=WARM_UP_S + run.integer("seconds"),
-            warm_up_s=WARM_UP_S,
+            deadline_s=warm_up_s + seconds,
+            warm_up_s=warm_up_s,
             control=run.text("congestion_control"),
             transport=run.text("transport"),
             min_rtt_window_s=run.integer("min_rtt_window_s"),
@@ -116,6 +118,7 @@ def check(run: Run) -> None:
 
     fabric_run.check_scheme(run)
     common.check_tcp(run)
+    common.check_delay(run)
     topology = build(run.text("topology"))
     pairs(traffic(run, topology), topology.servers, np.random.default_rng(0))
 
@@ -173,6 +176,7 @@ EXPERIMENT = Experiment(
         "scheme": ["ecmp", "vlb", "letflow", "rps", "rr", "dmodk", "micro", "drill", "ttc", "jsq"],
         "rate_mbps": [50],
         "queue_packets": [250],
+        "delay_us": [0],
         "congestion_control": ["cubic"],
         "transport": ["tcp"],
         "min_rtt_window_s": [300],
@@ -184,10 +188,11 @@ EXPERIMENT = Experiment(
         "scheme": common.SCHEME,
         "rate_mbps": common.RATE_MBPS,
         "queue_packets": common.QUEUE_PACKETS,
+        "delay_us": common.DELAY_US,
         "congestion_control": common.CONGESTION_CONTROL,
         "transport": common.TRANSPORT,
         "min_rtt_window_s": common.MIN_RTT_WINDOW_S,
-        "seconds": common.SECONDS,
+        "seconds": common.PART_OF_SECONDS,
     },
     columns=columns.FABRIC_GAIN,
     seeds=10,

@@ -26,7 +26,7 @@ from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import Shape, fat_tree, rules
 from weft.experiments.ttc.packet_model import simulate
 from weft.topologies.core.grammar import integer, parse
-from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     Counters = Mapping[tuple[int, int], Counted]
 
-TCP_WARM_UP_S, TCP_S = 1.0, 4.0
+MOST_TCP_WARM_UP_S, MOST_TCP_S = 1.0, 4.0
 MODEL_SLOTS, MODEL_WATCHED = 3000, 1500
 LENGTHS = 64
 
@@ -64,9 +64,8 @@ def measure(run: Run) -> Result:
     from weft.testbed.network.degrade import one_at_a_time
 
     rate_bps = run.integer("rate_mbps") * Mbps
-    link = LinkSpec(rate_bps=rate_bps, queue_packets=run.integer("queue_packets"))
     load = load_of(run)
-    with fabric_run.fabric(run, link) as on:
+    with fabric_run.fabric(run, common.link(run)) as on:
         if load is None:
             return tcp(run, on)
         one_at_a_time(on.network)
@@ -83,7 +82,7 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
 
     slot_us = 1e6 * slotted_udp.slot_s(rate_bps)
     rng = np.random.default_rng(run.seed)
-    count = round(run.integer("seconds") * 1e6 / slot_us)
+    count = round(run.number("seconds") * 1e6 / slot_us)
     destinations = derangements(rng, on.topology.servers, count)
     destinations[rng.random(destinations.shape) >= load] = -1
     before = on.plane.counters()
@@ -125,14 +124,16 @@ def tcp(run: Run, on: Any) -> Result:
     from weft.experiments.scenarios import fabric_run
     from weft.testbed.tracing.occupancy import Occupancies
 
+    warm_up_s = min(MOST_TCP_WARM_UP_S, run.number("seconds"))
+    seconds = min(MOST_TCP_S, 4 * run.number("seconds"))
     chosen = permutation(np.random.default_rng(run.seed), on.topology.servers)
     before = on.plane.counters()
     with Occupancies(on.network) as queues:
         seen = fabric_run.tcp(
             on,
             endless(chosen),
-            deadline_s=TCP_WARM_UP_S + TCP_S,
-            warm_up_s=TCP_WARM_UP_S,
+            deadline_s=warm_up_s + seconds,
+            warm_up_s=warm_up_s,
             control="cubic",
             min_rtt_window_s=run.integer("min_rtt_window_s"),
         )
@@ -210,6 +211,7 @@ def check(run: Run) -> None:
     from weft.experiments.scenarios import fabric_run
 
     fabric_run.check_scheme(run)
+    common.check_delay(run)
     fat_tree(run.experiment, run.text("topology"))
 
 
@@ -226,7 +228,7 @@ def plot(table: Table, figure: Figure) -> None:
 
     Goodputs are means of the runs that did not fail fidelity; the bar is hollow where there are none.
     """
-    keys = ("topology", "rate_mbps", "queue_packets", "min_rtt_window_s", "seconds")
+    keys = ("topology", "rate_mbps", "queue_packets", "delay_us", "min_rtt_window_s", "seconds")
     looks = style.lines(style.in_order(str(row["scheme"]) for row in table))
     groups = figures.by_setting(table, keys)
     figure.set_size_inches(12.8, 0.4 + 3.2 * len(groups))
@@ -293,6 +295,7 @@ EXPERIMENT = Experiment(
         "traffic": [*(f"udp:load={load}" for load in (10, 30, 50, 70, 80, 90, 95)), "tcp"],
         "rate_mbps": [5],
         "queue_packets": [250],
+        "delay_us": [0],
         "min_rtt_window_s": [300],
         "seconds": [5],
     },
@@ -302,8 +305,9 @@ EXPERIMENT = Experiment(
         "traffic": Spec(meaning="TCP, or UDP at a load", form="tcp or udp:load=1..99 (%)", check=load_in),
         "rate_mbps": common.RATE_MBPS,
         "queue_packets": common.QUEUE_PACKETS,
+        "delay_us": common.DELAY_US,
         "min_rtt_window_s": common.MIN_RTT_WINDOW_S,
-        "seconds": common.SECONDS,
+        "seconds": common.PART_OF_SECONDS,
     },
     columns=columns.TTC_KERNEL,
     seeds=1,

@@ -78,16 +78,19 @@ class VirtualClock:
     start_s: the wall clock's time at boot, in s since 1970.
     read_ns, error_ns: what reading the clock and what a system call that fails cost, in ns.  With 1 ns hosts are as
         good as infinitely fast.
+    syscall_ns: how long a process sleeps after each of its system calls, in ns, as if it had a processor of its own.
     """
 
     seed: int = 1
     start_s: int = 1_700_000_000
     read_ns: int = 1
     error_ns: int = 1
+    syscall_ns: int = 0
 
     def arguments(self) -> list[str]:
         """Of the kernel's command line."""
         times = [f"time-travel-read={self.read_ns}", f"time-travel-error={self.error_ns}"]
+        times += [f"time-travel-syscall={self.syscall_ns}"] if self.syscall_ns else []
         start = f"time-travel-start={self.start_s}{'0' * 9}"
         return ["weft_virtual=1", "time-travel=inf-cpu", start, *times, f"uml-seed={self.seed}", "ifb.classify=1"]
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.testbed.linux import clock, netns
+from weft.testbed.linux.event_loop import EventLoop
 from weft.testbed.plan.network_handle import NetworkHandle, require_rate
 from weft.testbed.processes.process import allow_more_descriptors
 from weft.testbed.traffic import mptcp
@@ -32,7 +33,6 @@ CHUNK_BYTES = 1 << 18
 UNSENT_BYTES = 1 << 17  # unsent bytes that a sender keeps in the kernel
 TCP_NOTSENT_LOWAT = 25
 BEGIN_S = 0.05  # from the opening of listeners to the first flow
-MOST_EVENTS = 256
 OPENED_TOGETHER, OPENED_S = 32, 30.0  # connections before the first flow, and how long that may take
 
 
@@ -207,8 +207,7 @@ class _Loop:
     deadline_s: float
     at_warm_up: Callable[[], None]
     open_before: bool
-    epoll: select.epoll = field(default_factory=select.epoll)
-    handlers: dict[int, Callable[[int], None]] = field(default_factory=dict)
+    events: EventLoop = field(default_factory=EventLoop)
     listeners: list[socket.socket] = field(default_factory=list)
     expected: dict[tuple[str, int, int], _Connection] = field(
         default_factory=dict
@@ -253,7 +252,7 @@ class _Loop:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((self.address(host), PORT))
             listener.listen(4096)
-            self.watch(listener, select.EPOLLIN, partial(self.accept, listener, host))
+            self.events.watch(listener, select.EPOLLIN, partial(self.accept, listener, host))
 
     def serve(self) -> float:
         """Until everything has ended or the deadline; returns when that was."""
@@ -271,9 +270,9 @@ class _Loop:
                 return min(now, self.deadline_s)
             until = self.flows[waiting].at_s if waiting < len(self.flows) else self.deadline_s
             until = min(until, self.deadline_s, math.inf if counted else self.warm_up_s)
-            for fd, events in self.epoll.poll(max(0.0, until - now), MOST_EVENTS):
-                if handler := self.handlers.get(fd):
-                    handler(events)
+            self.events.set_timer(self.begin + until)
+            while (waiting < len(self.flows) or self.open_senders) and not self.events.turn():
+                pass
 
     def count_from_here(self) -> None:
         for connection in self.connections:
@@ -283,27 +282,15 @@ class _Loop:
     def address(self, host: int) -> str:
         return dotted(self.net.topology.naming.address(host))
 
-    def watch(self, one: socket.socket, events: int, handler: Callable[[int], None]) -> None:
-        self.handlers[one.fileno()] = handler
-        self.epoll.register(one, events)
-
-    def drop(self, one: socket.socket | None) -> None:
-        if one is not None and one.fileno() >= 0:
-            if self.handlers.pop(one.fileno(), None):
-                self.epoll.unregister(one)
-            one.close()
-
     def open_all(self) -> None:
         """Open a connection for each flow, some at a time."""
         for at in range(0, len(self.flows), OPENED_TOGETHER):
             opened = [self.open(flow) for flow in self.flows[at : at + OPENED_TOGETHER]]
             self.opened_before += opened
-            until = clock.monotonic() + OPENED_S
+            self.events.set_timer(clock.monotonic() + OPENED_S)
             while any(connection.receiver is None for connection in opened):
-                if (left := until - clock.monotonic()) <= 0:
+                if self.events.turn():
                     raise TimeoutError(f"flows: connections were not open within {OPENED_S} s")
-                for fd, events in self.epoll.poll(left, MOST_EVENTS):
-                    self.handlers[fd](events)
 
     def open(self, flow: Flow) -> _Connection:
         """Open the connection of a flow."""
@@ -325,7 +312,7 @@ class _Loop:
         self.connections.append(connection)
         self.open_senders += 1
         sender = connection.sender
-        self.watch(sender, select.EPOLLOUT | select.EPOLLIN, partial(self.send, connection))
+        self.events.watch(sender, select.EPOLLOUT | select.EPOLLIN, partial(self.send, connection))
 
     def accept(self, listener: socket.socket, host: int, events: int) -> None:
         while True:
@@ -336,7 +323,7 @@ class _Loop:
             connection = self.expected.pop((*sender, host))
             receiver.setblocking(False)
             connection.receiver = receiver
-            self.watch(receiver, select.EPOLLIN, partial(self.receive, connection))
+            self.events.watch(receiver, select.EPOLLIN, partial(self.receive, connection))
 
     def send(self, connection: _Connection, events: int) -> None:
         """Write what the kernel takes; when all is written, wait for the receiver to close."""
@@ -348,7 +335,7 @@ class _Loop:
                 connection.left -= sender.send(self.zeros[: int(min(CHUNK_BYTES, connection.left))])
                 if not connection.left:
                     sender.shutdown(socket.SHUT_WR)
-                    self.epoll.modify(sender, select.EPOLLIN)
+                    self.events.change(sender, select.EPOLLIN)
             elif events & (select.EPOLLIN | select.EPOLLHUP):
                 self.finish(connection)
         except BlockingIOError:
@@ -372,7 +359,7 @@ class _Loop:
         if count and connection.received == connection.flow.size_bytes:
             connection.ended_s = clock.monotonic() - self.begin
         if not count:
-            self.drop(receiver)
+            self.events.drop(receiver)
 
     def finish(self, connection: _Connection) -> None:
         """Read the sender's counters and close both ends at once."""
@@ -383,14 +370,14 @@ class _Loop:
         for end in (sender, connection.receiver):
             if end is not None and end.fileno() >= 0:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
-        self.drop(sender)
-        self.drop(connection.receiver)
+        self.events.drop(sender)
+        self.events.drop(connection.receiver)
         self.open_senders -= 1
 
     def close(self) -> None:
         for connection in (*self.connections, *self.opened_before):
-            self.drop(connection.sender)
-            self.drop(connection.receiver)
+            self.events.drop(connection.sender)
+            self.events.drop(connection.receiver)
         for listener in self.listeners:
-            self.drop(listener)
-        self.epoll.close()
+            self.events.drop(listener)
+        self.events.close()

@@ -22,6 +22,7 @@ UP = ("up", "dcell:n=3,k=1")
         (["--pace", "1"], "--pace needs --clock virtual"),
         (["--seed", "1"], "--seed needs --clock virtual"),
         (["--hop-ns", "1"], "--hop-ns needs --clock virtual"),
+        (["--syscall-ns", "1"], "--syscall-ns needs --clock virtual"),
         (["--clock", "virtual", "--rate", "10mbit", "--hop-ns", "-1"], "--hop-ns must be 0 .. 1000000000, got -1"),
     ],
 )

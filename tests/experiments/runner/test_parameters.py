@@ -76,7 +76,7 @@ def test_every_parameter_says_what_it_means(name):
         ("ttc_flow topology=fattree:n=8,d=64", "ttc_flow: at most 10000000 flows, k=1 in fattree:n=8,d=64: 5"),
         ("lbsp_short rounds=0", "lbsp_short: rounds must be at least 1, got 0"),
         ("lbsp_long repeats=0", "lbsp_long: repeats must be at least 1, got 0"),
-        ("fabric_fct seconds=0", "fabric_fct: seconds must be at least 1, got 0"),
+        ("fabric_fct seconds=0", "fabric_fct: seconds must lie in 0.001 .. 3600, got '0'"),
         ("lbsp_short flow_bytes=0", "lbsp_short: flow_bytes must be at least 1, got 0"),
         ("lbsp_short oversubscription=-4", "lbsp_short: oversubscription must be at least 1, got -4"),
         ("fabric_gain congestion_control=foo", "fabric_gain: no congestion_control 'foo' (there are: bbr, "),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weft.experiments.commands.cli import main
-from weft.experiments.runner.definition import Result, Run, find
+from weft.experiments.runner.definition import COSTS, Result, Run, find
 from weft.experiments.runner.rows import row_of
 from weft.experiments.sweeps import sweep, virtual_runs
 
@@ -46,18 +46,23 @@ def test_a_row_tells_its_clock():
     assert "virtual_s" not in row_of(RUN, Result(figures={"lost": 0}))
 
 
-def test_what_a_hop_costs_is_part_of_a_run():
-    runs = find("link_loss").plan(clock="virtual", hop_ns=500).runs
-    assert {run.hop_ns for run in runs} == {500}
-    plain = replace(runs[0], hop_ns=0)
+@pytest.mark.parametrize("cost", COSTS)
+def test_what_computing_costs_is_part_of_a_run(cost):
+    runs = find("link_loss").plan(clock="virtual", **{cost: 500}).runs
+    assert {getattr(run, cost) for run in runs} == {500}
+    plain = replace(runs[0], **{cost: 0})
     assert runs[0].id != plain.id
-    assert "hop_ns" not in plain.content
-    assert row_of(runs[0], Result(figures={"lost": 0}))["hop_ns"] == 500
+    assert cost not in plain.content
+    assert row_of(runs[0], Result(figures={"lost": 0}))[cost] == 500
+    assert cost not in row_of(plain, Result(figures={"lost": 0}))
 
 
-def test_a_hop_costs_nothing_that_can_be_chosen_in_real_time(tmp_path, capsys):
-    assert main(["run", "link_loss", "--hop-ns", "500", "--results", str(tmp_path)]) == 2
-    assert "--hop-ns needs --clock virtual" in capsys.readouterr().err
+@pytest.mark.parametrize("option", ["--hop-ns", "--syscall-ns"])
+def test_computing_costs_nothing_that_can_be_chosen_in_real_time(option, tmp_path, capsys):
+    assert main(["run", "link_loss", option, "500", "--results", str(tmp_path)]) == 2
+    assert f"{option} needs --clock virtual" in capsys.readouterr().err
+    assert main(["run", "link_loss", option, "-1", "--clock", "virtual", "--results", str(tmp_path)]) == 2
+    assert f"{option} must be 0 .. 1000000000, got -1" in capsys.readouterr().err
 
 
 def weft(*argv: str, results: Path) -> subprocess.CompletedProcess[str]:

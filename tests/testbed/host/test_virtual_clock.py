@@ -20,10 +20,11 @@ CABLE = Path(__file__).with_name("cable.py")
 virtual = pytest.mark.virtual
 
 
-def inside(*argv: str, seed: int = 1, status: int = 0) -> str:
+def inside(*argv: str, seed: int = 1, syscall_ns: int = 0, status: int = 0) -> str:
     """What a command prints under a virtual clock; what it complains about is told if it fails."""
     out, err = io.BytesIO(), io.BytesIO()
-    got = uml.run(argv, virtual=VirtualClock(seed=seed), timeout_s=100, stdout=out, stderr=err)
+    clock = VirtualClock(seed=seed, syscall_ns=syscall_ns)
+    got = uml.run(argv, virtual=clock, timeout_s=100, stdout=out, stderr=err)
     assert got == status, err.getvalue().decode()
     return out.getvalue().decode()
 
@@ -59,6 +60,28 @@ def test_files_that_are_looked_for_in_vain_cost_no_time():
 def test_whoever_polls_does_not_stop_the_clock():
     program = "import time\nend = time.monotonic() + 0.01\nwhile time.monotonic() < end: pass\nprint('done')"
     assert inside(sys.executable, "-S", "-c", program) == "done\n"
+
+
+def test_what_a_system_call_costs_is_said_to_the_kernel_unless_it_is_nothing():
+    assert "time-travel-syscall=250" in VirtualClock(syscall_ns=250).arguments()
+    assert not [word for word in VirtualClock().arguments() if "syscall" in word]
+
+
+@virtual
+def test_a_system_call_costs_whoever_makes_it_and_nobody_else():
+    """Two processes that make 1,000 at the same time take as long as one."""
+    program = (
+        "import os, time\n"
+        "begin = time.monotonic_ns()\n"
+        "child = os.fork()\n"
+        "for _ in range(1000): os.getppid()\n"
+        "if child == 0: os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "print(time.monotonic_ns() - begin)"
+    )
+    free, costly = (int(inside(sys.executable, "-S", "-c", program, syscall_ns=cost)) for cost in (0, 2000))
+    assert free < 1000
+    assert 2_000_000 < costly < 2_100_000
 
 
 @virtual
