@@ -1,7 +1,9 @@
 """Networks under the virtual clock whose commands are typed outside."""
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -31,11 +33,14 @@ def test_what_does_not_go_together_is_refused(options, words, capsys):
     assert words in capsys.readouterr().err
 
 
+VIRTUAL = ("--clock", "virtual", "--rate", "100mbit", "--delay", "50us")
+COMMAND = [sys.executable, "-m", "weft.experiments.commands.cli", *UP, *VIRTUAL]
+
+
 def up(typed: list[str], *options: str) -> list[str]:
     """What `weft up` prints once it is up for what is `typed`, without prompts."""
-    command = [sys.executable, "-m", "weft.experiments.commands.cli", *UP, "--clock", "virtual", "--rate", "100mbit"]
     done = subprocess.run(
-        [*command, "--delay", "50us", *options],
+        [*COMMAND, *options],
         cwd=ROOT,
         input="".join(f"{line}\n" for line in typed),
         stdout=subprocess.PIPE,
@@ -58,6 +63,42 @@ def test_time_stands_still_while_nobody_types_and_goes_on_with_what_is_typed():
     assert sum("time=0.200 ms" in line for line in lines) == 3
     assert 2.0 <= float(lines[-1]) - float(lines[0]) < 2.1
     assert lines == up(["h0 cut -d ' ' -f 1 /proc/uptime", "h0 ping -c 3 h1", "h0 cut -d ' ' -f 1 /proc/uptime"])
+
+
+@pytest.mark.virtual
+@pytest.mark.timeout(110)
+def test_interrupting_ends_the_command_that_runs_and_leaves_the_network():
+    """As Ctrl-C does: a ping without an end tells what it has seen, and the next command finds the network up."""
+    with subprocess.Popen(
+        [*COMMAND, "--pace", "50"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as weft:
+        weft.stdin.write("h0 ping h1\n")
+        weft.stdin.flush()
+        before = read_until(weft.stdout, "icmp_seq=3 ")
+        assert "packets transmitted" not in before
+        weft.send_signal(signal.SIGINT)
+        read_until(weft.stdout, "packets transmitted")
+        weft.stdin.write("h0 ping -c 1 h1\nexit\n")
+        weft.stdin.flush()
+        rest = read_until(weft.stdout, "")
+    assert "1 packets transmitted, 1 received" in rest
+    assert weft.returncode == 0
+
+
+def read_until(lines: Iterable[str], words: str) -> str:
+    """What is printed up to the first line with `words`, or if there are none, to the end."""
+    read = ""
+    for line in lines:
+        read += line
+        if words and words in line:
+            return read
+    assert not words, read
+    return read
 
 
 @pytest.mark.virtual

@@ -80,7 +80,7 @@ def test_a_system_call_costs_whoever_makes_it_and_nobody_else():
         "print(time.monotonic_ns() - begin)"
     )
     free, costly = (int(inside(sys.executable, "-S", "-c", program, syscall_ns=cost)) for cost in (0, 2000))
-    assert free < 1000
+    assert free < 10_000
     assert 2_000_000 < costly < 2_100_000
 
 
