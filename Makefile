@@ -25,8 +25,8 @@ check: $(READY) $(LIBRARIES) ## style, types, and the quick tests that need no r
 	$(PYTHON) -m pytest --numprocesses=logical --dist=loadfile -m "not kernel and not uml and not virtual and not slow"
 
 test: setup check ## all tests: check, those on the kernel as root, those under User-Mode Linux
-	if apt-cache show linux-source-6.12 >/dev/null 2>&1; then $(MAKE) uml-kernel; fi # Ubuntu has none
-	if apt-cache show linux-source-6.12 >/dev/null 2>&1; then $(PYTHON) -m pytest --clock virtual $(ON_BOTH_CLOCKS); fi
+	if [ -n "$$(apt-cache show linux-source-6.12 2>/dev/null)" ]; then $(MAKE) uml-kernel; fi # Ubuntu has none
+	if [ -n "$$(apt-cache show linux-source-6.12 2>/dev/null)" ]; then $(PYTHON) -m pytest --clock virtual $(ON_BOTH_CLOCKS); fi
 	$(PYTHON) -m pytest --numprocesses=logical --dist=loadfile -m "slow and not kernel and not uml and not virtual"
 	$(SUDO) $(PYTHON) -m pytest -m "(kernel or uml or virtual) and not long"
 

@@ -88,3 +88,14 @@ def test_modules_are_named_once_each():
 def test_vagrant_accepts_its_file(tmp_path):
     shutil.copy(ROOT / "Vagrantfile", tmp_path)
     subprocess.run(["vagrant", "validate", "--ignore-provider"], cwd=tmp_path, capture_output=True, check=True)
+
+
+@pytest.mark.parametrize(("says", "there"), [("Package: user-mode-linux", True), ("", False)])
+def test_a_package_is_there_only_if_something_is_said_of_it(tmp_path, says, there):
+    """Ubuntu's apt-cache succeeds, and says nothing, for a package that is only named by another."""
+    text = (ROOT / "tools/setup.sh").read_text()
+    function = text[text.index("available() {") :].partition("\n}\n")[0] + "\n}\n"
+    (tmp_path / "apt-cache").write_text(f"#!/bin/sh\necho '{says}'" if says else "#!/bin/sh\n")
+    (tmp_path / "apt-cache").chmod(0o755)
+    script = f"PATH={tmp_path}:$PATH; {function} available user-mode-linux"
+    assert (subprocess.run(["sh", "-c", script], check=False).returncode == 0) == there

@@ -46,6 +46,11 @@ installed() {
 	[ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
+# That a package is there, and not only named by another, of which apt-cache says nothing and succeeds.
+available() {
+	[ -n "$(apt-cache show "$1" 2>/dev/null)" ]
+}
+
 install_packages() {
 	missing=""
 	for package in $packages; do
@@ -54,7 +59,7 @@ install_packages() {
 	[ -z "$missing" ] || as_root apt-get update --quiet
 	for package in $wanted; do
 		installed "$package" && continue
-		if apt-cache show "$package" >/dev/null 2>&1; then
+		if available "$package"; then
 			missing="$missing $package"
 		else
 			echo "setup: no package $package here, so what needs it will not work; the rest will" >&2
@@ -79,7 +84,7 @@ make_environment() {
 
 load_modules() {
 	extra="linux-modules-extra-$(uname -r)" # where Ubuntu has put netem
-	if ! installed "$extra" && apt-cache show "$extra" >/dev/null 2>&1; then
+	if ! installed "$extra" && available "$extra"; then
 		as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet "$extra"
 	fi
 	missing=""
