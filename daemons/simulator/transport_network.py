@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from weft.daemons.routing import updown
+from weft.daemons.routing.selection import below, mix
 from weft.daemons.simulator.event_queue import CALL, PACKET, TICK, EventQueue
 from weft.daemons.simulator.trimming_queue import Frame, LinkModel, PortCounters, TrimmingQueue, frame_of
 from weft.daemons.simulator.wires import Randomness
@@ -158,6 +159,18 @@ def sprayed(topology: Topology) -> Route:
     def route(switch: int, frame: Frame, draw: float) -> int:
         ports = hops[switch][frame.dst]
         return ports[int(draw * len(ports))]
+
+    return route
+
+
+def hashed(topology: Topology) -> Route:
+    """The packets of a flow in one direction by one shortest path, which its number chooses (ECMP)."""
+    switches = range(topology.servers, topology.nodes)
+    hops = {node: [[hop.port for hop in each] for each in updown.next_hops(topology, node)] for node in switches}
+
+    def route(switch: int, frame: Frame, draw: float) -> int:
+        ports = hops[switch][frame.dst]
+        return ports[below(mix(mix(frame.packet.flow, frame.src), switch), len(ports))]
 
     return route
 

@@ -70,3 +70,16 @@ LOAD = {
     "long_times_ms": "list: time of each long flow, shortest first",
     **TRANSPORT,
 }
+VS_FATTREE = {
+    "hosts": "hosts of the network",
+    "edge_density": "cables for each host",
+    "host_cost_usd": "cost of a host by the model of topology_cost, at its prices",
+    "flows": "flows that were counted: those that began in the second half",
+    "unfinished": "of these, those that did not end; they count with the time that they had",
+    "throughput_mean_fraction": "throughput of a flow, size over time, of a link's rate, mean",
+    "throughput_p1_fraction": "1st percentile of that",
+    **{name: FCT[name] for name in ("long_mean_ms", "long_p99_ms", "short_mean_ms", "short_p99_ms", "long_flows")},
+    "sizes_bytes": "list: size of each flow",
+    "times_ms": "list: time of each flow",
+    **TRANSPORT,
+}

@@ -182,15 +182,11 @@ EXPERIMENT = Experiment(
     parameters={
         "topology": common.TOPOLOGY,
         "traffic": Spec(meaning="who sends to whom", form="incast:senders=N, permutation, shuffle, ...", check=traffic),
-        "transport": Spec(
-            meaning="what carries the messages",
-            form="ndp, ndp:window=PACKETS, tcp or tcp:control=CONGESTION_CONTROL",
-            check=transports.transport,
-        ),
+        "transport": transports.TRANSPORT,
         "message_kb": Integer(meaning="size of every message", unit="kB", least=1, most=10**6),
         "rate_mbps": common.RATE_MBPS,
-        "header_packets": Integer(meaning="headers that wait at a port", unit="packets", least=1, most=10**6),
-        "rto_min_ms": Integer(meaning="TCP's least retransmission timeout", unit="ms", least=1, most=10**5),
+        "header_packets": transports.HEADER_PACKETS,
+        "rto_min_ms": transports.RTO_MIN_MS,
     },
     columns=columns.INCAST,
     seeds=1,

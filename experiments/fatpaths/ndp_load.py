@@ -19,7 +19,7 @@ from weft.experiments.fatpaths import columns, transports
 from weft.experiments.fatpaths.transports import Load
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
-from weft.experiments.runner.parameters import Integer, Spec
+from weft.experiments.runner.parameters import Integer
 from weft.experiments.scenarios import common_parameters as common
 from weft.topologies import build
 from weft.topologies.core.link import Gbps, Mbps
@@ -195,16 +195,12 @@ EXPERIMENT = Experiment(
     },
     parameters={
         "topology": common.TOPOLOGY,
-        "transport": Spec(
-            meaning="what carries the flows",
-            form="ndp, ndp:window=PACKETS, tcp or tcp:control=CONGESTION_CONTROL",
-            check=transports.transport,
-        ),
+        "transport": transports.TRANSPORT,
         "lambda_per_s": Integer(meaning="flows of a host at 10 Gbit/s", unit="1/s", least=1, most=1249),
         "sizes": common.SIZES,
         "rate_mbps": common.RATE_MBPS,
-        "header_packets": Integer(meaning="headers that wait at a port", unit="packets", least=1, most=10**6),
-        "rto_min_ms": Integer(meaning="TCP's least retransmission timeout", unit="ms", least=1, most=10**5),
+        "header_packets": transports.HEADER_PACKETS,
+        "rto_min_ms": transports.RTO_MIN_MS,
         "seconds": common.SECONDS,
     },
     columns=columns.LOAD,

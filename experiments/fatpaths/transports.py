@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.experiments.runner.definition import Run, Value
+from weft.experiments.runner.parameters import Integer, Spec
 from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.core.link import LinkSpec
 
 if TYPE_CHECKING:
+    from weft.daemons.simulator.transport_network import Route
     from weft.daemons.transport.parameters import Parameters
     from weft.topologies.core.topology import Topology
 
@@ -106,18 +108,29 @@ def carry(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: int,
     return on_kernel(run, topology, loads, rate_bps=rate_bps, deadline_s=deadline_s)
 
 
-def on_wires(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: int, deadline_s: float) -> Carried:
-    """By daemons.transport in simulated time."""
+def on_wires(
+    run: Run,
+    topology: Topology,
+    loads: Sequence[Load],
+    *,
+    rate_bps: int,
+    deadline_s: float,
+    route: Route | None = None,
+    layers: int = 1,
+    frame_bytes: int = FRAME_BYTES,
+) -> Carried:
+    """By daemons.transport in simulated time; without `route` any shortest path, packet by packet."""
     import random
 
     from weft.daemons.simulator.transport_network import TransportNetwork, sprayed
     from weft.daemons.simulator.trimming_queue import LinkModel
 
     headers = run.integer("header_packets") * HEADER_BYTES
-    trim_bytes = TRIM_PACKETS * FRAME_BYTES
+    trim_bytes = TRIM_PACKETS * frame_bytes
     link = LinkModel(rate_bps=rate_bps, delay_ns=WIRE_DELAY_NS, trim_bytes=trim_bytes, header_bytes=headers)
     draws = random.Random(run.seed)
-    net = TransportNetwork(topology, link, parameters(run, rate_bps), sprayed(topology), draws)
+    of = parameters(run, rate_bps, layers=layers, frame_bytes=frame_bytes)
+    net = TransportNetwork(topology, link, of, route or sprayed(topology), draws)
     for flow, load in enumerate(loads):
         net.send(round(1e9 * load.at_s), load.src, load.dst, flow, load.size_bytes)
     net.run_until(round(1e9 * deadline_s))
@@ -137,16 +150,31 @@ def on_wires(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: i
     return Carried(loads, seconds, max(ends.values(), default=0.0), figures)
 
 
-def parameters(run: Run, rate_bps: int) -> Parameters:
+def parameters(run: Run, rate_bps: int, *, layers: int = 1, frame_bytes: int = FRAME_BYTES) -> Parameters:
     """Of the endpoints, on wires."""
     from weft.daemons.transport.parameters import Parameters, timeout_ns
 
     window = transport(run.text("transport")).window
-    return Parameters(rate_bps=rate_bps, window=window, timeout_ns=timeout_ns(rate_bps))
+    return Parameters(
+        rate_bps=rate_bps,
+        window=window,
+        layers=layers,
+        frame_bytes=frame_bytes,
+        timeout_ns=timeout_ns(rate_bps, frame_bytes),
+    )
 
 
-def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: int, deadline_s: float) -> Carried:
-    """By real packets."""
+def on_kernel(
+    run: Run,
+    topology: Topology,
+    loads: Sequence[Load],
+    *,
+    rate_bps: int,
+    deadline_s: float,
+    scheme: str | None = None,
+    layers: int = 1,
+) -> Carried:
+    """By real packets; without `scheme` by the usual one of the transport."""
     from weft.testbed.forwarding.data_plane import DataPlane
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.measure.port_counters import Counters
@@ -159,12 +187,14 @@ def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: 
         trim_packets=TRIM_PACKETS if ndp else 0,
         header_packets=run.integer("header_packets"),
     )
-    network = Network.create(topology, link, scheme=NDP_SCHEME if ndp else TCP_SCHEME)
+    network = Network.create(topology, link, scheme=scheme or (NDP_SCHEME if ndp else TCP_SCHEME))
     try:
         with Counters(network) as counters, DataPlane.open(network) as plane:
             before = counters.snapshot()
             with Fidelity(network) as fidelity:
-                found = (by_ndp if ndp else by_tcp)(run, network, loads, deadline_s)
+                found = (
+                    by_ndp(run, network, loads, deadline_s, layers) if ndp else by_tcp(run, network, loads, deadline_s)
+                )
             ports = counters.snapshot().since(before).ports.values()
             trimmed = sum(port.trimmed for port in plane.counters().values())
     finally:
@@ -178,11 +208,11 @@ def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: 
     return Carried(loads, found.seconds, found.ended_s, found.figures, fidelity.verdict, report)
 
 
-def by_ndp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> Carried:
+def by_ndp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float, layers: int) -> Carried:
     """By the purified transport's endpoints in C."""
     from weft.testbed.traffic import ndp
 
-    of = ndp.parameters_of(network, window=transport(run.text("transport")).window)
+    of = ndp.parameters_of(network, window=transport(run.text("transport")).window, layers=layers)
     seen = ndp.run(network, [ndp.Message(*load) for load in loads], of, deadline_s=deadline_s)
     figures: dict[str, Value] = {
         "timeouts": seen.counters.timeouts,
@@ -219,3 +249,12 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> 
     ended_s = max((one.ended_s for one in seen.results if one.ended_s is not None), default=0.0)
     seconds = [one.seconds for one in seen.results]
     return Carried(loads, seconds, ended_s, figures, None, {"tcp": {"congestion_control": control, **seen.sysctls}})
+
+
+TRANSPORT = Spec(
+    meaning="what carries the flows",
+    form="ndp, ndp:window=PACKETS, tcp or tcp:control=CONGESTION_CONTROL",
+    check=transport,
+)
+HEADER_PACKETS = Integer(meaning="headers that wait at a port", unit="packets", least=1, most=10**6)
+RTO_MIN_MS = Integer(meaning="TCP's least retransmission timeout", unit="ms", least=1, most=10**5)

@@ -17,7 +17,7 @@ import numpy as np
 from weft.experiments.figures import style
 from weft.experiments.low_diameter import columns
 from weft.experiments.low_diameter.networks import COLOURS, SHORT
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Word
 from weft.topologies import build
 from weft.topologies.low_diameter.finite_field import prime_power
@@ -25,7 +25,10 @@ from weft.topologies.low_diameter.finite_field import prime_power
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from weft.topologies.core.topology import Topology
+
 MOST_RADIX = 64
+PRICES = {"router_usd": 2_000, "port_usd": 350, "copper_usd": 100, "fibre_usd": 600}
 MOST_APART = float(np.log(2))  # of a size, as the logarithm of a ratio
 
 
@@ -107,23 +110,27 @@ def measure(run: Run) -> Result:
     """Counted on the network: cables for each host, the radix, and the cost of a host by part."""
     chosen = nearest(run.text("family"), run.integer("hosts"))
     topology = build(chosen.spec)
+    prices = {name: run.integer(name) for name in PRICES}
+    return Result(
+        figures={"network": chosen.spec, "network_hosts": topology.servers, **of_a_host(topology, prices)},
+    )
+
+
+def of_a_host(topology: Topology, prices: Mapping[str, int]) -> dict[str, Value]:
+    """What a host of `topology` costs, by part, and in cables and radix, at such PRICES."""
     ports = np.bincount(topology.links[:, [0, 2]].ravel(), minlength=topology.nodes)[topology.servers :]
     role = np.array(topology.roles)[topology.level]
-    routers = topology.switches * run.integer("router_usd") + int(ports.sum()) * run.integer("port_usd")
-    copper = int((role != "global").sum()) * run.integer("copper_usd")
-    fibre = int((role == "global").sum()) * run.integer("fibre_usd")
-    return Result(
-        figures={
-            "network": chosen.spec,
-            "network_hosts": topology.servers,
-            "radix": int(ports.max()),
-            "edge_density": len(topology.links) / topology.servers,
-            "router_cost_usd": routers / topology.servers,
-            "copper_cost_usd": copper / topology.servers,
-            "fibre_cost_usd": fibre / topology.servers,
-            "host_cost_usd": (routers + copper + fibre) / topology.servers,
-        }
-    )
+    routers = topology.switches * prices["router_usd"] + int(ports.sum()) * prices["port_usd"]
+    copper = int((role != "global").sum()) * prices["copper_usd"]
+    fibre = int((role == "global").sum()) * prices["fibre_usd"]
+    return {
+        "radix": int(ports.max()),
+        "edge_density": len(topology.links) / topology.servers,
+        "router_cost_usd": routers / topology.servers,
+        "copper_cost_usd": copper / topology.servers,
+        "fibre_cost_usd": fibre / topology.servers,
+        "host_cost_usd": (routers + copper + fibre) / topology.servers,
+    }
 
 
 def plot(table: Table, figure: Figure) -> None:
@@ -180,10 +187,7 @@ EXPERIMENT = Experiment(
     sweep={
         "family": list(FAMILIES),
         "hosts": [200, 1_000, 3_000, 10_000, 30_000, 100_000],
-        "router_usd": [2_000],
-        "port_usd": [350],
-        "copper_usd": [100],
-        "fibre_usd": [600],
+        **{name: [usd] for name, usd in PRICES.items()},
     },
     parameters={
         "family": Word(meaning="family of networks", words=tuple(FAMILIES)),

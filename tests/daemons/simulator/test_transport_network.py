@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.daemons.fatpaths import layers
-from weft.daemons.simulator.transport_network import TransportNetwork, Trouble, layered, sprayed
+from weft.daemons.simulator.transport_network import TransportNetwork, Trouble, hashed, layered, sprayed
 from weft.daemons.simulator.trimming_queue import LinkModel
 from weft.daemons.transport.endpoint import Delivered
 from weft.daemons.transport.packets import HEADER_BYTES, packets_of
@@ -175,3 +175,24 @@ def test_a_wire_is_not_trusted_to_lead_to_the_right_host():
     with pytest.raises(AssertionError, match="wrong host"):
         net.run_until(SECOND)
     assert not any(isinstance(event, Delivered) for _, event in net.delivered)
+
+
+def test_a_hashed_flow_stays_on_one_of_the_shortest_paths():
+    """Three messages of a fat-tree's hosts: each crosses one core switch, and all of them together several."""
+    topology = build("fattree:k=4")
+    net = network("fattree:k=4", route=hashed)
+    for flow in range(8):
+        net.send(flow * 10_000_000, 0, 15, flow, 30_000)
+    cores = []
+    before = dict.fromkeys(net.ports(), 0)
+    for flow in range(8):
+        net.run_until((flow + 1) * 10_000_000 - 1)
+        now = {where: port.frames for where, port in net.ports().items()}
+        data = 30_000 // 1450
+        used = {node for (node, _), frames in now.items() if frames - before[node, _] >= data and node >= 32}
+        cores.append(used)
+        before = now
+    assert len(net.delivered) == 8
+    assert topology.nodes == 36
+    assert all(len(used) == 1 for used in cores)
+    assert len(set.union(*cores)) > 1

@@ -1,0 +1,268 @@
+"""How do flows fare on low-diameter networks with FatPaths, beside a fat-tree of about the same cost with NDP?
+
+FatPaths' figures 2 and 11.  All networks have the purified transport, whose switches trim, and about 200 hosts; the
+fat-tree is oversubscribed two to one, so that a host costs what it does in the others.  `routing` says how packets go:
+
+layers    each flow in one layer, and in another when its receiver asks for it: FatPaths
+spray     each packet by any shortest path: the fat-tree's, as NDP has it
+ecmp      each flow by one shortest path: minimal routing
+
+Hosts of a router all send to those of one other, half of all routers farther on (skewed); with random mapping hosts
+have changed places.  Flows begin at random (Poisson), with the web-search sizes in 20 steps; those that begin in the
+first half of the time are not counted.  On the fabric engine frames have the paper's 9 kB; the kernel's have 1514
+bytes, so that sizes are to be that much smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.daemons.core import registry
+from weft.daemons.fatpaths import layers, scheme
+from weft.experiments.fatpaths import columns, layered_network, transports
+from weft.experiments.fatpaths.transports import Load
+from weft.experiments.figures import figures, style
+from weft.experiments.low_diameter import topology_cost
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.parameters import Integer, Number, Word
+from weft.experiments.scenarios import common_parameters as common
+from weft.topologies import build
+from weft.topologies.core.link import Mbps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from weft.topologies.core.topology import Topology
+
+Floats = NDArray[np.float64]
+KERNEL_SCHEMES = {"spray": "rps", "ecmp": "vlb"}
+GRACE = 20  # times the window in which flows begin, for them to end
+LEAST_GRACE_S = 0.05
+COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style.VERMILION)
+
+
+def layered_scheme(run: Run) -> str:
+    """The scheme whose layers are those of `run`; hosts choose none, the transport does."""
+    return (
+        f"fatpaths:layers={run.integer('layers')},construction={run.text('construction')},"
+        f"seed={1 + run.seed},trigger=none"
+    )
+
+
+def skewed(topology: Topology) -> list[tuple[int, int]]:
+    """All hosts of a router send to those of the router half of all routers with hosts farther on."""
+    router_of = [topology.ports(host)[0][1] for host in range(topology.servers)]
+    below = {router: [host for host in range(topology.servers) if router_of[host] == router] for router in router_of}
+    groups = list(below.values())
+    return [
+        (src, peers[at % len(peers)])
+        for number, group in enumerate(groups)
+        for peers in (groups[(number + len(groups) // 2) % len(groups)],)
+        for at, src in enumerate(group)
+    ]
+
+
+def loads(run: Run, topology: Topology) -> list[Load]:
+    """The flows of `run`, the same for every routing."""
+    from weft.experiments.graph_engine.workloads import mapped
+
+    rng = np.random.default_rng([run.seed, 2])
+    chosen = skewed(topology)
+    if run.text("mapping") == "random":
+        chosen = mapped(rng, topology.servers, chosen)
+    flows = layered_network.arrivals(
+        *(rng, chosen, layered_network.steps(float(run.parameters["size_fraction"]))),
+        load_fraction=float(run.parameters["load_fraction"]),
+        rate_bps=run.integer("rate_mbps") * Mbps * (1 - transports.HEADER_BYTES / run.integer("frame_bytes")),
+        duration_s=float(run.parameters["seconds"]),
+    )
+    return [Load(flow.at_s, flow.src, flow.dst, flow.size_bytes or 1) for flow in flows]
+
+
+def measure(run: Run) -> Result:
+    """Throughput and times of flows, and what a host costs."""
+    topology, rate_bps = build(run.text("topology")), run.integer("rate_mbps") * Mbps
+    wanted = loads(run, topology)
+    seconds = float(run.parameters["seconds"])
+    until_s = seconds + max(GRACE * seconds, LEAST_GRACE_S)
+    found = carry(run, topology, wanted, rate_bps=rate_bps, deadline_s=until_s)
+    counted = [(load, took) for load, took in zip(wanted, found.seconds, strict=True) if load.at_s > seconds / 2]
+    sizes = np.array([load.size_bytes for load, _ in counted])
+    ms = 1000 * np.array([until_s - load.at_s if took is None else took for load, took in counted])
+    throughput = 8 * sizes / (ms / 1000) / rate_bps
+    long = sizes >= layered_network.LONG_BYTES * float(run.parameters["size_fraction"])
+    cost = topology_cost.of_a_host(topology, topology_cost.PRICES)
+    return Result(
+        figures={
+            "hosts": topology.servers,
+            **{name: cost[name] for name in ("edge_density", "host_cost_usd")},
+            "flows": len(counted),
+            "unfinished": sum(took is None for _, took in counted),
+            "throughput_mean_fraction": float(throughput.mean()) if len(counted) else None,
+            "throughput_p1_fraction": float(np.percentile(throughput, 1)) if len(counted) else None,
+            **times("long", ms[long]),
+            **times("short", ms[~long]),
+            "long_flows": int(long.sum()),
+            "sizes_bytes": sizes.tolist(),
+            "times_ms": ms.round(4).tolist(),
+            **found.figures,
+        },
+        fidelity=found.fidelity,
+        circumstances=found.circumstances,
+    )
+
+
+def times(name: str, ms: Floats) -> dict[str, Value]:
+    """Mean and 99th percentile; None if there is no such flow."""
+    return {
+        f"{name}_mean_ms": float(ms.mean()) if len(ms) else None,
+        f"{name}_p99_ms": float(np.percentile(ms, 99)) if len(ms) else None,
+    }
+
+
+def carry(
+    run: Run, topology: Topology, wanted: Sequence[Load], *, rate_bps: int, deadline_s: float
+) -> transports.Carried:
+    """Carry `wanted` by the routing and on the engine of `run`."""
+    from weft.daemons.simulator.transport_network import hashed, layered, sprayed
+
+    routing, count = run.text("routing"), run.integer("layers")
+    among = count if routing == "layers" else 1
+    if run.engine == "kernel":
+        chosen = layered_scheme(run) if routing == "layers" else KERNEL_SCHEMES[routing]
+        return transports.on_kernel(
+            run, topology, wanted, rate_bps=rate_bps, deadline_s=deadline_s, scheme=chosen, layers=among
+        )
+    if routing == "layers":
+        tables = scheme.tables(topology, registry.scheme(layered_scheme(run))[1])
+        switches = range(topology.servers, topology.nodes)
+        route = layered(topology, [{node: layers.routes(topology, one, node) for node in switches} for one in tables])
+    else:
+        route = (hashed if routing == "ecmp" else sprayed)(topology)
+    return transports.on_wires(
+        *(run, topology, wanted),
+        rate_bps=rate_bps,
+        deadline_s=deadline_s,
+        route=route,
+        layers=among,
+        frame_bytes=run.integer("frame_bytes"),
+    )
+
+
+def check(run: Run) -> None:
+    """ValueError unless the network of `run` has such layers, and its engine frames of that size."""
+    transports.check(run)
+    if run.text("routing") == "layers":
+        registry.checked(build(run.text("topology")), layered_scheme(run))
+    if run.engine == "kernel" and run.integer("frame_bytes") != transports.FRAME_BYTES:
+        raise ValueError(f"{run.experiment}: frames of the kernel have {transports.FRAME_BYTES} bytes, take that many")
+
+
+SETTING = (
+    *("mapping", "load_fraction", "size_fraction", "rate_mbps", "frame_bytes", "seconds", "transport"),
+    *("header_packets", "engine", "clock"),
+)
+NAMES = {"layers": "FatPaths", "spray": "NDP", "ecmp": "ECMP"}
+BEST = {"fattree": "spray"}  # of other families FatPaths
+
+
+def plot(table: Table, figure: Figure) -> None:
+    """For each setting: mean throughput of a flow by size, each network with its best routing (figures 2 and 11), and
+    mean and 99th percentile of long flows' times under every routing."""
+    groups = figures.by_setting(table, SETTING, always=4)
+    networks = list(dict.fromkeys(str(row["topology"]) for row in table))
+    colour = dict(zip(networks, COLOURS * len(networks), strict=False))
+    heights = [0.17 * len({(row["topology"], row["routing"]) for row in rows}) + 1.3 for rows in groups.values()]
+    figure.set_size_inches(11.0, sum(heights) + 0.4)
+    places = figure.subfigures(len(groups), 1, squeeze=False, height_ratios=heights).flat
+    for place, (title, rows) in zip(places, groups.items(), strict=True):
+        place.suptitle(title, fontsize=8.5, x=0.01, ha="left")
+        by_size, bars = place.subplots(1, 2, width_ratios=[1.0, 1.15])
+        for network in networks:
+            best = BEST.get(network.partition(":")[0], "layers")
+            of = [row for row in rows if (row["topology"], row["routing"]) == (network, best)]
+            draw_sizes(by_size, of, colour[network], f"{network}, {NAMES[best]}")
+        by_size.set(xscale="log", ylim=(0, 1.0))
+        by_size.set_xlabel("flow size (bytes)", fontsize=8)
+        by_size.set_ylabel("throughput of a flow\n(fraction of a link, mean)", fontsize=8)
+        by_size.legend(fontsize=6)
+        draw_bars(bars, rows, colour)
+
+
+def draw_sizes(axes: Axes, rows: Sequence[Row], colour: str, label: str) -> None:
+    """Mean throughput over the size of flows, all runs together."""
+    if not rows:
+        return
+    sizes = np.concatenate([np.array(row["sizes_bytes"], dtype=float) for row in rows])
+    ms = np.concatenate([np.array(row["times_ms"], dtype=float) for row in rows])
+    of = 8 * sizes / (ms / 1000) / (float(str(rows[0]["rate_mbps"])) * Mbps)
+    each = np.unique(sizes)
+    axes.plot(each, [of[sizes == size].mean() for size in each], "o-", color=colour, markersize=3, label=label)
+
+
+def draw_bars(axes: Axes, rows: Sequence[Row], colour: dict[str, str]) -> None:
+    """Times of long flows under every routing; runs that failed fidelity are hollow."""
+    of = [row for row in rows if row["long_mean_ms"] is not None]
+    for y, row in enumerate(of):
+        own = colour[str(row["topology"])]
+        face = style.PAPER if figures.failed_fidelity(row) else own
+        axes.barh(y, float(str(row["long_mean_ms"])), 0.7, facecolor=face, edgecolor=own)
+        axes.plot([float(str(row["long_p99_ms"]))], [y], "|", color=style.INK, markersize=7, markeredgewidth=1.6)
+    labels = [f"{row['topology']}, {NAMES[str(row['routing'])]}" for row in of]
+    axes.set_yticks(range(len(of)), labels, fontsize=6)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    figures.plain_numbers(axes.xaxis)
+    axes.set_xlabel("time of long flows (ms; bar: mean, stroke: 99th percentile)", fontsize=8)
+
+
+EXPERIMENT = Experiment(
+    name="fatpaths_vs_fattree",
+    question="How do flows fare on low-diameter networks with FatPaths, beside a fat-tree of equal cost with NDP?",
+    source="FatPaths, figures 2 and 11",
+    engines=("fabric", "kernel"),
+    sweep={
+        "topology": [
+            *("slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2", "hyperx:l=2,s=6,p=5", "xpander:r=7,l=6,p=4,seed=1"),
+            *("equivalent-jellyfish:seed=1,of=slimfly:q=5,p=4", "fattree:k=8,oversubscription=2"),
+        ],
+        "routing": ["layers", "spray", "ecmp"],
+        "construction": ["random"],
+        "layers": [9],
+        "transport": ["ndp"],
+        "mapping": ["linear", "random"],
+        "load_fraction": [0.24],
+        "size_fraction": [1.0],
+        "rate_mbps": [10_000],
+        "frame_bytes": [9000],
+        "header_packets": [1125],
+        "rto_min_ms": [200],
+        "seconds": [0.01],
+    },
+    parameters={
+        "topology": common.TOPOLOGY,
+        "routing": Word(meaning="how packets find their way", words=tuple(NAMES)),
+        "construction": Word(meaning="how layers are made", words=scheme.WORDS),
+        "layers": Integer(meaning="n, layer 0 counted", least=1, most=63),
+        "transport": transports.TRANSPORT,
+        "mapping": layered_network.MAPPING,
+        "load_fraction": common.LOAD_FRACTION,
+        "size_fraction": layered_network.SIZE_FRACTION,
+        "rate_mbps": common.RATE_MBPS,
+        "frame_bytes": Integer(meaning="a full packet on a link", unit="bytes", least=200, most=65_535),
+        "header_packets": transports.HEADER_PACKETS,
+        "rto_min_ms": transports.RTO_MIN_MS,
+        "seconds": Number(meaning="time during which flows begin", unit="s", least=1e-4, most=3600),
+    },
+    columns=columns.VS_FATTREE,
+    seeds=1,
+    takes_s=600,
+    measure=measure,
+    plot=plot,
+    check=check,
+)
