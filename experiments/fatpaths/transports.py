@@ -76,18 +76,15 @@ def transport(text: str) -> Transport:
 
 def check(run: Run) -> None:
     """ValueError unless this machine's kernel, or wires, can carry the transport of `run`."""
-    from weft.experiments.scenarios.common_parameters import AVAILABLE, network
+    from weft.experiments.scenarios.common_parameters import check_control, network
 
     chosen, topology = transport(run.text("transport")), network(run)
     if topology.server_centric:
         raise ValueError(f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}")
     if run.engine == "fabric" and chosen.name != "ndp":
         raise ValueError(f"{run.experiment}: TCP is the kernel's; on the fabric engine there is ndp")
-    available = AVAILABLE.read_text(encoding="utf-8").split()
-    if run.engine == "kernel" and chosen.name == "tcp" and chosen.control not in available:
-        raise ValueError(
-            f"{run.experiment}: this kernel has no congestion control {chosen.control} (it has {', '.join(available)})"
-        )
+    if run.engine == "kernel" and chosen.name == "tcp":
+        check_control(run, chosen.control)
 
 
 def ideal_s(loads: Sequence[Load], rate_bps: int) -> float:

@@ -1,0 +1,82 @@
+"""Low-diameter networks beside a fat-tree: the traffic, and small runs."""
+
+import pytest
+from matplotlib.figure import Figure
+
+from weft.experiments.fatpaths import fatpaths_vs_fattree
+from weft.experiments.runner.definition import Run
+from weft.topologies import build
+
+
+def one(*, engine="fabric", **chosen):
+    """A run of 24 hosts on six routers, all of which are joined."""
+    given = {
+        **{"topology": "complete:n=6,p=4", "load_fraction": "0.4", "size_fraction": "0.05", "rate_mbps": "200"},
+        **{"frame_bytes": "1514", "seconds": "0.03", "mapping": "linear", "routing": "ecmp", **chosen},
+    }
+    (run,) = fatpaths_vs_fattree.EXPERIMENT.runs(given, engines=[engine])
+    assert isinstance(run, Run)
+    return run
+
+
+@pytest.mark.parametrize("spec", ["slimfly:q=3,p=2", "fattree:k=4,oversubscription=2", "complete:n=5,p=3"])
+def test_all_hosts_of_a_router_send_to_those_of_one_other(spec):
+    topology = build(spec)
+    router_of = [topology.ports(host)[0][1] for host in range(topology.servers)]
+    pairs = fatpaths_vs_fattree.skewed(topology)
+    assert [src for src, _ in pairs] == list(range(topology.servers))
+    assert sorted(dst for _, dst in pairs) == list(range(topology.servers))
+    towards = {(router_of[src], router_of[dst]) for src, dst in pairs}
+    assert len(towards) == len({src for src, _ in towards}) == len(set(router_of))
+    assert all(src != dst for src, dst in towards)
+
+
+def test_flows_are_the_same_for_every_routing_and_others_where_hosts_have_changed_places():
+    topology = build("complete:n=6,p=4")
+    by = {routing: fatpaths_vs_fattree.loads(one(routing=routing), topology) for routing in ("layers", "ecmp", "spray")}
+    assert by["layers"] == by["ecmp"] == by["spray"]
+    sent = 8 * sum(load.size_bytes for load in by["ecmp"]) / (24 * 0.03 * 2e8)
+    assert 0.2 < sent < 0.6
+    moved = fatpaths_vs_fattree.loads(one(mapping="random"), topology)
+    routers = {(load.src // 4, load.dst // 4) for load in moved}
+    assert len(routers) > 6
+
+
+def test_layers_carry_what_collides_on_one_link():
+    """Four hosts of each router send to four of one other: 1.6 times what their link carries."""
+    rows = []
+    for routing, construction in (("ecmp", "random"), ("layers", "intree")):
+        run = one(routing=routing, construction=construction)
+        fatpaths_vs_fattree.check(run)
+        result = fatpaths_vs_fattree.measure(run)
+        rows.append({**run.parameters, **result.figures, "seed": 0, "engine": "fabric", "clock": None})
+    minimal, layered = rows
+    assert layered["unfinished"] == layered["timeouts"] == 0
+    assert minimal["flows"] == layered["flows"] > 50
+    assert layered["throughput_mean_fraction"] > 1.3 * minimal["throughput_mean_fraction"]
+    assert layered["long_mean_ms"] < 0.8 * minimal["long_mean_ms"]
+    assert layered["edge_density"] == pytest.approx((15 + 24) / 24)
+    fatpaths_vs_fattree.plot(rows, Figure())
+
+
+def test_what_cannot_be_is_refused():
+    for wrong, why in (
+        ({"engine": "kernel", "frame_bytes": "9000"}, "frames of the kernel have 1514 bytes"),
+        ({"transport": "tcp"}, "TCP is the kernel's"),
+        ({"topology": "dcell:n=4,k=1"}, "fabric of switches"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            fatpaths_vs_fattree.check(one(**wrong))
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("routing", ["layers", "spray"])
+def test_it_runs_on_the_kernel(routing):
+    run = one(
+        engine="kernel", topology="complete:n=3,p=2", routing=routing, layers="2", rate_mbps="20", seconds="1",
+        size_fraction="0.02",
+    )  # fmt: skip
+    fatpaths_vs_fattree.check(run)
+    found = fatpaths_vs_fattree.measure(run).figures
+    assert found["flows"] > 5
+    assert found["unfinished"] == found["queue_drops"] == found["given_up"] == 0
