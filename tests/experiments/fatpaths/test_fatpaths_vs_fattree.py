@@ -73,8 +73,8 @@ def test_what_cannot_be_is_refused():
 @pytest.mark.parametrize("routing", ["layers", "spray"])
 def test_it_runs_on_the_kernel(routing):
     run = one(
-        engine="kernel", topology="complete:n=3,p=2", routing=routing, layers="2", rate_mbps="20", seconds="1",
-        size_fraction="0.02",
+        engine="kernel", topology="complete:n=4,p=2", routing=routing, construction="intree", layers="2",
+        rate_mbps="20", seconds="1", size_fraction="0.02",
     )  # fmt: skip
     fatpaths_vs_fattree.check(run)
     found = fatpaths_vs_fattree.measure(run).figures

@@ -30,7 +30,7 @@ CELLS = {
     "dar_table": {"topology": "clos:n=2,r=2,m=2", "time_us": "500", "skipped_us": "100"},
     "dar_goodput": {"topology": "clos:n=2,r=2,m=2", "scheme": "dar", "warm_up_s": "1", "seconds": "1"},
     "fatpaths_large": {"topology": "slimfly:q=5,p=4", "pattern": "permutation", "layers": "2", "times": "4"},
-    "fatpaths_vs_fattree": {"topology": "complete:n=3,p=2", "layers": "2", "seconds": "0.001"},
+    "fatpaths_vs_fattree": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
     "ndp_incast": {"topology": "star:n=3", "traffic": "incast:senders=2", "transport": "ndp", "message_kb": "10"},
     "ndp_load": {"topology": "star:n=4", "transport": "ndp", "lambda_per_s": "100", "seconds": "1"},
     "lbsp_queues": {"topology": "fattree:k=4", "load_fraction": "0.5", "slots": "50", "patterns": "1"},

@@ -109,6 +109,17 @@ def test_a_control_that_this_kernel_lacks_is_refused_before_a_network_comes_up(t
     assert not (tmp_path / "results").exists()
 
 
+def test_what_another_kernel_measures_is_not_refused_for_what_this_one_lacks(tmp_path, monkeypatch, capsys):
+    available = tmp_path / "available"
+    available.write_text("reno cubic\n")
+    monkeypatch.setattr("weft.experiments.scenarios.common_parameters.AVAILABLE", available)
+    argv = ["run", "ndp_incast", "--results", str(tmp_path / "results"), "--dry-run", "--engine", "kernel"]
+    argv += ["--set", "transport=tcp:control=dctcp", "traffic=permutation"]
+    assert main([*argv, "--clock", "virtual"]) == 0
+    assert main(argv) == 2
+    assert "no congestion control dctcp (it has reno, cubic)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["0x10", "1_000", "1e", "", "٣", "--1", "1e999", "0.5.5"])
 def test_a_number_is_plain(text):
     with pytest.raises(ValueError, match="must be a number"):
