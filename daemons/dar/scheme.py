@@ -25,45 +25,26 @@ OWN = {
     "p": Parameter(meaning="flows that a link carries", least=1, most=64, default=2),
     "period_ms": Parameter(meaning="time between looks at a switch's flows, in ms", least=1, most=10_000, default=10),
     "cool": Parameter(meaning="periods that a flow rests when it has been moved", least=0, most=1000, default=2),
-    "every": Parameter(
-        meaning="1: an output leaf asks for a flow of each bad link at once, not only of the fullest",
-        least=0,
-        most=1,
-        default=0,
+    "every": Parameter.flag("1: an output leaf asks for a flow of each bad link at once, not only of the fullest"),
+    "swap": Parameter.flag(
+        "1: a flow that is moved to an uplink with p flows changes places with one of them", default=True
     ),
-    "swap": Parameter(
-        meaning="1: a flow that is moved to an uplink with p flows changes places with one of them",
-        least=0,
-        most=1,
-        default=1,
-    ),
-    "informed": Parameter(
-        meaning="1: requests bear the map of spines with room; not in the paper", least=0, most=1, default=0
-    ),
+    "informed": Parameter.flag("1: requests bear the map of spines with room; not in the paper"),
     "active_ms": Parameter(
         meaning="silence from which on a flow does not count, in ms", least=1, most=60_000, default=50
     ),
     "idle_ms": Parameter(
         meaning="silence after which a flow is forgotten, in ms", least=1, most=600_000, default=1000
     ),
-    "together": Parameter(
-        meaning="1: all leaves look at the same time, as in the iteration", least=0, most=1, default=0
-    ),
+    "together": Parameter.flag("1: all leaves look at the same time, as in the iteration"),
 }  # fmt: skip
 PLANE = {
-    "detect": Parameter(
-        meaning="what makes a link bad: flows that output leaves count (section 2), or queues that spines see (4)",
-        least=0,
-        most=1,
-        default=0,
-        words=("count", "queue"),
+    "detect": Parameter.word(
+        "what makes a link bad: flows that output leaves count (section 2), or queues that spines see (4)",
+        ("count", "queue"),
     ),
-    "start": Parameter(
-        meaning="where a flow begins: spine (source mod n), as in figure 9, or its hash",
-        least=0,
-        most=1,
-        default=0,
-        words=("modulo", "hash"),
+    "start": Parameter.word(
+        "where a flow begins: spine (source mod n), as in figure 9, or its hash", ("modulo", "hash")
     ),
     "elephant_kb": Parameter(
         meaning="data from which on a flow is counted and moved, in kB; before, it goes by its hash",

@@ -25,7 +25,7 @@ OWN = {
     "b": Parameter(meaning="level of the sub-network whose link state a server knows", least=0, most=8, default=1),
     "retry": Parameter(meaning="how often a packet may be rerouted", least=0, most=100, default=3),
     "ttl": Parameter(meaning="how many hops a packet may make", least=1, most=255, default=64),
-    "nearest": Parameter(meaning="1: reroute over the nearest proxy link; 0: over any", least=0, most=1, default=1),
+    "nearest": Parameter.flag("1: reroute over the nearest proxy link; 0: over any", default=True),
 }
 
 

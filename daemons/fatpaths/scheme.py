@@ -40,9 +40,7 @@ MOST_UNCOMPILED = 60  # routers up to which layers are there before a compiler i
 WAIT = 3  # times how long it takes to find a neighbour dead
 OWN = {
     "layers": Parameter(meaning="n, layer 0 with all links counted", least=1, most=MOST_LAYERS, default=9),
-    "construction": Parameter(
-        meaning="how layers are made", least=0, most=len(WORDS) - 1, default=WORDS.index("random"), words=WORDS
-    ),
+    "construction": Parameter.word("how layers are made", WORDS, default="random"),
     "rho": Parameter(
         meaning="links of a random layer, as a fraction of all",
         least=1,
@@ -64,23 +62,14 @@ TRIGGERS = {
     "gap-cut-ecn": Trigger.GAP | Trigger.CUT | Trigger.ECN,
 }
 HOSTS = {
-    "trigger": Parameter(
-        meaning="what makes a flow take another layer", least=0, most=7, default=0, words=tuple(TRIGGERS)
-    ),
+    "trigger": Parameter.word("what makes a flow take another layer", TRIGGERS),
     "gap_us": Parameter(meaning="silence that ends a flowlet, in microseconds", least=1, most=1 << 24, default=500),
-    "start": Parameter(
-        meaning="a flow's first layer: layer 0, any, or the next after the last flow between the same hosts",
-        least=0,
-        most=2,
-        default=0,
-        words=("first", "random", "turn"),
+    "start": Parameter.word(
+        "a flow's first layer: layer 0, any, or the next after the last flow between the same hosts",
+        ("first", "random", "turn"),
     ),
-    "choice": Parameter(
-        meaning="which layer a flowlet takes: any, or the one whose packets were marked least",
-        least=0,
-        most=1,
-        default=0,
-        words=("random", "least"),
+    "choice": Parameter.word(
+        "which layer a flowlet takes: any, or the one whose packets were marked least", ("random", "least")
     ),
     "ecn_percent": Parameter(
         meaning="echoes among a round's acknowledgements that make it congested, in per cent",
@@ -90,13 +79,7 @@ HOSTS = {
     ),
     "ecn_rounds": Parameter(meaning="congested rounds in a row that are a trigger", least=1, most=1000, default=1),
 }
-FORWARDING = Parameter(
-    meaning="who forwards: the data plane's program, or the kernel's own table",
-    least=0,
-    most=1,
-    default=0,
-    words=("ebpf", "kernel"),
-)
+FORWARDING = Parameter.word("who forwards: the data plane's program, or the kernel's own table", ("ebpf", "kernel"))
 PLANE = {"layers": OWN["layers"], **HOSTS, "forwarding": FORWARDING, "ecn": ECN}
 
 

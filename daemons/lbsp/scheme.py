@@ -9,7 +9,7 @@ from weft.daemons.core.actions import Hop
 from weft.daemons.core.capabilities import Capability, LinkRates, QueueState
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
-from weft.daemons.core.scheme import Path, Scheme, Selection, for_switches
+from weft.daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.lbsp import routing as lbsp
 from weft.daemons.lbsp.daemon import Lbsp, covering
@@ -40,8 +40,8 @@ OWN = {
 }
 PLANE = {
     "groups": Parameter(meaning="link groups of a switch, a power of two", least=2, most=64, default=2),
-    "hash": Parameter(meaning="1: a flow's hash chooses the link group (section 3.4)", least=0, most=1, default=0),
-    "states": Parameter(meaning="1: crowded link groups give packets away (section 5)", least=0, most=1, default=0),
+    "hash": Parameter.flag("1: a flow's hash chooses the link group (section 3.4)"),
+    "states": Parameter.flag("1: crowded link groups give packets away (section 5)"),
     "edge_packets": Parameter(
         meaning="packets from which on a link group of an edge switch may be crowded", least=0, most=1 << 24, default=5
     ),
@@ -52,9 +52,7 @@ PLANE = {
     "above_percent": Parameter(
         meaning="the same of aggregation switches, in %", least=100, most=1_000_000, default=200
     ),
-    "ecn": Parameter(
-        meaning="packets in a queue from which on packets are marked, 0 for none", least=0, most=1 << 24, default=0
-    ),
+    "ecn": ECN,
 }
 
 

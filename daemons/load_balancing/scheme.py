@@ -33,7 +33,7 @@ MOST = 1 << 24
 Choose = Callable[[Sequence[Hop], int], path_shares.Chosen]  # of hops, and the destination's number at this tier
 
 D = Parameter(meaning="candidates that are compared", least=1, most=MOST_SAMPLES, default=2)
-LOAD = Parameter(meaning="what a load counts", least=0, most=1, default=0, words=("packets", "bytes"))
+LOAD = Parameter.word("what a load counts", ("packets", "bytes"))
 
 
 class Rule(IntEnum):
@@ -145,7 +145,7 @@ SCHEMES = (
         "Valiant: a random way up for each flow, or for each packet",
         "TTC, section 4",
         SelectionRule(Rule.FLOW_HASH),
-        {"per": Parameter(meaning="what keeps its way", least=0, most=1, default=0, words=("flow", "packet"))},
+        {"per": Parameter.word("what keeps its way", ("flow", "packet"))},
         rule=_vlb,
     ),
     balancing("rps", "a random port for each packet", "Dixit et al., INFOCOM 2013", SelectionRule(Rule.RANDOM)),
@@ -182,13 +182,7 @@ SCHEMES = (
         SelectionRule(Rule.TTC),
         {
             "delta": Parameter(meaning="threshold, in packets or bytes", least=0, most=MOST, default=2),
-            "tie": Parameter(
-                meaning="what becomes of a packet at exactly delta",
-                least=0,
-                most=1,
-                default=0,
-                words=("stay", "redirect"),
-            ),
+            "tie": Parameter.word("what becomes of a packet at exactly delta", ("stay", "redirect")),
             "load": LOAD,
         },
         choose=to_digit_first,

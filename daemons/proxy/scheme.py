@@ -26,7 +26,7 @@ OWN = {
     "level": Parameter(
         meaning="least level at which proxies are tried, 0: the top level only", least=0, most=8, default=1
     ),
-    "condition1": Parameter(meaning="1: no proxies where source and destination are near", least=0, most=1, default=0),
+    "condition1": Parameter.flag("1: no proxies where source and destination are near"),
     "choice": Parameter(
         meaning="0: the shortest path, then the least congested; 1: the other way round; 2: as 0, but DR where source "
         "and destination are near and DR is connected",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,18 @@ class Parameter:
         if self.decimals:
             return decimal(owner, key, text, decimals=self.decimals, least=self.least, most=self.most)
         return integer(owner, key, text, least=self.least, most=self.most)
+
+    @classmethod
+    def flag(cls, meaning: str, *, default: bool = False) -> Parameter:
+        """One that is 1 or 0."""
+        return cls(meaning=meaning, least=0, most=1, default=int(default))
+
+    @classmethod
+    def word(cls, meaning: str, words: Iterable[str], *, default: str | None = None) -> Parameter:
+        """One of `words`, the first unless another is the default."""
+        known = tuple(words)
+        chosen = known.index(default) if default else 0
+        return cls(meaning=meaning, least=0, most=len(known) - 1, default=chosen, words=known)
 
     def written(self, value: int) -> str:
         """What a user writes for `value`."""
