@@ -9,19 +9,15 @@ Exact, and TCP does not notice; 0.3 us a packet at the first switch and at the r
 
 from __future__ import annotations
 
-import errno
 import struct
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import NamedTuple
 
-from weft.testbed.linux import libbpf, netlink, tc
-from weft.testbed.plan.network_handle import NetworkHandle, device, netlink_of
+from weft.testbed.linux import libbpf
+from weft.testbed.tracing.watched_ports import Place, WatchedPorts
 
 OBJECT = libbpf.DIRECTORY / "reorder.bpf.o"
-PRIORITY = 5  # of the filters: before the data plane's
 WINDOW, EXTENTS, DELAYS = 1024, 256, 128
 SLOTS = 1024  # flows at one time whose delays and extents are kept apart
 KEY = "=4s4s4sI"  # struct flow_key
@@ -104,69 +100,23 @@ def quantile(histogram: Sequence[int], percent: float) -> int:
     return 0
 
 
-class Reordering:
+class Reordering(WatchedPorts[OrderTable]):
     """Watches all packets with payload between the hosts of a fabric during its `with`; then `table` has them."""
 
-    def __init__(self, net: NetworkHandle) -> None:
-        self.net = net
-        self._stack = ExitStack()
-        self._table: OrderTable | None = None
-
-    @property
-    def table(self) -> OrderTable:
-        """What was seen; RuntimeError before the end of the `with`."""
-        if self._table is None:
-            raise RuntimeError("reordering: not finished yet")
-        return self._table
-
-    def __enter__(self) -> Reordering:
+    def load(self) -> libbpf.Object:
         entries = {"sent_ns": SLOTS * WINDOW, "passed": SLOTS * WINDOW}
-        with ExitStack() as stack:
-            self._object = libbpf.Object(OBJECT, constants=struct.pack("=I", SLOTS), entries=entries)
-            stack.callback(self._object.close)
-            stack.callback(self._detach)
-            self._attach()
-            self._stack = stack.pop_all()
-        return self
+        return libbpf.Object(OBJECT, constants=struct.pack("=I", SLOTS), entries=entries)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._stack:
-            self._table = self.read()
-
-    def _places(self) -> list[tuple[int, int, str]]:
-        """(node, port, program): every host's port, and the switch's port behind it."""
+    def places(self) -> list[Place]:
+        """Every host's port, and the switch's port behind it."""
         topology = self.net.topology
         found = []
         for host in range(topology.servers):
             ((port, switch, behind, _),) = topology.ports(host)
-            found += [(host, port, "check"), (switch, behind, "stamp")]
+            found += [Place(host, port, "check"), Place(switch, behind, "stamp")]
         return found
 
-    def _attach(self) -> None:
-        for node, port, program in self._places():
-            index, dev = self.net.ifindex(node, port), device(self.net, node, port)
-            fd = self._object.program_fd(program)
-            self._request(
-                node, [tc.clsact(index, dev), libbpf.filter_message(index, dev, fd, program, priority=PRIORITY)]
-            )
-
-    def _detach(self) -> None:
-        for node, port, _ in self._places():
-            body = tc.TCMSG.pack(0, self.net.ifindex(node, port), 0, tc.INGRESS_HOOK, PRIORITY << 16)
-            command = f"tc filter del dev {device(self.net, node, port)} ingress prio {PRIORITY}"
-            self._request(node, [netlink.Message(netlink.RTM_DELTFILTER, 0, body, command)])
-
-    def _request(self, node: int, messages: list[netlink.Message]) -> None:
-        socket = netlink_of(self.net, node)
-        try:
-            socket.request(messages, tolerate=frozenset({errno.ENOENT, errno.EINVAL}))
-        finally:
-            socket.close()
-
     def read(self) -> OrderTable:
-        """What has been seen so far."""
         flows = self._object.map("flows", KEY, FLOW)
         found = []
         for key in flows:
@@ -186,8 +136,5 @@ class Reordering:
                     delay_us=delay_ns / 1000 / max(1, received),
                 )
             )
-        totals = self._object.map("histograms", "=I", f"={EXTENTS + DELAYS}Q")
-        of_all_cpus = struct.Struct(f"={libbpf.possible_cpus() * (EXTENTS + DELAYS)}Q")
-        each = libbpf.Map(totals.fd, struct.Struct("=I"), of_all_cpus)[0,]
-        sums = [sum(each[i :: EXTENTS + DELAYS]) for i in range(EXTENTS + DELAYS)]
+        sums = self.totals("histograms", EXTENTS + DELAYS)
         return OrderTable(tuple(found), tuple(sums[:EXTENTS]), tuple(sums[EXTENTS:]))
