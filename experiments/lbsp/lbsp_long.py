@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from weft.experiments.lbsp import columns, lbsp_tcp
 from weft.experiments.runner.definition import Experiment, Result, Run
-from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.scenarios.lbsp_tables import shape_of
 from weft.topologies import build
 from weft.topologies.core.topology import Topology
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 def measure(run: Run) -> Result:
     """Times of all flows."""
-    return lbsp_tcp.measure(run, traffic(run), deadline_s=run.integer("repeats") * run.integer("patience_s"))
+    return lbsp_tcp.measure_repeated(run, traffic(run))
 
 
 def ends(topology: Topology) -> Sequence[tuple[int, int]]:
@@ -67,19 +66,7 @@ EXPERIMENT = Experiment(
         "repeats": [4],
         "patience_s": [4],
     },
-    parameters={
-        "topology": common.TOPOLOGY,
-        "scheme": common.SCHEME,
-        "damage": lbsp_tcp.DAMAGE_OF_A_LINK,
-        "tcp": lbsp_tcp.KIND_OF_TCP,
-        "rate_mbps": common.RATE_MBPS,
-        "queue_packets": common.QUEUE_PACKETS,
-        "delay_us": common.DELAY_US,
-        "flow_bytes": lbsp_tcp.FLOW_BYTES,
-        "oversubscription": lbsp_tcp.OVERSUBSCRIPTION,
-        "repeats": lbsp_tcp.REPEATS,
-        "patience_s": lbsp_tcp.PATIENCE_S,
-    },
+    parameters=lbsp_tcp.OF_LONG_FLOWS,
     columns=columns.TIMES,
     seeds=3,
     version=2,

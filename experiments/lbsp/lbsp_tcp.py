@@ -28,7 +28,7 @@ from weft.daemons.core import registry
 from weft.daemons.load_balancing.scheme import Rule
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Result, Run, Table, Value
-from weft.experiments.runner.parameters import Integer, Word
+from weft.experiments.runner.parameters import Integer, Parameter, Word
 from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
 from weft.topologies import build
@@ -65,6 +65,19 @@ OVERSUBSCRIPTION = Integer(
 )
 REPEATS = Integer(meaning="times that all flows begin anew", unit="times", least=1, most=1000)
 PATIENCE_S = Integer(meaning="from one such time to the next", unit="s", least=1, most=3600)
+OF_LONG_FLOWS: Mapping[str, Parameter] = {
+    "topology": common.TOPOLOGY,
+    "scheme": common.SCHEME,
+    "damage": DAMAGE_OF_A_LINK,
+    "tcp": KIND_OF_TCP,
+    "rate_mbps": common.RATE_MBPS,
+    "queue_packets": common.QUEUE_PACKETS,
+    "delay_us": common.DELAY_US,
+    "flow_bytes": FLOW_BYTES,
+    "oversubscription": OVERSUBSCRIPTION,
+    "repeats": REPEATS,
+    "patience_s": PATIENCE_S,
+}
 
 
 def damaged(topology: Topology) -> str:
@@ -181,6 +194,11 @@ def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
             **order_figures(seen),
         }
         return Result(figures=row, fidelity=seen.report.verdict, circumstances=circumstances(on, seen))
+
+
+def measure_repeated(run: Run, wanted: Sequence[Flow]) -> Result:
+    """The same of flows that begin anew `repeats` times, each time after `patience_s`."""
+    return measure(run, wanted, deadline_s=run.integer("repeats") * run.integer("patience_s"))
 
 
 SETTING = (
