@@ -39,6 +39,7 @@ from weft.testbed.rewriting.source_rewrite import (
     MOST_SEEN,
     STEERED_ONES,
     TO_ITSELF,
+    Elements,
     OwnPackets,
     Rule,
     taken_in,
@@ -128,6 +129,10 @@ def key_of(flow: Flow) -> bytes:
     return struct.pack(">IIBxxxI", flow.source, steered, flow.protocol, flow.ports)
 
 
+def _element(flow: Flow, octet: int | None) -> Message:
+    return nft.flow(TABLE, FLOWS, key_of(flow), octet)
+
+
 class FlowRewriting(OwnPackets):
     """Flows at one server."""
 
@@ -139,34 +144,24 @@ class FlowRewriting(OwnPackets):
         """Begin with no flow known."""
         super().__init__([first_octets.with_octet(address, DIRECT)], rules(address), routes, ports)
         self._address = address
-        self._held: dict[Flow, int] = {}  # of its own flows, as the kernel has them
-        self._changed: dict[Flow, int | None] = {}  # those of which it may have another, and what is wanted
+        self._flows = Elements(self._tables, _element)
         self._transit = transit
         transit.begin(By.FLOW)
 
     def set(self, changes: Iterable[SetFlowRewrite]) -> None:
         """Make the changes, and those that were refused before: those of its own flows all at once, and all of them or
         none."""
+        own: dict[Flow, int | None] = {}
         others = []
         for change in changes:
             if change.flow.source == self._address:
-                self._changed[change.flow] = change.first_octet
+                own[change.flow] = change.first_octet
             else:
                 others.append(change)
+        self._flows.want(own)
         for change in others:
             self._transit.set_flow(change.flow, change.first_octet)
-        messages, held = [], dict(self._held)
-        for flow, octet in self._changed.items():
-            key = key_of(flow)
-            if held.pop(flow, None) is not None:
-                messages.append(nft.flow(TABLE, FLOWS, key, None))
-            if octet is not None:
-                messages.append(nft.flow(TABLE, FLOWS, key, octet))
-                held[flow] = octet
-        if messages:
-            self._tables.change(messages)
-        self._held = held
-        self._changed.clear()
+        self._flows.make()
 
     def used(self) -> Iterator[Event]:
         return map(FlowInUse, self.in_use())

@@ -19,7 +19,7 @@ Why so.  Measured on a chain of namespaces, ns per packet and hop on servers in 
                                                              destinations would also catch packets of others
 
 IPIP and GRE are not in every kernel, and would nest twice (40 bytes).  Whether a kernel has what this
-takes of nf_tables, `weft doctor` tries (steering).
+takes of nf_tables, `weft doctor` tries (rewriting).
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ import errno
 import socket
 import struct
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from weft.daemons.core.actions import SetSourceRewrite
 from weft.daemons.core.events import DestinationInUse, Event, Measured, Refused
@@ -61,6 +62,7 @@ MEASURE_S = 1.0
 ACCEPT_LOCAL = Path("/proc/sys/net/ipv4/conf/all/accept_local")
 
 
+Key = TypeVar("Key")
 Rule = tuple[Sequence[bytes], str]  # expressions, and nft's own words for them
 
 
@@ -151,6 +153,38 @@ def take(addresses: Iterable[int], routes: netlink.Socket) -> None:
     """
     routes.request([local_route(address) for address in addresses])
     ACCEPT_LOCAL.write_text("1")
+
+
+class Elements(Generic[Key]):
+    """A map that rules of nf_tables look into, by key: what the kernel has of it, and what is wanted.
+
+    tables: in which it is.  element: the change that maps a key, which has nothing, to a value, or, if that is None,
+    to nothing.
+    """
+
+    def __init__(self, tables: nft.Ruleset, element: Callable[[Key, int | None], Message]) -> None:
+        self._tables, self._element = tables, element
+        self._held: dict[Key, int] = {}  # as the kernel has them
+        self._changed: dict[Key, int | None] = {}  # keys for which it may have another, and what is wanted
+
+    def want(self, changes: Mapping[Key, int | None]) -> None:
+        """Have these changes made with the next ones that are."""
+        self._changed |= changes
+
+    def make(self) -> None:
+        """Make the changes that are wanted, and those that were refused before, all at once; NetlinkError if the kernel
+        refuses one, and then none is made."""
+        messages, held = [], dict(self._held)
+        for key, value in self._changed.items():
+            if held.pop(key, None) is not None:
+                messages.append(self._element(key, None))
+            if value is not None:
+                messages.append(self._element(key, value))
+                held[key] = value
+        if messages:
+            self._tables.change(messages)
+        self._held = held
+        self._changed.clear()
 
 
 class OwnPackets(LinuxCapability):
@@ -263,22 +297,11 @@ class SourceRewriting(OwnPackets):
     def __init__(self, address: int, ways: int, routes: netlink.Socket, ports: Mapping[int, int]) -> None:
         """Begin with nothing steered; `ways`: how many first octets there are, from 64 on."""
         super().__init__([proxy_addresses.address(address, p) for p in range(ways)], rules(address), routes, ports)
-        self._held: dict[int, int] = {}  # as the kernel has them
-        self._changed: dict[int, int | None] = {}  # destinations for which it may have another, and what is wanted
+        self._steered = Elements(self._tables, partial(nft.element, TABLE, STEERED))
 
     def set(self, changes: Iterable[SetSourceRewrite]) -> None:
-        self._changed |= {change.destination: change.rewritten for change in changes}
-        messages, held = [], dict(self._held)
-        for destination, steered in self._changed.items():
-            if held.pop(destination, None) is not None:
-                messages.append(nft.element(TABLE, STEERED, destination, None))
-            if steered is not None:
-                messages.append(nft.element(TABLE, STEERED, destination, steered))
-                held[destination] = steered
-        if messages:
-            self._tables.change(messages)
-        self._held = held
-        self._changed.clear()
+        self._steered.want({change.destination: change.rewritten for change in changes})
+        self._steered.make()
 
     def used(self) -> Iterator[Event]:
         return map(DestinationInUse, self.in_use())
