@@ -20,7 +20,7 @@ import struct
 import time
 from contextlib import ExitStack
 
-from bench.forwarding import LONG, SHORT, Chains
+from bench.forwarding import Chains, arrived, hops_ns
 from bench.report import Line, show
 from weft.daemons.core import registry
 from weft.daemons.fatpaths.forwarding import in_layer, tagged
@@ -108,18 +108,11 @@ def main() -> None:
     lines = [Line(what, ns, "ns", at_most=MOST_NS) for what, ns in host_costs().items()]
     with ExitStack() as stack:
         chains = {"plain": Chains(stack, planes=False), "layers": layered(stack)}
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in chains}
-        for _ in range(options.rounds):
-            for name, each in chains.items():
-                found[name].append(each.measure(options.packets, cpu))
-        arrived = {name: each.received() / sum(sender.sent for sender in each.senders) for name, each in chains.items()}
-    hop_ns = {
-        name: (min(long for _, long in rounds) - min(short for short, _ in rounds)) / (LONG - SHORT)
-        for name, rounds in found.items()
-    }
+        hop_ns = hops_ns(chains, packets=options.packets, rounds=options.rounds, cpu=cpu)
+        fraction = arrived(chains)
     lines.append(Line("the kernel's IPv4 forwarding: a hop", hop_ns["plain"], "ns"))
     lines.append(Line("layers: a hop / the kernel's", hop_ns["layers"] / hop_ns["plain"], "x", at_most=1.0))
-    lines.append(Line("packets that arrived / sent", arrived["layers"], "x", at_least=0.999))
+    lines.append(Line("packets that arrived / sent", fraction["layers"], "x", at_least=0.999))
     show("Layers", lines)
 
 

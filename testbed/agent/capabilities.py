@@ -18,7 +18,7 @@ from weft.daemons.core.capabilities import (
 from weft.testbed.forwarding import link_rates
 from weft.testbed.forwarding.capability import LinuxCapability
 from weft.testbed.forwarding.flow_placement import FlowPlacements
-from weft.testbed.forwarding.plane_tables import Crowding, SwitchFlows
+from weft.testbed.forwarding.plane_tables import SwitchFlows, SwitchQueueState
 from weft.testbed.forwarding.queue_state import QueueStates
 from weft.testbed.linux import netlink
 from weft.testbed.linux.node_interfaces import NodeInterfaces
@@ -34,14 +34,14 @@ class Place:
 
     routes: a socket in the node's namespace, which stays its owner's.
     watched: by port that leads to another router, the index of its interface.
-    crowding, flows: of a switch with a data plane, what tells how crowded it is, and the flows in its table.
+    queue_state, flows: of a switch with a data plane, what tells how crowded it is, and the flows in its table.
     transit: of a server whose ports have the program that rewrites packets in transit, its part of the maps.
     """
 
     interfaces: NodeInterfaces
     routes: netlink.Socket
     watched: Mapping[int, int]
-    crowding: Crowding | None
+    queue_state: SwitchQueueState | None
     flows: SwitchFlows | None
     transit: TransitRewriting | None
 
@@ -63,9 +63,9 @@ def _flow(need: FlowRewrite, at: Place) -> LinuxCapability:
 
 
 def _queues(need: QueueState, at: Place) -> LinuxCapability:
-    if at.crowding is None:
+    if at.queue_state is None:
         raise ValueError(f"{at.interfaces.name} has no data plane, whose states its scheme is to set")
-    return QueueStates(at.crowding)
+    return QueueStates(at.queue_state)
 
 
 def _placements(need: FlowPlacement, at: Place) -> LinuxCapability:

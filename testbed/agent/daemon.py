@@ -41,7 +41,7 @@ from weft.testbed.agent.transport import Link
 from weft.testbed.authentication.credentials import Credentials
 from weft.testbed.forwarding.capability import LinuxCapability, Wakes
 from weft.testbed.forwarding.groups import Groups
-from weft.testbed.forwarding.plane_tables import Crowding, SwitchFlows
+from weft.testbed.forwarding.plane_tables import SwitchFlows, SwitchQueueState
 from weft.testbed.forwarding.switch_fib import SwitchFib
 from weft.testbed.linux import clock, fib, netlink, netns
 from weft.testbed.linux.libbpf import BpfError
@@ -74,7 +74,7 @@ class Daemon:
         credentials: Credentials,
         *,
         groups: Groups | None = None,
-        crowding: Crowding | None = None,
+        queue_state: SwitchQueueState | None = None,
         flows: SwitchFlows | None = None,
         transit: TransitRewriting | None = None,
     ) -> None:
@@ -83,7 +83,7 @@ class Daemon:
         cells: its row of the counters.
         credentials: those of the node.
         groups: of a switch with a data plane, its part of the maps.
-        crowding, flows, transit: see capabilities.Place.
+        queue_state, flows, transit: see capabilities.Place.
         Raises ValueError if the node has a daemon already, or lacks what its scheme needs.
         """
         self.interfaces = interfaces
@@ -100,7 +100,7 @@ class Daemon:
             self._log = opened.enter_context(closing(Log(directory, interfaces.name)))
             self._counters = NodeCounters(cells, config.interval_ms / 1000)  # not before the row is this daemon's
             with _inside(interfaces):
-                self._open_inside(opened, config, crowding, flows, transit)
+                self._open_inside(opened, config, queue_state, flows, transit)
             self.requests = opened.enter_context(closing(Requests(directory, interfaces.name)))
             self.fib = SwitchFib(self._netlink, interfaces, groups) if groups else fib.Fib(self._netlink, interfaces)
             self.inherited = len(fib.routes(self._netlink))  # set by a daemon before this one
@@ -115,7 +115,7 @@ class Daemon:
         self,
         opened: ExitStack,
         config: NodeConfig,
-        crowding: Crowding | None,
+        queue_state: SwitchQueueState | None,
         flows: SwitchFlows | None,
         transit: TransitRewriting | None,
     ) -> None:
@@ -129,7 +129,7 @@ class Daemon:
         self._netlink = opened.enter_context(closing(netlink.Socket()))
         self._link_news = opened.enter_context(closing(LinkNews(interfaces, self._netlink)))
         watched = {port: interfaces.ports[port].ifindex for port in hears}
-        at = capabilities.Place(interfaces, self._netlink, watched, crowding, flows, transit)
+        at = capabilities.Place(interfaces, self._netlink, watched, queue_state, flows, transit)
         self.capabilities: list[LinuxCapability] = []
         for need in config.needs:
             self.capabilities.append(opened.enter_context(closing(capabilities.make(need, at))))

@@ -57,12 +57,12 @@ class Programs:
         """
         protocol = registry.machine(config, credentials.next_incarnation())
         switch = interfaces.node - self._first_switch
-        crowding = self._tables.crowding(switch) if self._tables else None
+        queue_state = self._tables.queue_state(switch) if self._tables else None
         flows = self._tables.flows(switch) if self._tables else None
         transit = self._transit_maps.at(interfaces.node) if self._transit_maps else None
         return Daemon(
             directory, interfaces, protocol, config, cells, credentials,
-            groups=groups, crowding=crowding, flows=flows, transit=transit,
+            groups=groups, queue_state=queue_state, flows=flows, transit=transit,
         )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ class Noted(NamedTuple):
     port: int
 
 
-class Crowding:
+class SwitchQueueState:
     """What LBSP's section 5 needs of one switch: the state that its queues call for, and the one that it is in."""
 
     def __init__(self, wants: libbpf.Map, states: libbpf.Map, switch: int) -> None:
@@ -127,9 +127,9 @@ class Tables:
         maps = (self._routes, self._groups, self._generations, self._cache, self._wants, self._states, self._flows)
         return [held.fd for held in maps]
 
-    def crowding(self, switch: int) -> Crowding:
+    def queue_state(self, switch: int) -> SwitchQueueState:
         """What tells how crowded one switch is.  Its daemon is the only one to enter states."""
-        return Crowding(self._wants, self._states, switch)
+        return SwitchQueueState(self._wants, self._states, switch)
 
     def flows(self, switch: int) -> SwitchFlows:
         """The flows in the table of one switch.  Its daemon is the only one, beside the program, to write there."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from weft.daemons.core.actions import SetQueueState
 from weft.daemons.core.events import QueuesCall
 from weft.testbed.forwarding.capability import LinuxCapability
-from weft.testbed.forwarding.plane_tables import Crowding
+from weft.testbed.forwarding.plane_tables import SwitchQueueState
 
 
 class QueueStates(LinuxCapability):
@@ -15,12 +15,12 @@ class QueueStates(LinuxCapability):
 
     actions = (SetQueueState,)
 
-    def __init__(self, crowding: Crowding) -> None:
-        self._crowding = crowding
+    def __init__(self, queue_state: SwitchQueueState) -> None:
+        self._queue_state = queue_state
 
     def apply(self, actions: Sequence[SetQueueState]) -> str:
-        self._crowding.enter(actions[-1].state)
+        self._queue_state.enter(actions[-1].state)
         return ""
 
     def look(self, now: float) -> list[QueuesCall]:
-        return [QueuesCall(self._crowding.wanted())]
+        return [QueuesCall(self._queue_state.wanted())]

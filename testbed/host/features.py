@@ -209,7 +209,7 @@ def nftables(scratch: Scratch) -> str:
     return ""
 
 
-def steering(scratch: Scratch) -> str:
+def rewriting(scratch: Scratch) -> str:
     with closing(nft.Ruleset()) as tables, closing(source_rewrite.listen(source_rewrite.LOG_GROUP)):
         for rules in (
             source_rewrite.rules(SERVER_BLOCK),
@@ -336,9 +336,9 @@ TRIES = (
     ),
     Try("nftables", "users' own filters", nftables, f"{apt('nftables')}; {modprobe('nf_tables')}"),
     Try(
-        "steering",
+        "rewriting",
         "proxy routing",
-        steering,
+        rewriting,
         kernel("CONFIG_NF_TABLES, CONFIG_NFT_LOG and CONFIG_NETFILTER_NETLINK_LOG"),
     ),
     Try("bpf", "forwarding in eBPF, fidelity", program(SCHED_CLS), kernel("CONFIG_BPF_SYSCALL")),

@@ -1,4 +1,4 @@
-"""nf_tables, as far as steering needs it: tables, chains, maps and rules as netlink messages, changed all at once.
+"""nf_tables, as far as rewriting needs it: tables, chains, maps and rules as netlink messages, changed all at once.
 
 An `nft` process takes 20 ms; a transaction of ours 0.1 ms.  What a message means is told in nft's own language, which
 errors quote.

@@ -61,7 +61,7 @@ def require_processes(packed: int | None) -> None:
 
 def require_features(plan: Plan, scheme: str, how: Planes) -> None:
     """ValueError unless this kernel can do what `scheme`, carried out like `how`, and the links of `plan` need."""
-    needed = ["steering"] if how.needs & REWRITES else []
+    needed = ["rewriting"] if how.needs & REWRITES else []
     needed += ["clsact and cls_bpf", "bpf", "libbpf"] if how.needs & IN_TRANSIT or how.hosts else []
     for feature in needed:
         doctor.require(feature, f"scheme {scheme}")

@@ -20,7 +20,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
-from bench.forwarding import LONG, SHORT, Chains
+from bench.forwarding import Chains, arrived, hops_ns
 from bench.report import Line, show
 from weft.daemons.core.actions import Flow, SetFlowRewrite, SetPrefixRewrite
 from weft.daemons.routing import first_octets, proxy_addresses
@@ -155,19 +155,12 @@ def main() -> None:
     with ExitStack() as stack:
         made = {"plain": chains(stack, None)}
         made |= {name: chains(stack, SCHEMES[name]) for name in options.scheme or SCHEMES}
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in made}
-        for _ in range(options.rounds):
-            for name, each in made.items():
-                found[name].append(each.measure(options.packets, cpu))
-        arrived = {name: each.received() / sum(sender.sent for sender in each.senders) for name, each in made.items()}
-    hop_ns = {
-        name: (min(long for _, long in rounds) - min(short for short, _ in rounds)) / (LONG - SHORT)
-        for name, rounds in found.items()
-    }
+        hop_ns = hops_ns(made, packets=options.packets, rounds=options.rounds, cpu=cpu)
+        fraction = arrived(made)
     lines = [Line("plain IPv4 forwarding: a hop", hop_ns.pop("plain"), "ns")]
     for name, ns in hop_ns.items():
         lines.append(Line(f"{name}: packets a second / plain", lines[0].value / ns, "x", at_least=0.8))
-        lines.append(Line("  packets that arrived / sent", arrived[name], "x", at_least=0.999))
+        lines.append(Line("  packets that arrived / sent", fraction[name], "x", at_least=0.999))
     show("A hop", lines)
 
 
