@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 QUEUE = 1  # among the words of `detect`
 OWN = {
     "p": Parameter(meaning="flows that a link carries", least=1, most=64, default=2),
-    "period_ms": Parameter(meaning="time between looks at a switch's flows, in ms", least=1, most=10_000, default=10),
+    "period_us": Parameter(
+        meaning="time between looks at a switch's flows, in us", least=1, most=10_000_000, default=10_000
+    ),
     "cool": Parameter(meaning="periods that a flow rests when it has been moved", least=0, most=1000, default=2),
     "every": Parameter.flag("1: an output leaf asks for a flow of each bad link at once, not only of the fullest"),
     "swap": Parameter.flag(
         "1: a flow that is moved to an uplink with p flows changes places with one of them", default=True
     ),
     "informed": Parameter.flag("1: requests bear the map of spines with room; not in the paper"),
-    "active_ms": Parameter(
-        meaning="silence from which on a flow does not count, in ms", least=1, most=60_000, default=50
+    "active_us": Parameter(
+        meaning="silence from which on a flow does not count, in us", least=1, most=60_000_000, default=50_000
     ),
     "idle_ms": Parameter(
         meaning="silence after which a flow is forgotten, in ms", least=1, most=600_000, default=1000
@@ -100,7 +102,7 @@ def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int,
     found = {}
     for node, config in configs.items():
         phase = 0.0 if options["together"] else node * GOLDEN_FRACTION % 1
-        looks = FlowPlacement(options["period_ms"] / 1000, phase, options["idle_ms"] / 1000)
+        looks = FlowPlacement(options["period_us"] / 1e6, phase, options["idle_ms"] / 1000)
         has_use = bool(config.candidates) or options["detect"] == QUEUE
         found[node] = replace(config, needs=(looks,) if has_use else ())
     return found
@@ -111,7 +113,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     options = config.options
     leaves, hosts = config.radices
     spines = [node for _, (node,) in config.ports]
-    period_s = options["period_ms"] / 1000
+    period_s = options["period_us"] / 1e6
     choices = Choices(
         p=options["p"],
         by_queue=options["detect"] == QUEUE,
@@ -119,7 +121,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
         swap=bool(options["swap"]),
         informed=bool(options["informed"]),
         cool_s=options["cool"] * period_s,
-        active_s=options["active_ms"] / 1000,
+        active_s=options["active_us"] / 1e6,
     )
     return Dar(
         parameters.neighbourhood(config, incarnation),

@@ -26,6 +26,7 @@ SETTLING = {
     "within_80_us_fraction": "permutations that settled in the paper's 80 us",
     "moving_in_last_quarter_fraction": "permutations in which flows still moved in the last quarter",
     "moves_per_flow": "moves of a flow in a permutation",
+    "late_begins_fraction": "messages that began more than 5 us later than their permutation, of the kernel's",
     "period_us": "the time that an entry of the lists below stands for",
     "mean_reroutes": "list: reroutes of a leaf in each such period from the beginning, mean over leaves",
     "max_reroutes": "list: those of the leaf that has most",

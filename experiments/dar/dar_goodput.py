@@ -2,33 +2,32 @@
 
 Beyond DAR's paper, whose section 5.2 simulates InfiniBand: endless TCP flows from every host to another, a worst
 permutation of section 5 with an order of its own at each leaf; hosts have `host_percent` of the links' rate.
-`central` knows all flows and colours the multigraph of leaves (central.py); its controller places flows in DAR's
-table.  Goodputs are fractions of what hosts' links carry of TCP's payload, counted after `warm_up_s`; reordering is
-counted throughout.
+With `traffic=messages` hosts send message after message instead, each to a random permutation of the hosts, and do not
+wait for others (the traffic of section 5.2).
 
-Settled is when the last flow was moved.  On the engine `fabric` DAR's daemons see the same permutation in simulated
-time, all of its flows at once.  DAR's period is 16 packet times of a link unless the scheme says otherwise.
+`central` knows all flows and colours the multigraph of leaves (graph_engine/edge_colouring.py); its controller places
+flows in DAR's table.  Goodputs are fractions of what hosts' links carry of TCP's payload, counted after `warm_up_s`;
+reordering is counted throughout.
+
+Settled is when the last flow was moved; messages never are.  On the engine `fabric` DAR's daemons see the same
+permutation in simulated time, all of its flows at once.  DAR's period is 16 packet times of a link unless the scheme
+says otherwise.
 LBSP is for fat-trees of three tiers, which DAR is not, so that no network has both.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Mapping
 from statistics import mean
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.daemons.core.actions import Flow
 from weft.daemons.dar.scheme import sizes
 from weft.experiments.dar import columns
-from weft.experiments.dar.central import assign
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
-from weft.experiments.runner.parameters import Integer, Spec
+from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.experiments.scenarios import common_parameters as common
 from weft.topologies.core.grammar import parse
 
@@ -36,8 +35,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from weft.experiments.scenarios.fabric_run import Fabric
+    from weft.testbed.traffic.flows import Flow, FlowResults
+    from weft.topologies.core.topology import Topology
 
 MIN_RTT_WINDOW_S = 300  # Linux's own
+ENDLESS = "endless"
 
 
 def measure(run: Run) -> Result:
@@ -74,8 +76,8 @@ def simulated(run: Run) -> Result:
 
 def on_kernel(run: Run) -> Result:
     """Goodput of the flows together and of the slowest, what was overtaken, and what DAR did for that."""
-    from weft.experiments.graph_engine.workloads import endless
     from weft.experiments.scenarios import clos_run, fabric_run
+    from weft.experiments.scenarios.clos_messages import controlled
     from weft.testbed.linux import clock
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.tracing.reordering import Reordering
@@ -83,87 +85,59 @@ def on_kernel(run: Run) -> Result:
 
     warm_up_s, seconds = run.integer("warm_up_s"), run.integer("seconds")
     with clos_run.clos(run) as on, controlled(on, run.text("scheme")):
-        chosen = clos_run.worst_permutation(np.random.default_rng(run.seed), on.topology)
+        wanted, then = flows_of(run, on.topology)
         flows.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(MIN_RTT_WINDOW_S), "ipv4/tcp_ecn": "1"})
         before, warm = clos_run.counted(on), dict[str, int]()
         with Fidelity(on.network) as fidelity, Reordering(on.network) as order:
             began_s = clock.monotonic() + flows.BEGIN_S
             table = flows.run(
                 on.network,
-                endless(chosen),
+                wanted,
                 deadline_s=warm_up_s + seconds,
                 warm_up_s=warm_up_s,
                 congestion_control=run.text("congestion_control"),
                 transport=run.text("transport"),
                 at_warm_up=lambda: warm.update(clos_run.counted(on)),
+                then=then,
             )
             placed = where(on)
         seen = fabric_run.Seen(table, order.table, fidelity.report)
         host_bps = clos_run.links_of(run)[1].rate_bps * fabric_run.PAYLOAD_FRACTION
-        each = by_pair(seen.flows)
+        each = by_receiver(seen.flows, on.topology.servers)
         moved = {key: value - before[key] for key, value in clos_run.counted(on).items()}
         return Result(
             figures={
                 "goodput_fraction": mean(each) / host_bps,
                 "slowest_fraction": min(each) / host_bps,
                 **fabric_run.order_figures(seen),
-                **placement(placed, on, began_s),
-                **moves(moved, warm, before, len(each)),
+                **placement(placed, on, began_s if run.text("traffic") == ENDLESS else None),
+                **moves(moved, warm, before, len(table.results)),
             },
             fidelity=seen.report.verdict,
             circumstances=fabric_run.circumstances(on, seen),
         )
 
 
-@contextmanager
-def controlled(on: Fabric, scheme: str) -> Iterator[None]:
-    """Let a central controller place the flows that appear, if that is what `scheme` says."""
+def flows_of(run: Run, topology: Topology) -> tuple[list[Flow], Callable[[Flow], Flow | None]]:
+    """The flows of `run`: endless ones, or of each host its first message, and which comes after which."""
+    from weft.experiments.graph_engine.workloads import derangements, endless
     from weft.experiments.scenarios import clos_run
 
-    stop = threading.Event()
-    threads = [threading.Thread(target=partial(_control, on, stop))] if scheme == clos_run.CENTRAL else []
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+    rng = np.random.default_rng(run.seed)
+    if run.text("traffic") == ENDLESS:
+        return endless(clos_run.worst_permutation(rng, topology)), lambda arrived: None
+    size_bytes, seconds = run.integer("message_kb") * 1024, run.integer("warm_up_s") + run.integer("seconds")
+    count = 1 + clos_run.links_of(run)[1].rate_bps * seconds // (8 * size_bytes)
+    sequences = derangements(rng, topology.servers, count)
+    return clos_run.messages(sequences[:1], size_bytes, 0.0), clos_run.in_turn(sequences)
 
 
-def _control(on: Fabric, stop: threading.Event) -> None:
-    """Give every flow its spine whenever the flows have changed."""
-    from weft.experiments.scenarios.clos_run import POLL_S, host_of
-    from weft.experiments.scenarios.clos_run import Table as FlowTable
-    from weft.testbed.linux import clock
-
-    topology = on.topology
-    n, r, m = sizes(topology)
-    table, known = FlowTable.open(on.network), set[Flow]()
-    try:
-        while not stop.is_set():
-            found = table.read()
-            if {placed.flow for placed in found} != known:
-                known = {placed.flow for placed in found}
-                edges = [
-                    (placed.leaf - topology.servers, host_of(topology, placed.flow.destination) // n)
-                    for placed in found
-                ]
-                for placed, spine in zip(found, assign(edges, m), strict=True):
-                    if placed.spine != topology.servers + r + spine:
-                        table.place(placed, topology.servers + r + spine)
-            clock.sleep(5 * POLL_S)
-    finally:
-        table.close()
-
-
-def by_pair(table: object) -> list[float]:
-    """Goodput of each flow, in bit/s."""
-    from weft.testbed.traffic.flows import FlowResults
-
-    assert isinstance(table, FlowResults)
-    return [8 * one.received_bytes / table.measured_s for one in table.results]
+def by_receiver(table: FlowResults, hosts: int) -> list[float]:
+    """What each host receives, in bit/s."""
+    found = [0.0] * hosts
+    for one in table.results:
+        found[one.flow.dst] += 8 * one.received_bytes / table.measured_s
+    return found
 
 
 def where(on: Fabric) -> list[object]:
@@ -177,8 +151,8 @@ def where(on: Fabric) -> list[object]:
         table.close()
 
 
-def placement(placed: list[object], on: Fabric, began_s: float) -> dict[str, Value]:
-    """The most flows on a link and when the last was moved; None under schemes that place none."""
+def placement(placed: list[object], on: Fabric, began_s: float | None) -> dict[str, Value]:
+    """The most flows on a link, and when the last was moved if all `began_s`; None under schemes that place none."""
     from weft.experiments.scenarios.clos_run import Placed, loads
 
     known = [each for each in placed if isinstance(each, Placed)]
@@ -187,7 +161,7 @@ def placement(placed: list[object], on: Fabric, began_s: float) -> dict[str, Val
     last_s = max(each.noted.moved_ns for each in known) / 1e9
     return {
         "most_flows": max(loads(known, on.topology).values()),
-        "settled_ms": max(0.0, 1000 * (last_s - began_s)),
+        "settled_ms": None if began_s is None else max(0.0, 1000 * (last_s - began_s)),
     }
 
 
@@ -221,6 +195,8 @@ def check(run: Run) -> None:
 
     topology, scheme = common.network(run), run.text("scheme")
     sizes(topology)
+    if run.engine == "fabric" and run.text("traffic") != ENDLESS:
+        raise ValueError("dar_goodput: simulated flows have no end: take traffic=endless")
     if run.engine == "fabric" and parse(scheme)[0] != "dar":
         raise ValueError(f"dar_goodput: only dar has daemons that could be simulated alone, {scheme} has not")
     if scheme != CENTRAL:
@@ -239,7 +215,17 @@ PANELS = {  # of rows of the kernel
 def plot(table: Table, figure: Figure) -> None:
     """A row of panels for each network and setting; a bar for each scheme is the mean of its runs, its marks the runs
     themselves, hollow where fidelity failed."""
-    keys = ("topology", "rate_mbps", "host_percent", "queue_packets", "congestion_control", "warm_up_s", "seconds")
+    keys = (
+        "topology",
+        "traffic",
+        "message_kb",
+        "rate_mbps",
+        "host_percent",
+        "queue_packets",
+        "congestion_control",
+        "warm_up_s",
+        "seconds",
+    )
     table = [row for row in table if row["engine"] == "kernel"]
     groups = figures.by_setting(table, keys)
     names = style.in_order({name_of(row) for row in table})
@@ -274,6 +260,8 @@ EXPERIMENT = Experiment(
         "topology": ["clos:n=8,r=8,m=8"],
         "scheme": ["ecmp", "dmodk", "letflow", "drill", "ttc", "dar", "dar:informed=1", "dar:detect=queue", "central"],
         "transport": ["tcp"],
+        "traffic": [ENDLESS],
+        "message_kb": [256],
         "rate_mbps": [5],
         "host_percent": [48],
         "queue_packets": [32],
@@ -289,6 +277,11 @@ EXPERIMENT = Experiment(
             check=check_scheme,
         ),
         "transport": common.TRANSPORT,
+        "traffic": Word(
+            meaning="endless flows of a worst permutation, or message after message, each host at its own pace",
+            words=(ENDLESS, "messages"),
+        ),
+        "message_kb": Integer(meaning="size of a message", unit="KiB", least=1, most=65_536),
         "rate_mbps": common.RATE_MBPS,
         "host_percent": Integer(meaning="rate of hosts' links, of the others'", unit="%", least=1, most=100),
         "queue_packets": common.QUEUE_PACKETS,

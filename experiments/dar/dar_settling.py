@@ -8,6 +8,9 @@ has moved before the next begins.
 On the engine `fabric` the daemons move the flows, on wires in memory, and `period_slots` packet times are a period of
 theirs, 10 ms; times are told as packet times of the rates that were asked for.  There a queue grows where more flows
 are on a link than fit it.
+
+On the engine `kernel` the messages are flows of TCP through links of `kernel_mbps`, and times are told in the same way.
+Hosts begin a permutation together, and pause a quarter of a message's time before, which TCP takes to begin and to end.
 """
 
 from __future__ import annotations
@@ -17,36 +20,37 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.daemons.core import registry
 from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.dar import columns
-from weft.experiments.dar.dar_table import (
-    PARAMETERS,
-    SCHEMES,
-    SWEEP,
-    VARIED,
-    check,
-    flows_of_link,
+from weft.experiments.dar.dar_table import PARAMETERS, SCHEMES, SWEEP, VARIED, check, outcome
+from weft.experiments.dar.settings import (
+    daemon_options,
+    kernel_slot_s,
     message_packets,
-    outcome,
     size,
     slot_us,
     slots,
     slots_of_10_us,
+    spec_on_kernel,
 )
 from weft.experiments.dar.slotted_model import destinations
 from weft.experiments.figures import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Word
 from weft.topologies import build
+from weft.topologies.core.grammar import unparse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from weft.experiments.scenarios.clos_messages import Outcome
+
 DRAWN_US = 450  # of the beginning of a run
 PAPER_US = 80  # within which the paper's permutations settle
-MOST_DAEMON_HOSTS, PERIOD_S = 256, 0.010
+PERIOD_S = 0.010
 STEPS_SLOTS = 8  # by which permutations may differ in length, where all hosts are said to be in step
+PAUSE_FRACTION = 0.25  # of a message's time, on the kernel
+LATE_US, MOST_LATE = 5, 0.02  # messages that begin so much later are late; in step are hosts of which so few are
 RESOLVED = ("dar", "dar-count", "dar-informed")
 
 
@@ -68,18 +72,22 @@ def settling(began: NDArray[np.int64], moved: NDArray[np.int64], end: int) -> tu
 
 
 class Moves(NamedTuple):
-    """began, moved: as for settling(), in slots.  reroutes: by leaf and period of `per` slots."""
+    """began, moved: as for settling(), in slots.  reroutes: by leaf and period of `per` slots.
+
+    late_fraction: messages that began later than they should, of the kernel's.
+    """
 
     began: NDArray[np.int64]
     moved: NDArray[np.int64]
     reroutes: NDArray[np.int64]
     per: int
+    late_fraction: float = 0.0
 
 
 def by_daemons(run: Run) -> Moves:
     """What the daemons do in simulated time, looked at after each slot."""
     n, r, _ = size(run.text("topology"))
-    simulator = Simulator(build(run.text("topology")), daemon_options(run))
+    simulator = Simulator(build(run.text("topology")), unparse("dar", daemon_options(run, PERIOD_S)))
     simulator.run_until_converged()
     slot_s = PERIOD_S / run.integer("period_slots")
     length = round(message_packets(run) * run.number("link_gbps") / run.number("host_gbps"))
@@ -102,38 +110,50 @@ def by_daemons(run: Run) -> Moves:
     return Moves(began, moved, reroutes, per)
 
 
-def daemon_options(run: Run) -> str:
-    """The scheme of `run`, for daemons."""
-    by_queue = run.text("scheme") == "dar"
-    options = {
-        "p": int(run.number("link_gbps") / run.number("host_gbps")) if by_queue else flows_of_link(run),
-        "detect": "queue" if by_queue else "count",
-        "informed": int(run.text("scheme") == "dar-informed"),
-        "period_ms": round(PERIOD_S * 1000),
-        "cool": -(-run.integer("rest_slots") // run.integer("period_slots")),
-        "every": int(run.text("requests") == "every-link"),
-        "swap": int(run.text("swap") == "yes"),
-        "start": {"random": "hash"}.get(run.text("start"), "modulo"),
-        "active_ms": 1,
-    }
-    return "dar:" + ",".join(f"{key}={value}" for key, value in options.items())
+def on_kernel(run: Run) -> tuple[Moves, Outcome]:
+    """What the daemons do on the kernel, looked at every 10 us."""
+    from weft.experiments.scenarios import clos_messages, clos_run
 
-
-def check_settling(run: Run) -> None:
-    """As check(), and ValueError for what daemons lack."""
-    check(run)
-    if run.engine != "fabric":
-        return
     n, r, _ = size(run.text("topology"))
-    if n * r > MOST_DAEMON_HOSTS:
-        raise ValueError(
-            f"dar_settling: at most {MOST_DAEMON_HOSTS} hosts on fabric, {run.text('topology')} has {n * r}"
+    per, us = slots_of_10_us(run), slot_us(run)
+    message = message_packets(run) * run.number("link_gbps") / run.number("host_gbps")
+    length = -(-round(message * (1 + PAUSE_FRACTION)) // per) * per
+    count = slots(run, "time_us") // length
+    slot_s = kernel_slot_s(run)
+    permutations = destinations(n, r, run.text("traffic"), count, np.random.default_rng(run.seed))
+    found = clos_messages.carry_out(
+        clos_messages.Plan(
+            run.text("topology"),
+            spec_on_kernel(run),
+            run.integer("kernel_mbps") * 10**6,
+            run.number("host_gbps") / run.number("link_gbps"),
+            run.integer("room_packets"),
+            clos_run.messages(permutations, message_packets(run) * clos_messages.PAYLOAD_BYTES, length * slot_s),
+            seconds=count * length * slot_s,
+            every_s=per * slot_s,
+            seed=run.seed,
         )
-    if run.text("key") != "flow":
-        raise ValueError("dar_settling: the daemons move flows: take key=flow")
-    if run.text("start") not in ("modulo", "random"):
-        raise ValueError(f"dar_settling: daemons start flows by modulo or random, got {run.text('start')}")
-    registry.checked(build(run.text("topology")), daemon_options(run))
+    )
+    reroutes = np.zeros((r, count * length // per), np.int64)
+    seen = np.array(found.moved[: reroutes.shape[1]], np.int64).reshape(-1, r).T
+    reroutes[:, : seen.shape[1]] = seen
+    return Moves(
+        np.arange(count) * length,
+        moved_in_each(reroutes.sum(axis=0), length // per, per),
+        reroutes,
+        per,
+        float(np.mean([one.began_s - one.flow.at_s > LATE_US / us * slot_s for one in found.seen.flows.results])),
+    ), found
+
+
+def moved_in_each(reroutes: NDArray[np.int64], periods: int, per: int) -> NDArray[np.int64]:
+    """Of each permutation, so many `periods` of `per` slots, the flows moved and the last slot of the last period in
+    which any was, as in Control."""
+    found = []
+    for at, counts in enumerate(reroutes.reshape(-1, periods)):
+        last = np.flatnonzero(counts)
+        found.append((counts.sum(), (at * periods + last[-1] + 1) * per - 1 if len(last) else 0))
+    return np.array(found, np.int64)
 
 
 def measure(run: Run) -> Result:
@@ -142,8 +162,12 @@ def measure(run: Run) -> Result:
     The latter is None where hosts do not begin permutations together.
     """
     us, end = slot_us(run), slots(run, "time_us")
+    seen = None
     if run.engine == "fabric":
         found = by_daemons(run)
+    elif run.engine == "kernel":
+        found, seen = on_kernel(run)
+        end = len(found.began) * int(found.began[1]) if len(found.began) > 1 else 0
     else:
         model = outcome(run)
         found = Moves(model.hosts.began, model.known.moved, model.known.reroutes, model.known.per)
@@ -153,8 +177,10 @@ def measure(run: Run) -> Result:
     n, r, _ = size(run.text("topology"))
     drawn = found.reroutes[:, : int(DRAWN_US / us / found.per)]
     message = message_packets(run) * run.number("link_gbps") / run.number("host_gbps")
-    in_step = message >= STEPS_SLOTS and bool(np.ptp(length) <= STEPS_SLOTS)
+    in_step = message >= STEPS_SLOTS and bool(np.ptp(length) <= STEPS_SLOTS) and found.late_fraction <= MOST_LATE
     return Result(
+        fidelity=seen.seen.report.verdict if seen else None,
+        circumstances=seen.circumstances if seen else {},
         figures={
             "permutations": len(took),
             "in_step": in_step,
@@ -164,10 +190,11 @@ def measure(run: Run) -> Result:
             "within_80_us_fraction": float((took * us <= PAPER_US).mean()) if in_step else None,
             "moving_in_last_quarter_fraction": float((took > 0.75 * length).mean()) if in_step else None,
             "moves_per_flow": float(moved.mean() / (n * r)),
+            "late_begins_fraction": found.late_fraction,
             "period_us": found.per * us,
             "mean_reroutes": drawn.mean(axis=0).tolist(),
             "max_reroutes": drawn.max(axis=0).tolist(),
-        }
+        },
     )
 
 
@@ -205,7 +232,7 @@ EXPERIMENT = Experiment(
     name="dar_settling",
     question="When do leaves under DAR stop moving flows?",
     source="DAR, section 5.2, figure 13",
-    engines=("graph", "fabric"),
+    engines=("graph", "fabric", "kernel"),
     sweep={
         **SWEEP,
         "host_gbps": [40.0, 20.8, 19.2],
@@ -222,6 +249,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     plot=plot,
     goes_together=goes_together,
-    check=check_settling,
+    check=check,
     takes_s=60,
 )

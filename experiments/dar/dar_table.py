@@ -6,6 +6,10 @@ simulator is one of InfiniBand, by flits; here a slot is the time of a packet of
 and a packet that is stopped for lack of room waits in the switch before.  Beside DAR: schemes with which the paper does
 not compare it.
 
+On the engine `kernel` messages are flows of TCP through links of `kernel_mbps`, each host's next one beginning when the
+last has arrived; packets carry 1,448 bytes, and rates and times are told as if packets had the size and the links the
+rate that were asked for.  DAR's flows count from their first packet on.  What is held is not known there.
+
 A packet is held if an earlier one of its message has not arrived; the ratio of held packets to others is the paper's
 "out-of-order / in-order", as far as its text tells, and how far ahead of the first missing packet they are its window.
 """
@@ -20,6 +24,17 @@ from numpy.typing import NDArray
 from weft.daemons.dar import iteration
 from weft.daemons.dar.iteration import KEYS, STARTS, Rules
 from weft.experiments.dar import columns
+from weft.experiments.dar.settings import (
+    check_kernel,
+    flows_of_link,
+    kernel_slot_s,
+    message_packets,
+    size,
+    slot_us,
+    slots,
+    slots_of_10_us,
+    spec_on_kernel,
+)
 from weft.experiments.dar.slotted_control import (
     COUNT,
     D_MOD_K,
@@ -33,17 +48,16 @@ from weft.experiments.dar.slotted_control import (
     STALE,
     Way,
 )
-from weft.experiments.dar.slotted_model import Outcome, simulate
+from weft.experiments.dar.slotted_model import Outcome, destinations, simulate
 from weft.experiments.figures import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, canonical
 from weft.experiments.runner.parameters import Integer, Number, Parameter, Spec, Word
-from weft.topologies.core.grammar import parse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_HOSTS, MOST_LINK_SLOTS = 4096, 3 * 10**9
+MOST_LINK_SLOTS = 3 * 10**9
 MOST_RECEIVED, MOST_WAITING = 2 * 10**8, 10**7  # packets that memory has room for
 SCHEMES = {
     "dar": (QUEUE, "DAR"),
@@ -56,42 +70,6 @@ SCHEMES = {
     "drill": (DRILL, "DRILL"),
     "jsq": (SHORTEST, "shortest queue"),
 }
-
-
-def size(topology: str) -> tuple[int, int, int]:
-    """n, r and m of `topology`; ValueError unless it is a Clos network of few enough hosts."""
-    name, given = parse(topology)
-    if name != "clos":
-        raise ValueError(f"the network must be clos:n=..,r=..,m=.., got {topology}")
-    n, r, m = (int(given[key]) for key in "nrm")
-    if n * r > MOST_HOSTS or r * m > 4 * MOST_HOSTS:
-        raise ValueError(f"take at most {MOST_HOSTS} hosts and {4 * MOST_HOSTS} links of spines, got {topology}")
-    return n, r, m
-
-
-def slot_us(run: Run) -> float:
-    """The time of a packet on a link."""
-    return run.integer("packet_bytes") * 8 / run.number("link_gbps") / 1000
-
-
-def slots(run: Run, key: str) -> int:
-    """The time `key` of `run` in slots, 1 at least."""
-    return max(1, round(run.number(key) / slot_us(run)))
-
-
-def slots_of_10_us(run: Run) -> int:
-    """The period in which the paper counts reroutes."""
-    return max(1, round(10 / slot_us(run)))
-
-
-def flows_of_link(run: Run) -> int:
-    """p: how many hosts' rates a link carries, rounded, so that 0.52 of its rate is taken for a half, too."""
-    return max(1, round(run.number("link_gbps") / run.number("host_gbps")))
-
-
-def message_packets(run: Run) -> int:
-    """Packets of a message."""
-    return -(-run.integer("message_kb") * 1024 // run.integer("packet_bytes"))
 
 
 def way(run: Run) -> Way:
@@ -122,6 +100,8 @@ def check(run: Run) -> None:
     if run.number("skipped_us") >= run.number("time_us"):
         raise ValueError(f"{run.experiment}: skipped_us must be less than time_us, {run.number('time_us'):g}")
     iteration.check(n, r, m, way(run).rules)
+    if run.engine != "graph":
+        return check_kernel(run)
     if (2 * r * m + n * r) * slots(run, "time_us") > MOST_LINK_SLOTS:
         raise ValueError(f"{run.experiment}: {run.number('time_us'):g} us of {run.text('topology')} take too long")
     waiting, received = (2 * r * m + n * r) * run.integer("room_packets"), n * r * slots(run, "time_us")
@@ -150,8 +130,58 @@ def ratio(above: NDArray[np.int64], below: NDArray[np.int64]) -> NDArray[np.floa
     return np.where(below > 0, above / np.maximum(below, 1), 0.0)
 
 
+def on_kernel(run: Run) -> Result:
+    """What of the table can be told of TCP."""
+    from weft.experiments.scenarios import clos_messages, clos_run
+
+    n, r, _ = size(run.text("topology"))
+    slot_s, us = kernel_slot_s(run), slot_us(run)
+    seconds, size_bytes = slots(run, "time_us") * slot_s, message_packets(run) * clos_messages.PAYLOAD_BYTES
+    count = 2 + int(slots(run, "time_us") * run.number("host_gbps") / run.number("link_gbps") / message_packets(run))
+    sequences = destinations(n, r, run.text("traffic"), count, np.random.default_rng(run.seed))
+    found = clos_messages.carry_out(
+        clos_messages.Plan(
+            run.text("topology"),
+            spec_on_kernel(run),
+            run.integer("kernel_mbps") * 10**6,
+            run.number("host_gbps") / run.number("link_gbps"),
+            run.integer("room_packets"),
+            clos_run.messages(sequences[:1], size_bytes, 0.0),
+            seconds,
+            then=clos_run.in_turn(sequences),
+            warm_up_s=slots(run, "skipped_us") * slot_s if run.number("skipped_us") else 0.0,
+            seed=run.seed,
+        )
+    )
+    table, order = found.seen.flows, found.seen.order
+    packets = np.zeros(n * r)
+    for one in table.results:
+        packets[one.flow.dst] += one.received_bytes / clos_messages.PAYLOAD_BYTES
+    gbps = packets * slot_s / table.measured_s * run.number("link_gbps")
+    late, sent = sum(order.extents), found.counted.get("requests_sent", 0)
+    moves = found.counted.get("moves", 0) + found.counted.get("swaps", 0)
+    return Result(
+        figures={
+            **dict.fromkeys(columns.TABLE),
+            "mean_throughput_gbps": float(gbps.mean()),
+            "min_throughput_gbps": float(gbps.min()),
+            "mean_latency_us": order.mean_delay_us * us / slot_s / 1e6,
+            "max_latency_us": order.delay_us(100) * us / slot_s / 1e6,
+            "late_fraction": order.late_fraction,
+            "mean_extent_packets": sum(at * many for at, many in enumerate(order.extents)) / max(1, late),
+            "reroutes_per_message": moves / len(table.results),
+            "ears_per_message": sent / len(table.results),
+            "stale_ears_fraction": found.counted.get("requests_stale", 0) / max(1, sent),
+        },
+        fidelity=found.seen.report.verdict,
+        circumstances=found.circumstances,
+    )
+
+
 def measure(run: Run) -> Result:
     """The lines of the paper's table, over receivers; reroutes, EARs and stale ones of a message."""
+    if run.engine == "kernel":
+        return on_kernel(run)
     found = outcome(run)
     seen, known, us = found.net.received, found.known, slot_us(run)
     if not seen.packets.all():
@@ -190,7 +220,7 @@ PANELS = {
 
 def plot(table: Table, figure: Figure) -> None:
     """A line for each network, rate and scheme: means as bars, and minima or maxima over receivers as ticks."""
-    keys = ("topology", "host_gbps", *(key for key in VARIED if len({row[key] for row in table}) > 1))
+    keys = ("topology", "host_gbps", *(key for key in ("engine", *VARIED) if len({row.get(key) for row in table}) > 1))
     groups = list(dict.fromkeys(tuple(row[key] for key in keys) for row in table))
     figure.set_size_inches(11.5, 0.9 + sum(0.95 + 0.26 * len(named(table, keys, group)) for group in groups))
     heights = [2.5 + len(named(table, keys, group)) for group in groups]
@@ -217,7 +247,10 @@ def bars(axes: Axes, of: dict[str, Table], key: str, other: str) -> None:
     """One panel."""
     for place, (name, rows) in enumerate(of.items()):
         colour = style.scheme("dar").colour if name.startswith("dar") else style.SILVER
-        mean, most = (np.mean([float(str(row[one])) for row in rows]) for one in (key, other))
+        known = [row for row in rows if row[key] is not None]
+        if not known:
+            continue
+        mean, most = (np.mean([float(str(row[one])) for row in known]) for one in (key, other))
         axes.barh(place, mean, color=colour, height=0.7)
         axes.plot(most, place, "|", color=style.INK, markersize=8)
         axes.annotate(f"{mean:.3g}", (max(mean, most), place), (4, 0), textcoords="offset points", va="center", size=7)
@@ -256,6 +289,12 @@ PARAMETERS: dict[str, Parameter] = {
     "message_kb": Integer(meaning="size of a message", unit="KiB", least=1, most=65_536),
     "packet_bytes": Integer(meaning="size of a packet", unit="bytes", least=64, most=65_536),
     "room_packets": Integer(meaning="room of a switch behind each link", unit="packets", least=2, most=10_000),
+    "kernel_mbps": Integer(
+        meaning="on the kernel, rate of links between switches: packet times are told as those of link_gbps",
+        unit="Mbit/s",
+        least=1,
+        most=100_000,
+    ),
     "time_us": Number(meaning="time that is simulated", unit="us", least=1, most=10**6),
     "skipped_us": Number(meaning="time at the beginning that is not counted", unit="us", least=0, most=10**6),
 }
@@ -276,6 +315,7 @@ SWEEP: dict[str, list[int | float | str]] = {
     "message_kb": [256],
     "packet_bytes": [2048],
     "room_packets": [16],
+    "kernel_mbps": [5],
     "time_us": [1300.0],
     "skipped_us": [200.0],
 }
@@ -284,7 +324,7 @@ EXPERIMENT = Experiment(
     name="dar_table",
     question="What do 1,152 hosts get under DAR, and in which order?",
     source="DAR, section 5.2, table 1",
-    engines=("graph",),
+    engines=("graph", "kernel"),
     sweep=SWEEP,
     parameters=PARAMETERS,
     columns=columns.TABLE,

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from weft.experiments.dar import central
 from weft.experiments.dar.simulation import TRAFFIC, network, permute
 from weft.experiments.dar.slotted_control import GIVEN, Control, Way, at_spine, at_uplink, begin, control, obey, uplink
 from weft.experiments.dar.slotted_queues import Clos, deliver, depart, empty, enqueue, send, take_room
 from weft.experiments.graph_engine.compiled import allocates_nothing, compiled
+from weft.experiments.graph_engine.edge_colouring import assign
 from weft.experiments.graph_engine.workloads import derangements
 
 Ints = NDArray[np.int64]
@@ -124,7 +124,7 @@ def optimum(n: int, m: int, destination: Ints) -> Ints:
     found = np.full(destination.shape, -1)
     for row, permutation in zip(found, destination, strict=True):
         away = np.flatnonzero(permutation // n != np.arange(len(permutation)) // n)
-        row[away] = central.assign(list(zip((away // n).tolist(), (permutation[away] // n).tolist(), strict=True)), m)
+        row[away] = assign(list(zip((away // n).tolist(), (permutation[away] // n).tolist(), strict=True)), m)
     return found
 
 

@@ -4,8 +4,8 @@ where they go, and which links have too many of them."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,15 +20,18 @@ from weft.testbed.forwarding.plane_tables import Noted, SwitchFlows
 from weft.testbed.linux import clock
 from weft.testbed.network.network import Network
 from weft.testbed.supervision import control
+from weft.testbed.traffic import flows
 from weft.topologies import build
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.random import Generator
+    from numpy.typing import NDArray
 
-CENTRAL = "central"  # a controller that knows all flows, and gives each a spine (experiments/dar/central.py)
+CENTRAL = "central"  # a controller that knows all flows, and gives each a spine (graph_engine/edge_colouring.py)
 FRAME_BYTES = 1514
 PERIOD_PACKETS = 16  # DAR's period, in packet times of a link, where a scheme does not say
 ACTIVE_PERIODS = 5
@@ -41,9 +44,9 @@ def scheme_of(spec: str, rate_bps: int) -> str:
     name, given = parse(spec)
     if name != "dar":
         return spec
-    period_ms = max(1, round(1000 * PERIOD_PACKETS * 8 * FRAME_BYTES / rate_bps))
-    period_ms = int(given.get("period_ms", period_ms))
-    return unparse(name, {"period_ms": period_ms, "active_ms": max(50, ACTIVE_PERIODS * period_ms), **given})
+    period_us = max(1, round(1e6 * PERIOD_PACKETS * 8 * FRAME_BYTES / rate_bps))
+    period_us = int(given.get("period_us", period_us))
+    return unparse(name, {"period_us": period_us, "active_us": max(50_000, ACTIVE_PERIODS * period_us), **given})
 
 
 def check_scheme(text: str) -> None:
@@ -75,21 +78,50 @@ def worst_permutation(rng: Generator, topology: Topology) -> list[tuple[int, int
     return [(src, free[output].pop()) for (src, _), output in zip(found, order, strict=True)]
 
 
-@contextmanager
-def clos(run: Run) -> Iterator[Fabric]:
+def in_turn(destination: NDArray[np.int64]) -> Callable[[flows.Flow], flows.Flow | None]:
+    """What each host sends when a message of its has arrived: as much to its next destination, shape (messages, hosts),
+    the first of which it has sent to."""
+    sent = [1] * destination.shape[1]
+
+    def following(arrived: flows.Flow) -> flows.Flow | None:
+        at = sent[arrived.src]
+        sent[arrived.src] += 1
+        return arrived._replace(dst=int(destination[at, arrived.src])) if at < len(destination) else None
+
+    return following
+
+
+def messages(destination: NDArray[np.int64], size_bytes: int, every_s: float) -> list[flows.Flow]:
+    """Flows of so many bytes from every host to its destination in each row of `destination`, shape (messages, hosts),
+    a row every so many seconds."""
+    return [
+        flows.Flow(at * every_s, src, int(dst), size_bytes)
+        for at, row in enumerate(destination)
+        for src, dst in enumerate(row)
+        if src != dst
+    ]
+
+
+def clos(run: Run) -> AbstractContextManager[Fabric]:
     """The network of `run` with its scheme, up for the length of a `with`."""
-    topology, (link, host_link) = build(run.text("topology")), links_of(run)
-    spec = scheme_of(run.text("scheme"), link.rate_bps)
+    links = links_of(run)
+    return up(build(run.text("topology")), links, scheme_of(run.text("scheme"), links[0].rate_bps), run.seed)
+
+
+@contextmanager
+def up(topology: Topology, links: tuple[LinkSpec, LinkSpec], spec: str, seed: int) -> Iterator[Fabric]:
+    """`topology` under the scheme `spec`, with `links` between switches and to hosts, up for the length of a `with`."""
+    link, host_link = links
     by_daemons = parse(spec)[0] == "dar"
     rule = rule_of(spec)
     network = Network.create(topology, link, host_link=host_link, scheme=spec if by_daemons else "static")
     try:
         if by_daemons:
             network.wait_until_converged()
-        with DataPlane.open(network) if by_daemons else DataPlane.load(network, rule, seed=run.seed) as plane:
+        with DataPlane.open(network) if by_daemons else DataPlane.load(network, rule, seed=seed) as plane:
             if not by_daemons:
                 plane.attach()
-            yield Fabric(network, plane, topology, plane.set_scheme(rule, seed=run.seed))
+            yield Fabric(network, plane, topology, plane.set_scheme(rule, seed=seed))
     finally:
         network.down()
 
@@ -138,10 +170,10 @@ class Table:
         """Those that have sent something within this time, each once."""
         now_ns, found = clock.monotonic_ns(), []
         topology = self.network.topology
-        for leaf, flows in self.leaves.items():
+        for leaf, held in self.leaves.items():
             ports = {self.network.ifindex(leaf, port): peer for port, peer, *_ in topology.ports(leaf)}
             own = {topology.naming.address(host) for host in ports.values() if host < topology.servers}
-            for flow, noted in flows.read().items():
+            for flow, noted in held.read().items():
                 if flow.source in own and noted.port in ports and now_ns - noted.last_ns < within_s * 1e9:
                     found.append(Placed(flow, leaf, ports[noted.port], noted))
         return found

@@ -108,6 +108,7 @@ def run(
     warm_up_s: float = 0.0,
     at_warm_up: Callable[[], None] = lambda: None,
     open_before: bool = False,
+    then: Callable[[Flow], Flow | None] = lambda arrived: None,
 ) -> FlowResults:
     """Run `flows` until all have ended but no longer than `deadline_s`; endless ones end then.
 
@@ -116,6 +117,7 @@ def run(
     at_warm_up: called when that time comes, to take a snapshot of something, say.
     open_before: open all connections before the first flow begins, so that no handshake is lost among them, which Linux
         repeats after a second.
+    then: the flow that begins when one has arrived, if any, whatever its time; to a host that one of `flows` leads to.
     Raises ValueError for a congestion control or transport that this kernel lacks, for a flow to itself or from no
     host, a time that leaves nothing to measure, or an endless flow that nothing would hold back.
     TimeoutError if connections that were to be open before are not, though nothing else was sent.
@@ -123,7 +125,7 @@ def run(
     wanted = sorted(flows)
     check(net, wanted, congestion_control, warm_up_s, deadline_s)
     allow_more_descriptors(2 * len(wanted) + net.topology.servers)
-    loop = _Loop(net, wanted, congestion_control, transport, warm_up_s, deadline_s, at_warm_up, open_before)
+    loop = _Loop(net, wanted, congestion_control, transport, warm_up_s, deadline_s, at_warm_up, open_before, then)
     if not (count := mptcp.subflows(transport)):
         return netns.in_thread(loop.run)
     mptcp.check()
@@ -207,11 +209,11 @@ class _Loop:
     deadline_s: float
     at_warm_up: Callable[[], None]
     open_before: bool
+    then: Callable[[Flow], Flow | None]
     events: EventLoop = field(default_factory=EventLoop)
     listeners: list[socket.socket] = field(default_factory=list)
-    expected: dict[tuple[str, int, int], _Connection] = field(
-        default_factory=dict
-    )  # by sender's address, port, receiver
+    # by sender's address, port, receiver
+    expected: dict[tuple[str, int, int], _Connection] = field(default_factory=dict)
     connections: list[_Connection] = field(default_factory=list)
     opened_before: deque[_Connection] = field(default_factory=deque)
     open_senders: int = 0
@@ -358,6 +360,8 @@ class _Loop:
         connection.received += count
         if count and connection.received == connection.flow.size_bytes:
             connection.ended_s = clock.monotonic() - self.begin
+            if next_flow := self.then(connection.flow):
+                self.start(self.open(next_flow._replace(at_s=connection.ended_s)))
         if not count:
             self.events.drop(receiver)
 

@@ -37,7 +37,7 @@ def test_flows_begin_where_figure_9_has_them_and_move_off_a_bad_link():
 
 
 def test_leaves_look_once_a_period_in_phases_of_their_own_and_ask_while_a_link_is_bad():
-    fabric = Fabric(SPEC, "period_ms=50")
+    fabric = Fabric(SPEC, "period_us=50000")
     fabric.filter_ears(lambda node, ear: False)
     fabric.simulator.run_until(1.001)
     crowd(fabric)
@@ -204,7 +204,7 @@ def test_a_flow_that_was_swapped_in_a_look_is_not_moved_again_in_it():
 
 
 def test_a_flow_rests_when_it_has_been_moved():
-    fabric, machine, _, ear, now = alone("cool=3,period_ms=10")
+    fabric, machine, _, ear, now = alone("cool=3,period_us=10000")
     ((_, port),) = moved(machine, ear, now)
     asked = replace(ear, spine=fabric.spine(port - 4), sequence=1000)
     assert not moved(machine, asked, now + 0.0299)
@@ -212,7 +212,7 @@ def test_a_flow_rests_when_it_has_been_moved():
 
 
 def test_a_new_daemon_knows_from_the_table_how_long_a_flow_has_rested():
-    _, machine, flow, ear, now = alone("cool=3,period_ms=10")
+    _, machine, flow, ear, now = alone("cool=3,period_us=10000")
     other = flow._replace(ports=78)
     machine.event(FlowsSeen((SeenFlow(other, 5, rested_s=0.02),)), now)
     assert not moved(machine, replace(ear, flow=other), now + 0.009)
@@ -426,7 +426,7 @@ def test_what_is_cut_is_garbage_and_what_is_no_event_of_ours_is_refused():
 
 
 def test_status_tells_flows_by_spine_and_bad_links():
-    fabric = Fabric(SPEC, "period_ms=50")
+    fabric = Fabric(SPEC, "period_us=50000")
     fabric.filter_ears(lambda node, ear: False)
     crowd(fabric)
     fabric.simulator.run_for(0.2)

@@ -11,10 +11,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from weft.daemons.dar.iteration import Rules
-from weft.experiments.dar import central, models, simulation
+from weft.experiments.dar import models, simulation
 from weft.experiments.dar.dar_convergence import EXPERIMENT, panels
 from weft.experiments.dar.models import State
 from weft.experiments.dar.simulation import ANY, GIVEN, WORST
+from weft.experiments.graph_engine.edge_colouring import assign
 
 
 def near(found: np.ndarray, exact: float) -> bool:
@@ -105,7 +106,7 @@ def test_the_central_optimum_is_that_of_brute_force(n: int, r: int, m: int) -> N
     for kept in (n * r, n * r, n * r - 1, n * r // 2):
         edges = [(src // n, int(dst) // n) for src, dst in enumerate(rng.permutation(n * r))][:kept]
         best = min(fullest(edges, spines) for spines in product(range(m), repeat=kept))
-        assert fullest(edges, central.assign(edges, m)) == best
+        assert fullest(edges, assign(edges, m)) == best
 
 
 def fullest(edges: list[tuple[int, int]], spines: object) -> int:
@@ -121,7 +122,7 @@ def test_the_central_optimum_needs_no_more_than_p_flows_a_link(p: int) -> None:
     rng, n, r = np.random.default_rng(2), 12, 9
     for _ in range(20):
         edges = [(src // n, int(dst) // n) for src, dst in enumerate(rng.permutation(n * r))]
-        spines = central.assign(edges, n // p)
+        spines = assign(edges, n // p)
         assert set(spines) <= set(range(n // p))
         assert fullest(edges, spines) == p
 

@@ -47,11 +47,11 @@ def test_local_orders_differ():
 
 
 def test_a_period_lasts_sixteen_packet_times_unless_it_is_said():
-    assert clos_run.scheme_of("dar:informed=1", 20_000_000) == "dar:period_ms=10,active_ms=50,informed=1"
-    assert clos_run.scheme_of("dar", 5_000_000) == "dar:period_ms=39,active_ms=195"
-    assert clos_run.scheme_of("dar:period_ms=7", 5_000_000) == "dar:period_ms=7,active_ms=50"
+    assert clos_run.scheme_of("dar:informed=1", 20_000_000) == "dar:period_us=9690,active_us=50000,informed=1"
+    assert clos_run.scheme_of("dar", 5_000_000) == "dar:period_us=38758,active_us=193790"
+    assert clos_run.scheme_of("dar:period_us=7000", 5_000_000) == "dar:period_us=7000,active_us=50000"
     assert clos_run.scheme_of("ttc:delta=3", 5_000_000) == "ttc:delta=3"
-    assert clos_run.rule_of("dar:period_ms=7,detect=queue") == "dar:detect=queue"
+    assert clos_run.rule_of("dar:period_us=7000,detect=queue") == "dar:detect=queue"
     assert clos_run.rule_of("central") == "dar:elephant_kb=0"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,28 @@ def test_endless_flows_end_and_are_counted_from_the_warm_up(network: Callable[..
     assert 0 < table.goodput_bps < 2.2 * LINK.rate_bps
     assert all(one.ended_s is None and one.tcp for one in table.results)
     assert table.unfinished == 0
+
+
+def test_a_flow_may_follow_another(network: Callable[..., Network]) -> None:
+    """Each host sends five messages, one after the other, to the two other hosts in turn."""
+    net = network("star:n=3", LINK)
+    done = dict.fromkeys(range(3), 1)
+
+    def following(arrived: Flow) -> Flow | None:
+        done[arrived.src] += 1
+        more = done[arrived.src] <= 5
+        other = 3 - arrived.src - arrived.dst
+        return Flow(9.0, arrived.src, other, 20_000 + done[arrived.src]) if more else None
+
+    wanted = [Flow(0.0, src, (src + 1) % 3, 20_001) for src in range(3)]
+    table = flows.run(net, wanted, deadline_s=60, congestion_control="reno", then=following)
+    assert table.unfinished == 0
+    assert table.late_s < 9.0
+    for src in range(3):
+        own = [one for one in table.results if one.flow.src == src]
+        assert [one.received_bytes for one in own] == [20_000 + number for number in range(1, 6)]
+        assert [one.flow.dst for one in own] == [(src + 1 + at % 2) % 3 for at in range(5)]
+        assert all(before.ended_s is not None and before.ended_s <= after.began_s for before, after in pairwise(own))
 
 
 def test_connections_are_open_before_if_asked(network: Callable[..., Network]) -> None:

@@ -1,0 +1,86 @@
+"""dar_settling and dar_table beyond the slotted model: what daemons are asked for, and what is made of their moves."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from tests.experiments.dar.test_on_kernel import one
+from weft.experiments.dar import dar_settling, dar_table, settings
+from weft.experiments.scenarios import clos_run
+from weft.testbed.traffic.flows import Flow
+
+SMALL = {"topology": "clos:n=3,r=3,m=3", "host_gbps": 19.2, "key": "flow", "scheme": "dar-count", "message_kb": 64}
+
+
+def test_the_last_move_of_a_permutation_is_at_the_end_of_its_period():
+    reroutes = np.array([0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 5])  # three permutations of four periods of 24 slots
+    assert dar_settling.moved_in_each(reroutes, 4, 24).tolist() == [[3, 71], [0, 0], [5, 287]]
+    took, moved, length = dar_settling.settling(
+        np.array([0, 96, 192]), dar_settling.moved_in_each(reroutes, 4, 24), 288
+    )
+    assert (took.tolist(), moved.tolist(), length.tolist()) == ([72, 0], [3, 0], [96, 96])
+
+
+def test_what_follows_a_message_is_the_hosts_next_one():
+    following = clos_run.in_turn(np.array([[1, 2, 0], [2, 0, 1], [1, 2, 0]]))
+    first = clos_run.messages(np.array([[1, 2, 0]]), 77, 0.5)
+    assert first == [Flow(0.0, 0, 1, 77), Flow(0.0, 1, 2, 77), Flow(0.0, 2, 0, 77)]
+    assert following(first[1]) == Flow(0.0, 1, 0, 77)
+    assert following(first[0]) == Flow(0.0, 0, 2, 77)
+    assert following(first[1]) == Flow(0.0, 1, 2, 77)
+    assert following(first[1]) is None
+
+
+def test_daemons_on_the_kernel_count_every_flow_and_look_as_often_as_was_asked():
+    run = one(dar_settling, **SMALL, kernel_mbps=40, period_slots=10, rest_slots=25)
+    spec = settings.spec_on_kernel(run)
+    assert spec.startswith("dar:p=2,detect=count,informed=0,period_us=3028,cool=3,")
+    assert "elephant_kb=0" in spec
+    assert "active_us=6056" in spec
+    by_queue = settings.spec_on_kernel(one(dar_settling, **{**SMALL, "scheme": "dar", "host_gbps": 20.8}))
+    assert by_queue.startswith("dar:p=1,detect=queue")
+    assert settings.spec_on_kernel(one(dar_table, **{**SMALL, "scheme": "ecmp"})) == "ecmp"
+
+
+@pytest.mark.parametrize(
+    ("instead", "says"),
+    [
+        ({"topology": "clos:n=24,r=48,m=24"}, "at most 256 hosts on kernel"),
+        ({"start": "limited"}, "modulo or random, got limited"),
+    ],
+)
+@pytest.mark.parametrize("experiment", [dar_settling, dar_table])
+def test_what_the_kernel_cannot_do_is_refused(experiment, instead, says):
+    with pytest.raises(ValueError, match=says):
+        experiment.EXPERIMENT.check(one(experiment, **{**SMALL, **instead}))
+    experiment.EXPERIMENT.check(one(experiment, **SMALL))
+
+
+def test_a_table_of_both_engines_is_drawn():
+    slotted = dict.fromkeys((key for pair in dar_table.PANELS.items() for key in (pair[0], pair[1][1])), 0.5)
+    first = {key: values[0] for key, values in dar_table.EXPERIMENT.sweep.items()}
+    unknown = {**slotted, "mean_held_ratio": None, "max_held_ratio": None}
+    figure = Figure()
+    dar_table.plot([{**first, **slotted, "engine": "graph"}, {**first, **unknown, "engine": "kernel"}], figure)
+    assert len(figure.axes) == 8
+
+
+@pytest.mark.kernel
+def test_permutations_on_the_kernel_settle():
+    """Three permutations of nine hosts; two thirds of their time are looked at."""
+    result = dar_settling.measure(one(dar_settling, **SMALL, kernel_mbps=10, time_us=120.0))
+    assert result.figures["permutations"] == 2
+    assert result.figures["period_us"] == pytest.approx(9.83, abs=0.01)
+    assert 0 <= result.figures["moves_per_flow"] < 3
+    assert result.fidelity
+
+
+@pytest.mark.kernel
+def test_messages_on_the_kernel_have_the_tables_lines():
+    result = dar_table.measure(one(dar_table, **SMALL, kernel_mbps=10, time_us=300.0, skipped_us=60.0))
+    figures = result.figures
+    assert figures.keys() == dar_table.EXPERIMENT.columns.keys()
+    assert 0 < figures["min_throughput_gbps"] <= figures["mean_throughput_gbps"] < 21
+    assert 0 < figures["mean_latency_us"] <= figures["max_latency_us"]
+    assert 0 <= figures["late_fraction"] < 1
+    assert figures["mean_held_ratio"] is None
