@@ -52,6 +52,11 @@ $(BENCHES): setup
 figures: $(READY) ## draw every figure again from the stored results
 	.venv/bin/weft plot --output figures
 
+docs: $(READY) ## the documentation as a site, docs/_build/index.html
+	.venv/bin/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[docs]'
+	$(PYTHON) -m sphinx --quiet --fail-on-warning --builder html docs docs/_build
+	@echo docs/_build/index.html
+
 dist: setup ## a wheel for this machine and an archive of the sources, in dist/
 	rm --recursive --force build dist
 	$(PYTHON) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
@@ -76,7 +81,7 @@ $(READY): tools/setup.sh constraints.txt pyproject.toml
 	touch $@
 
 clean: ## remove what make has made
-	rm --recursive --force .venv build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
+	rm --recursive --force .venv build dist docs/_build docs/reference *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check test test-mininet fuzz test-virtual uml-kernel bench $(BENCHES) figures dist bpf clean
+.PHONY: help setup demo check test test-mininet fuzz test-virtual uml-kernel bench $(BENCHES) figures docs dist bpf clean

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import re
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from weft.experiments.commands import cli
 
 ROOT = Path(__file__).parent.parent
 PIN = re.compile(r"([A-Za-z0-9_.-]+)==([0-9][0-9a-z.]*)")
@@ -82,6 +85,19 @@ def test_modules_are_named_once_each():
     names = [line.split()[0] for line in lines if line and not line.startswith("#")]
     assert all(re.fullmatch("[a-z0-9_]+", name) for name in names), names
     assert len(names) == len(set(names))
+
+
+def test_the_container_runs_what_there_is(tmp_path):
+    """As far as it can be known without building it: its shell parses, its targets and its command are there."""
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    (run,) = re.findall(r"^RUN (.*)$", text, re.MULTILINE)
+    subprocess.run(["sh", "-n", "-c", run], check=True)
+    for target in re.findall(r"\bmake (\w+)", run.replace("ca-certificates make", "")):
+        subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)
+    (words,) = re.findall(r"^CMD (\[.*\])$", text, re.MULTILINE)
+    program, *argv = json.loads(words)
+    assert program == "weft"
+    assert cli.parser().parse_args(argv).experiment == "first_light"
 
 
 @pytest.mark.skipif(not shutil.which("vagrant"), reason="needs vagrant")

@@ -27,6 +27,7 @@ from weft.experiments.chaos.drawing import campaign
 from weft.experiments.chaos.prediction import machines
 from weft.experiments.chaos.shrinking import shrink
 from weft.experiments.chaos.simulated import SimulatedCampaign
+from weft.experiments.demo import columns
 from weft.experiments.figures import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
@@ -181,6 +182,7 @@ EXPERIMENT = Experiment(
         ),
         "campaign": Integer(meaning="number of the first, by which its events are drawn", least=0, most=1 << 62),
     },
+    columns=columns.CHAOS,
     seeds=1,
     takes_s=None,
     measure=measure,

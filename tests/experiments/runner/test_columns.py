@@ -34,6 +34,7 @@ CELLS = {
     "ndp_incast": {"topology": "star:n=3", "traffic": "incast:senders=2", "transport": "ndp", "message_kb": "10"},
     "ndp_load": {"topology": "star:n=4", "transport": "ndp", "lambda_per_s": "100", "seconds": "1"},
     "lbsp_queues": {"topology": "fattree:k=4", "load_fraction": "0.5", "slots": "50", "patterns": "1"},
+    "chaos": {"topology": "dcell:n=3,k=1", "routing": "dr", "campaigns": "1", "steps": "2"},
     "link_loss": {"topology": "dcell:n=3,k=1", "failed_links": "1"},
     "ttc_flow": {"topology": "fattree:k=4", "scheme": "ttc", "k": "2", "repetitions": "2"},
     "ttc_packet": {"topology": "fattree:k=4", "load_fraction": "0.5", "slots": "60", "watched_slots": "30"},

@@ -1,0 +1,30 @@
+"""The documentation as a site: `make docs`."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import reference_pages  # noqa: E402
+
+from weft.experiments.commands.cli import version as version_of_weft  # noqa: E402
+
+reference_pages.write(HERE / "reference")
+
+project = "weft"
+author = "The weft authors"
+version = release = version_of_weft()
+extensions = ["myst_parser"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = "weft"
+html_static_path = ["_static"]
+html_css_files = ["weft.css"]
+html_copy_source = False
+html_show_sphinx = False
+# Links to files of the repository, such as ../SECURITY.md, lead out of these pages.
+suppress_warnings = ["myst.xref_missing"]

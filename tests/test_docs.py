@@ -1,0 +1,221 @@
+"""Every command of the documentation is one that there is, and those of the tutorials do what they should.
+
+A block of commands is fenced as `console`; a line of it begins with $, or with # where it takes root.  What stands
+before a block says what becomes of it: `<!-- run -->` and `<!-- run as root -->` are run by tests, in the order of the
+page and in one folder, in which `<!-- file: NAME -->` puts the block behind it.  Commands of all other blocks, of
+indented ones and within sentences are parsed: options, experiments, parameters, networks and schemes must be there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from weft.daemons.core import registry
+from weft.experiments.commands import cli
+from weft.experiments.runner import definition
+from weft.topologies import canonical
+
+ROOT = Path(__file__).parent.parent
+FENCED = re.compile(r"(?:<!-- (?P<what>[^\n]*?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)```", re.DOTALL)
+INDENTED = re.compile(r"^ {4}[$#] (.*)$", re.MULTILINE)
+QUOTED = re.compile(r"`(weft [^`\n]+)`")
+# Of examples whose parts the reader fills in, or that a page says with an ellipsis.
+PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.|\bT\b|\bR\b|\bE\b")
+OF_EXAMPLES = ("torus", "deflection", "degree")  # that other packages bring
+
+
+class Block(NamedTuple):
+    """what: run, run as root, file: NAME, or empty.  kind: console, python, ..."""
+
+    what: str
+    kind: str
+    text: str
+
+    def commands(self) -> list[str]:
+        """Its lines that are commands, without what they begin with."""
+        return [line[2:] for line in self.text.splitlines() if line.startswith(("$ ", "# "))]
+
+
+def pages() -> dict[str, str]:
+    """Every page of the documentation, by its path."""
+    paths = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/tutorials/*.md"), ROOT / "README.md"]
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted(paths)}
+
+
+PAGES = pages()
+
+
+def blocks(text: str) -> list[Block]:
+    return [Block(found["what"] or "", found["kind"], found["text"]) for found in FENCED.finditer(text)]
+
+
+def weft_commands(text: str) -> Iterator[list[str]]:
+    """The words behind `weft` of every command of weft in a page; comments, pipes and other programs left out."""
+    lines = [line for block in blocks(text) if block.kind == "console" for line in block.commands()]
+    lines += [*INDENTED.findall(FENCED.sub("", text)), *QUOTED.findall(FENCED.sub("", text))]
+    for line in lines:
+        for part in re.split(r"&&|\||;| > ", line):
+            words = shlex.split(part, comments=True)
+            if words[:2] == ["docker", "run"]:
+                words = words[words.index("weft") + 1 :]
+            while words and (words[0] == "sudo" or "=" in words[0]):
+                words = words[1:]
+            if len(words) > 1 and words[0].rpartition("/")[2] == "weft" and not PLACEHOLDER.search(part):
+                yield words[1:]
+
+
+def parsed(words: list[str]) -> None:
+    """ValueError unless there is such a command, with all that it names."""
+    with contextlib.suppress(SystemExit):  # of --help
+        given = cli.parser().parse_args(words)
+        check(given)
+        if words[0] in ("uml", "mn") and "weft" in words[1:]:
+            parsed(words[words.index("weft") + 1 :])
+
+
+def check(given: argparse.Namespace) -> None:
+    """ValueError unless experiments, parameters, networks and schemes that `given` names are there."""
+    values = vars(given)
+    name = values.get("experiment")
+    if name and name not in OF_EXAMPLES:
+        definition.find(name).values(definition.assignments(values.get("set") or []))
+    network = str(values.get("topology") or "")
+    if network and not network.startswith(("file:", *OF_EXAMPLES)):
+        canonical(network)
+    for key in ("routing", "scheme"):
+        spec = values.get(key)
+        if spec and not spec.startswith(("none", *OF_EXAMPLES)):
+            registry.scheme(spec)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_is_one_that_there_is(page):
+    for words in weft_commands(PAGES[page]):
+        try:
+            parsed(words)
+        except ValueError as error:
+            if "arguments are required" in str(error):  # a sentence names a command, or an option of it
+                continue
+            pytest.fail(f"{page}: weft {' '.join(words)}: {error}")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "$ weft run link_lost",
+        "$ weft run link_loss --set failed=1",
+        "$ weft topo dcell:n=1,k=1",
+        "# weft up dcell:n=4,k=1 --routing drx",
+        "$ weft uml -- weft up dcell:n=4,k=1 --rte 20mbit",
+    ],
+)
+def test_a_command_that_there_is_not_is_seen(line):
+    (words,) = weft_commands(f"```console\n{line}\n```")
+    with pytest.raises(ValueError, match=r"."):
+        parsed(words)
+
+
+@pytest.fixture
+def follow(tmp_path):
+    """Do what a page says, up to its end: files are written, commands of one kind run one after the other."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (tmp_path / "work").mkdir()
+    how = "--quiet --no-index --no-deps --no-build-isolation --target"
+    for name, text in {
+        "weft": 'exec "$WEFT_PYTHON" -P -m weft.experiments.commands.cli "$@"',
+        "python": 'exec "$WEFT_PYTHON" "$@"',
+        "pip": f'shift; exec "$WEFT_PYTHON" -m pip install {how} "$WEFT_SITE" "$@"',
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{tmp_path / 'site'}:{ROOT}",
+        "WEFT_PYTHON": sys.executable,
+        "WEFT_SITE": str(tmp_path / "site"),
+    }
+
+    def run(page, kind):
+        ran = 0
+        for block in blocks(PAGES[page]):
+            if block.what.startswith("file: "):
+                (tmp_path / "work" / block.what.removeprefix("file: ")).write_text(block.text)
+            for command in block.commands() if block.what == kind else ():
+                done = subprocess.run(
+                    command, shell=True, cwd=tmp_path / "work", env=environment, capture_output=True, text=True,
+                    timeout=300,
+                )  # fmt: skip
+                assert done.returncode == 0, f"{page}: {command}: {done.stderr}"
+                ran += 1
+        return ran
+
+    return run
+
+
+def with_blocks(kind: str) -> list[str]:
+    return [page for page, text in PAGES.items() if any(block.what == kind for block in blocks(text))]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # many commands, each of which begins Python anew
+@pytest.mark.parametrize("page", with_blocks("run"))
+def test_what_needs_no_root_works(follow, page):
+    assert follow(page, "run")
+
+
+@pytest.mark.kernel
+@pytest.mark.real_clock("it brings networks up by commands of their own, and leaves them to others")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", with_blocks("run as root"))
+def test_what_takes_root_works(follow, page):
+    try:
+        assert follow(page, "run as root")
+    finally:
+        for name in re.findall(r"--detach (\w+)", PAGES[page]):
+            with contextlib.suppress(ValueError):  # it is down already
+                cli.main(["down", name])
+
+
+def test_every_error_that_the_index_explains_is_one_of_ours():
+    sources = "\n".join(path.read_text() for folder in ("topologies", "daemons", "testbed", "experiments")
+                        for path in (ROOT / folder).rglob("*.py"))  # fmt: skip
+    sources = re.sub(r'"\n\s*f?"', "", sources).replace("`", "")
+    for line in PAGES["docs/errors.md"].splitlines():
+        for said in re.findall(r"`([^`]+)`", line.split(" | ")[0]) if line.startswith("| `") else ():
+            kind = re.fullmatch(r"no (family|scheme|experiment|parameter)", said)
+            assert (f'unknown("{kind[1]}"' if kind else said) in sources, said
+
+
+@pytest.mark.slow
+def test_the_reference_has_all_that_there_is():
+    spec = importlib.util.spec_from_file_location("reference_pages", ROOT / "docs/reference_pages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    pages = module.pages()
+    assert all(f"\n## {name}\n" in pages["experiments.md"] for name in definition.names())
+    assert all(f"\n### {name}\n" in pages["schemes.md"] for name in registry.schemes())
+    assert "## weft describe" in pages["commands.md"]
+    assert "### Hello" in pages["messages.md"]
+    assert all(
+        line.count("|") - line.count("\\|") >= 4 for line in pages["experiments.md"].splitlines() if line[:1] == "|"
+    )
+
+
+def test_every_tutorial_is_reached_from_the_index():
+    listed = set(re.findall(r"^[\w/]+$", PAGES["docs/index.md"], re.MULTILINE))
+    assert {page[len("docs/") : -len(".md")] for page in PAGES if page.startswith("docs/tutorials/")} <= listed
+    assert {"start", "errors", "artifact", "how"} <= listed
