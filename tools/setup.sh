@@ -78,7 +78,9 @@ install_packages() {
 make_environment() {
 	[ -x .venv/bin/python ] || /usr/bin/python3 -m venv --system-site-packages .venv
 	export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt
-	.venv/bin/pip install --quiet setuptools # Python 3.12 brings none, and fetching one for the build would not be pinned
+	# Python 3.12 brings no setuptools, and fetching one for the build would not be pinned; it takes the system's packaging
+	# if there is none here, which in Ubuntu 24.04 is too old for it.
+	.venv/bin/pip install --quiet setuptools packaging
 	.venv/bin/pip install --quiet --no-build-isolation --editable '.[dev]'
 }
 
