@@ -20,6 +20,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from weft.daemons.control.sequence_limit import SequenceLimit
 from weft.daemons.core.actions import Send
+from weft.daemons.core.wire import Garbage
 
 Body = TypeVar("Body")
 
@@ -97,8 +98,12 @@ class Notices(Generic[Body]):
         return self._say_again(now)
 
     def hear(self, notice: Notice[Body], port: int, now: float) -> tuple[bool, list[Send]]:
-        """A notice that came in at `port`: whether it says something new, and what to pass on."""
-        if self._neighbours.get(port) != notice.sender or notice.target != self._node or notice.lifetime_ms == 0:
+        """A notice that came in at `port`: whether it says something new, and what to pass on.
+
+        Garbage if it is of no neighbour at that port."""
+        if self._neighbours.get(port) != notice.sender:
+            raise Garbage(f"node {notice.sender} is no neighbour at port {port}")
+        if notice.target != self._node or notice.lifetime_ms == 0:
             return False, []
         if not self._limit.holds(notice.sequence, now) or notice.hops >= self._scope:
             return False, []

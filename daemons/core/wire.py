@@ -23,6 +23,7 @@ MOST_INTERVAL_MS = 10_000  # between two hellos
 MOST_VISITED = 64  # servers on a path: what has come further runs in circles
 PAYLOAD_BYTES = 1400  # what is split is split into messages of this size: below Ethernet's 1500 less IP and UDP
 
+START = bytes([MAGIC, VERSION])
 HEADER = struct.Struct(">BBB")
 HELLO_FIXED = struct.Struct(">BBBIQHQH")  # header, sender, incarnation, interval_ms, digest, number heard
 HEARD = struct.Struct(">IQ")  # node, incarnation
@@ -35,6 +36,7 @@ ENTRY = struct.Struct(">IQI")  # origin, sequence, check of the links
 PROBE_FIXED = struct.Struct(">BBBIIIIIHIBBB")  # header, sender, target, and so on as in Probe; number visited
 HOP_DIED_FIXED = struct.Struct(">BBBIIIIB")  # header, sender, target, near, far, number visited
 FIRST_TARGETED = PROBE
+SENDER = slice(3, 7)
 TARGET = slice(7, 11)  # where the target lies, for those at a crossbar who need not read on
 VISITED = struct.Struct(">I")
 
@@ -144,6 +146,11 @@ class HopDied:
 
 
 Message = Hello | LinkStates | Summary | Probe | HopDied
+
+
+def is_ours(payload: bytes) -> bool:
+    """Whether `payload` begins as all messages do, and so has a sender."""
+    return payload.startswith(START) and len(payload) >= SENDER.stop
 
 
 def hello_body(sender: int, incarnation: int, interval_ms: int, digest: int, heard: Iterable[tuple[int, int]]) -> bytes:

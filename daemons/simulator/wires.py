@@ -9,7 +9,7 @@ after others.  What is changed is heard as it is: here nobody seals what is said
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -69,6 +69,32 @@ def joined(wires: Sequence[Wire]) -> Wire:
     )
 
 
+class Passage:
+    """What `wires`, crossed one after the other, do to the packets that pass, as `random` says; it may be None if
+    nothing is up to chance."""
+
+    def __init__(self, wires: Sequence[Wire], random: Randomness | None) -> None:
+        self._wire, self._random = joined(wires), random
+        self._jitters_s = [wire.jitter_s for wire in wires]
+        self._passed: deque[bytes] = deque(maxlen=MOST_REMEMBERED)
+
+    def arrivals(self, payload: bytes) -> list[tuple[float, bytes]]:
+        """After how many seconds what arrives, of `payload` or with it."""
+        wire = self._wire
+        if self._random is None:
+            return [(wire.delay_s, payload)]
+        draw, found = self._random.random, []
+        for _ in range(2 if draw() < wire.duplicate_fraction else 1):
+            if draw() < 1 - wire.loss_fraction:
+                late_s = wire.delay_s + sum(jitter_s * draw() for jitter_s in self._jitters_s)
+                found.append((late_s, flipped(payload, draw()) if draw() < wire.corrupt_fraction else payload))
+        if wire.replay_fraction:
+            if self._passed and draw() < wire.replay_fraction:
+                found.append((wire.delay_s, self._passed[int(draw() * len(self._passed))]))
+            self._passed.append(payload)
+        return found
+
+
 class Listener(NamedTuple):
     """Who hears a port: the node, its own port there, and the links between."""
 
@@ -97,8 +123,7 @@ class Wires:
         self.counters = {"messages": 0, "bytes": 0}
         self._topology, self._wire = topology, wire
         self._altered: dict[int, Wire] = {}  # by link
-        self._joined: dict[tuple[int, ...], tuple[Wire, tuple[float, ...]]] = {}  # by links; with the jitter of each
-        self._passed: dict[Listener, deque[bytes]] = {}
+        self._passages: dict[Listener, Passage] = {}
         self._events, self._deliver = events, deliver
         self._ports = [topology.ports(node) for node in range(topology.nodes)]
         self._dead: set[tuple[int, int]] = set()  # (link, end): nothing that this end sends arrives
@@ -156,7 +181,7 @@ class Wires:
 
     def alter(self, link: int, wire: Wire | None) -> None:
         """Let `link` do to packets as `wire` says from now on; None: as all others do."""
-        self._joined.clear()
+        self._passages.clear()
         if wire is None:
             self._altered.pop(link, None)
             return
@@ -167,25 +192,12 @@ class Wires:
         if self._random is None and wire.draws:
             raise ValueError("wires that lose, delay, change or repeat packets at random need a random generator")
 
-    def _arrivals(self, listener: Listener, payload: bytes) -> Iterator[tuple[float, bytes]]:
+    def _arrivals(self, listener: Listener, payload: bytes) -> list[tuple[float, bytes]]:
         """After how many seconds what is heard there, of `payload` or with it."""
-        if listener.links not in self._joined:
+        if (passage := self._passages.get(listener)) is None:
             wires = [self._altered.get(link, self._wire) for link in listener.links]
-            self._joined[listener.links] = joined(wires), tuple(wire.jitter_s for wire in wires)
-        wire, jitters = self._joined[listener.links]
-        if self._random is None:
-            yield wire.delay_s, payload
-            return
-        draw = self._random.random
-        for _ in range(2 if draw() < wire.duplicate_fraction else 1):
-            if draw() < 1 - wire.loss_fraction:
-                late_s = wire.delay_s + sum(jitter_s * draw() for jitter_s in jitters)
-                yield late_s, flipped(payload, draw()) if draw() < wire.corrupt_fraction else payload
-        if wire.replay_fraction:
-            passed = self._passed.setdefault(listener, deque(maxlen=MOST_REMEMBERED))
-            if passed and draw() < wire.replay_fraction:
-                yield wire.delay_s, passed[int(draw() * len(passed))]
-            passed.append(payload)
+            passage = self._passages[listener] = Passage(wires, self._random)
+        return passage.arrivals(payload)
 
     def _ends(self, link: int) -> tuple[int, int]:
         a, _, b, _ = self._topology.links[link].tolist()

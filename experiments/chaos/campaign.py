@@ -34,6 +34,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from weft.daemons.core.node_config import routers
 from weft.topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
@@ -45,6 +46,14 @@ NODES = ("die", "live", "kill", "start", "stop", "clock")
 EVERYBODY = ("pause",)
 KINDS = (*LINKS, *PACKETS, *NODES, *EVERYBODY)
 PERCENT, MILLISECONDS = ("lose", "double", "corrupt", "replay"), ("slow", "jitter", "stop", "pause", "clock")
+ALTERED = {  # of packets: the field of a Wire that each kind is
+    "lose": "loss_fraction",
+    "double": "duplicate_fraction",
+    "corrupt": "corrupt_fraction",
+    "replay": "replay_fraction",
+    "slow": "delay_s",
+    "jitter": "jitter_s",
+}
 ALL, NOWHERE = "all", "-"
 MOST_EVENTS, MOST_S, MOST_MS = 10_000, 3600.0, 1e7
 
@@ -119,7 +128,8 @@ def _check(event: Event, topology: Topology) -> None:
             if node not in topology.links[link, [0, 2]].tolist():
                 raise ValueError(f"{said}: {value} is no end of {event.where}")
     elif kind in NODES:
-        topology.naming.node(event.where)
+        if topology.naming.node(event.where) not in routers(topology):
+            raise ValueError(f"{said}: {event.where} runs no daemon")
     elif kind in EVERYBODY and event.where != NOWHERE:
         raise ValueError(f"{said}: concerns all nodes, write - for where")
     if kind in PERCENT or kind in MILLISECONDS:
@@ -146,6 +156,10 @@ class Damage:
     deaf: set[tuple[int, int]] = field(default_factory=set)
     dead: set[int] = field(default_factory=set)
     headless: set[int] = field(default_factory=set)
+
+    def copy(self) -> Damage:
+        """The same, which does not change with this one."""
+        return Damage(set(self.down), set(self.deaf), set(self.dead), set(self.headless))
 
     def links(self) -> set[int]:
         """The links that do not carry packets both ways."""
@@ -179,6 +193,11 @@ class Damage:
                     self.headless.add(node)
                 case "start":
                     self.headless.discard(node)
+
+
+def alteration(event: Event) -> dict[str, float]:
+    """The field of a Wire that `event`, one of ALTERED, sets."""
+    return {ALTERED[event.kind]: event.number / (100 if event.kind in PERCENT else 1000)}
 
 
 def damage(events: Iterable[Event], topology: Topology) -> Damage:

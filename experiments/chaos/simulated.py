@@ -25,7 +25,7 @@ from weft.daemons.core.capabilities import FlowRewrite, SourceRewrite
 from weft.daemons.routing import first_octets
 from weft.daemons.simulator.simulator import Simulator
 from weft.daemons.simulator.wires import Wire
-from weft.experiments.chaos.campaign import ALL, Campaign, Damage, Event, Finding
+from weft.experiments.chaos.campaign import ALL, ALTERED, Campaign, Damage, Event, Finding, alteration
 from weft.experiments.chaos.prediction import doubtful, everybody, reachable
 from weft.experiments.chaos.state_size import sizes, too_large
 from weft.experiments.scenarios.routes import Pairs
@@ -37,11 +37,6 @@ if TYPE_CHECKING:
 BEGIN_S, SETTLE_S, LOOK_S, LONGEST_LOOK_S = 30.0, 60.0, 0.1, 2.0
 MOST_LOOKS = 40  # during the events of a campaign
 WIRE = Wire(delay_s=50e-6, jitter_s=20e-6)
-ALTERED = {"lose": "loss_fraction", "double": "duplicate_fraction", "corrupt": "corrupt_fraction"} | {
-    "replay": "replay_fraction",
-    "slow": "delay_s",
-    "jitter": "jitter_s",
-}
 NEVER_LOOP = ("dr", "pr-gp0", "pr-gpi", "pr-gpe")  # of others, routers that disagree may let packets go round
 MOST_WAYS = 3  # by as many of a route's hops each pair is tried
 
@@ -138,8 +133,7 @@ class SimulatedCampaign:
             if event.kind == "clear":
                 self.wires.pop(link, None)
             else:
-                per = 1000 if event.kind in ("slow", "jitter") else 100
-                self.wires.setdefault(link, {})[ALTERED[event.kind]] = event.number / per
+                self.wires.setdefault(link, {}).update(alteration(event))
             self.simulator.alter(
                 link, Wire(**{"delay_s": WIRE.delay_s, **given}) if (given := self.wires.get(link)) else None
             )

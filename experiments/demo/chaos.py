@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 DRAWN = "drawn"  # for events: those that the seed draws
 NETWORKS = ("dcell:n=3,k=1", "ficonn:n=4,k=1", "fattree:k=4", "clos:n=2,r=3,m=3", "complete:n=4,p=1")
+MOST_TRIES, MOST_TRIES_ON_KERNEL = 400, 25  # of smaller campaigns, each of which takes seconds on the kernel
 MOST_SHRUNK = 3  # campaigns of a run that are made smaller
 # So that sources find their ways within the minute that there is, after whatever happened.
 EAGER = {"hello_ms": 100, "probes_per_s": 50, "urgent_per_s": 50, "wakes_per_s": 200}
@@ -91,8 +92,9 @@ def kinds_on_kernel(run: Run) -> Sequence[str]:
 
 def measure(run: Run) -> Result:
     """Carry out all campaigns of `run`; what failed is told on standard error, made smaller."""
-    judge: Callable[[Campaign], Judged] = in_simulator
-    found = [judge(one) for one in campaigns(run)]
+    judge: Callable[[Campaign], Judged] = in_simulator if run.engine == "fabric" else on_new_network
+    told: dict[str, Any] = {}
+    found = [judge(one) for one in campaigns(run)] if run.engine == "fabric" else on_one_network(campaigns(run), told)
     failed = [each for each in found if each.findings]
     commands = [repeat(each, judge, run.engine) for each in failed[:MOST_SHRUNK]]
     for each, command in zip(failed, commands, strict=False):
@@ -106,8 +108,33 @@ def measure(run: Run) -> Result:
             "repeat": commands,
             "settled_s": [each.settled_s[0] for each in found if each.settled_s],
             "healed_s": [each.settled_s[1] for each in found if len(each.settled_s) > 1],
-        }
+        },
+        fidelity=told.pop("fidelity", None),
+        circumstances=told,
     )
+
+
+def on_one_network(wanted: Sequence[Campaign], told: dict[str, Any]) -> list[Judged]:
+    """Carry campaigns out on a network in the kernel, one after the other, up to the first that fails; whether the
+    machine kept up goes into `told`."""
+    from weft.experiments.chaos.on_kernel import KernelCampaigns
+    from weft.testbed.interop.net import Net
+    from weft.testbed.measure.fidelity import Fidelity
+
+    found: list[Judged] = []
+    with Net(wanted[0].topology, routing=wanted[0].routing) as net, Fidelity(net) as fidelity:
+        carried = KernelCampaigns(net, wanted[0].routing)
+        for one in wanted:
+            found.append(Judged(one, carried.run(one), carried.settled_s))
+            if found[-1].findings:
+                break
+    told |= {"fidelity": fidelity.report.verdict, "fidelity_report": fidelity.report.as_dict()}
+    return found
+
+
+def on_new_network(one: Campaign) -> Judged:
+    """Carry it out on a network of its own in the kernel."""
+    return on_one_network([one], {})[0]
 
 
 def repeat(failed: Judged, judge: Callable[[Campaign], Judged], engine: str) -> str:
@@ -117,13 +144,17 @@ def repeat(failed: Judged, judge: Callable[[Campaign], Judged], engine: str) -> 
     def fails(smaller: Campaign) -> bool:
         return any(finding.kind == kind for finding in judge(smaller).findings)
 
-    return shrink(failed.campaign, fails).command(engine)
+    most_tries = MOST_TRIES_ON_KERNEL if engine == "kernel" else MOST_TRIES
+    return shrink(failed.campaign, fails, most_tries=most_tries).command(engine)
 
 
 def check(run: Run) -> None:
     """ValueError unless the scheme of `run` is for its network, and its events for both."""
     common.check_routing(run)
-    if run.text("events") != DRAWN:
+    if run.text("events") != DRAWN and run.engine == "kernel" and run.clock == "real":
+        if any(event.kind == "clock" for event in events(run)):
+            raise ValueError("chaos: this machine's clock is not only the run's: set it with --clock virtual only")
+    elif run.text("events") != DRAWN:
         events(run)
 
 
@@ -161,7 +192,7 @@ EXPERIMENT = Experiment(
     name="chaos",
     question="Does every scheme end as predicted, whatever happens to links, packets, routers and daemons?",
     source="Chaos campaigns; delta debugging, IEEE TSE 28 (2)",
-    engines=("fabric",),
+    engines=("fabric", "kernel"),
     sweep={
         "topology": NETWORKS,
         "routing": [eager(name) for name in machines()],

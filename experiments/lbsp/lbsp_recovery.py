@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from weft.testbed.interop.frr_config import Bgp
-    from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.measure.outage import Outage
     from weft.testbed.network.network import Network
     from weft.testbed.plan.network_plan import Plan
@@ -77,7 +76,7 @@ def measure(run: Run) -> Result:
     with routed(run) as on:
         with Fidelity(on.network) as fidelity:
             degrades = run.text("failure") == "degraded"
-            seen = degraded(on.network, run) if degrades else outages(on, run, fidelity)
+            seen = degraded(on.network, run) if degrades else outages(on, run)
         memory: dict[str, Value] = {
             "pss_median_kib": median(on.pss_kib) if on.pss_kib else None,
             "pss_max_kib": max(on.pss_kib, default=None),
@@ -137,9 +136,8 @@ def bgp(scheme: str, plan: Plan) -> Bgp:
     return Bgp(plan, **frr_options(scheme))
 
 
-def outages(on: Routed, run: Run, fidelity: Fidelity) -> dict[str, Value]:
-    """What pings tell of a failure and of its end, and what the failure does to the packets of flows; `fidelity` hears
-    how punctual the pings were."""
+def outages(on: Routed, run: Run) -> dict[str, Value]:
+    """What pings tell of a failure and of its end, and what the failure does to the packets of flows."""
     from weft.testbed.measure.outage import OutageProbe
     from weft.testbed.tracing.reordering import Reordering
 
@@ -159,7 +157,6 @@ def outages(on: Routed, run: Run, fidelity: Fidelity) -> dict[str, Value]:
         mend()
         on.wait()
         clock.sleep(BEFORE_S)
-    fidelity.add(probe.table.lateness())
     found = probe.table.outages
     rerouted = [1000 * rerouted_s(one, failed_s, mended_s) for one in found]
     early = [gap.lost for one in found for gap in one.gaps if gap.begin_s < mended_s]

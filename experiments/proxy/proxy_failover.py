@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from weft.testbed.interop.net import Net
-    from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.measure.outage import Outage
 
 INTERVAL_MS = 10.0
@@ -81,7 +80,7 @@ def measure(run: Run) -> Result:
         if hit:
             survivors = predicted(hit, routing)
             row |= {"failed": hit.failure.name, "affected_pairs": hit.affected, "watched_pairs": len(hit.pairs)}
-            row |= pings(net, run, hit, survivors, fidelity) | stream(net, run, hit, survivors)
+            row |= pings(net, run, hit, survivors) | stream(net, run, hit, survivors)
     report = fidelity.report
     return Result(
         figures=row,
@@ -126,8 +125,8 @@ def predicted(hit: Hit, routing: str) -> set[Pair] | None:
     return None if found is None else both_ways(found) & set(hit.pairs)
 
 
-def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None, fidelity: Fidelity) -> dict[str, Value]:
-    """What pings of the watched pairs have to tell of a failure; `fidelity` hears how punctual they were."""
+def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None) -> dict[str, Value]:
+    """What pings of the watched pairs have to tell of a failure."""
     from weft.testbed.measure.outage import OutageProbe
     from weft.testbed.measure.traceroute import trace
 
@@ -142,7 +141,6 @@ def pings(net: Net, run: Run, hit: Hit, survivors: set[Pair] | None, fidelity: F
         hit.failure.mend(net)
         net.wait_until_converged()
         clock.sleep(HEAL_S)
-    fidelity.add(probe.table.lateness())
     outages_ms = [1000 * outage_s(one, failed_s, mended_s) for one in probe.table.outages]
     recovered = [not cut_off_at(one, traced_s) for one in probe.table.outages]
     back = {pair for pair, well in zip(hit.pairs, recovered, strict=True) if well}

@@ -11,8 +11,11 @@ so many that they take several (slices.py).
 A change that the kernel refuses is logged and counted, and the daemon goes on: most likely a device went down and the
 news of it is on its way.  A second later it reads the kernel's routes back and sets right what differs.
 
-A state machine that raises is at fault; its daemon logs the traceback and ends.  Where it raises over a packet, that
-packet is dropped, the traceback is logged and the daemon goes on, lest whoever finds such a packet ends daemons by it.
+A state machine that raises is at fault.  Where it raises over a packet or an event, in which others have a hand, that
+is dropped, the traceback is logged and counted, and the daemon goes on, lest whoever finds such a packet ends daemons
+by it.  What it decides by itself, in start() and tick(), and what it makes of a carrier that comes or goes, must not be
+left out: who knows what it would do next.  There the daemon logs the traceback and ends, and the supervisor starts a
+new one, later each time.
 """
 
 from __future__ import annotations
@@ -229,9 +232,10 @@ class Daemon:
                 self._log.write(told)
 
     def _tell(self, events: Iterable[Event], now: float) -> None:
-        """Let the state machine know what happened."""
+        """Let the state machine know what happened; an event over which it raises is dropped."""
         for event in events:
-            self.perform(self.protocol.event(event, now))
+            # It may be what a user's packet, or a forged error about one, has made of it.
+            self.perform(self.lost.guarded(type(event).__name__, self.protocol.event, event, now))
 
     def sources(self) -> list[Source]:
         """What may become readable beside packets and requests, and what to do then."""
@@ -344,7 +348,7 @@ class Daemon:
         now = clock.monotonic()
         try:
             _, port, degraded = asked.split()
-            self._tell([LinkDegraded(int(port), degraded == "1")], now)
+            self.perform(self.protocol.event(LinkDegraded(int(port), degraded == "1"), now))
         except ValueError as error:  # no such port, or a scheme that does not care
             return {"error": f"{self.interfaces.name}: {error}"}
         self.finish(now)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.daemons.core.actions import Action
 from weft.testbed.agent.node_counters import NodeCounters
 from weft.testbed.authentication.channel import Channel
 
@@ -36,14 +37,23 @@ class LostPackets:
         self._dropped[why] += 1
         self._counters.set(dropped=self._dropped.total())
 
-    def on_handling(self) -> None:
-        """What is being handled was raised over a packet: log it unless it is known."""
+    def on_handling(self, what: str = "packet") -> None:
+        """What is being handled was raised over a packet, or over another thing that came: log it unless it is
+        known."""
         self._failed += 1
         self._counters.set(packets_failed=self._failed)
         told = traceback.format_exc().rstrip()
         if told not in self._raised and len(self._raised) < MOST_TRACEBACKS:
             self._raised.add(told)
-            self._log(f"a packet was dropped over which this was raised:\n{told}")
+            self._log(f"a {what} was dropped over which this was raised:\n{told}")
+
+    def guarded(self, what: str, handle: Callable[..., Sequence[Action]], *given: object) -> Sequence[Action]:
+        """What `handle` makes of what is `given`, a `what`; nothing, which is counted, if it raises."""
+        try:
+            return handle(*given)
+        except Exception:
+            self.on_handling(what)
+            return ()
 
     def look_for_refused(self) -> None:
         """Count what the channels have dropped since this was called last; called at every tick."""

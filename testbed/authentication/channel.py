@@ -23,10 +23,11 @@ import struct
 from _blake2 import blake2s  # what hashlib.blake2s is; hashlib itself brings OpenSSL, 3 MB that no daemon needs
 from _operator import _compare_digest as same  # likewise hmac.compare_digest
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 from typing import Protocol
 
+from weft.daemons.core import wire
 from weft.testbed.authentication.sequence_file import Row
 
 COOKIE_BYTES, TAG_BYTES = 4, 12
@@ -174,16 +175,19 @@ class Sealed:
 
 
 class Bare:
-    """A port of an experiment whose messages are not sealed; whoever is there may say anything.
+    """A port of an experiment whose messages are not sealed; whoever is there may say anything in the name of one of
+    the nodes that are there.
 
-    neighbours: how many there are, for as many of whose messages there is room.
+    neighbours: those, for as many of whose messages there is room.  Whether a message is of one of them is looked up
+        here, where daemons/core/wire.py has its sender, for schemes that do not look themselves.
     """
 
     cookies: Sequence[bytes] = ()
 
-    def __init__(self, neighbours: int) -> None:
+    def __init__(self, neighbours: Collection[int]) -> None:
         self.dropped: Counter[str] = Counter()
-        self._allowances = [Allowance() for _ in range(max(1, neighbours))]
+        self._names = {node.to_bytes(4, "big") for node in neighbours}
+        self._allowances = [Allowance() for _ in range(max(1, len(neighbours)))]
 
     def set_keys(self, keys: Sequence[bytes]) -> None:
         """There are none."""
@@ -192,6 +196,9 @@ class Bare:
         return payload
 
     def open(self, frame: bytes, now: float) -> bytes | None:
+        if frame[wire.SENDER] not in self._names and wire.is_ours(frame):
+            self.dropped[STRANGE] += 1
+            return None
         for allowance in self._allowances:
             allowance.left -= 1
             if allowance.left >= 0 or allowance.refill(now):

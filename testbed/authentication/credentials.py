@@ -31,7 +31,7 @@ class Credentials:
         """By which one of the node's ports speaks and hears."""
         held, interface = self.read_keys(), self._interfaces.ports[port]
         if not held:
-            return Bare(len(interface.neighbours))
+            return Bare(list(interface.neighbours))
         return Sealed(self._interfaces.node, port, interface.link, held, self._row)
 
 

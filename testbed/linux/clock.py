@@ -62,6 +62,11 @@ def let_kernel_work() -> None:
         sleep(1e-6)
 
 
+def step_wall(by_s: float) -> None:
+    """Set this machine's wall clock on by so much, or back; PermissionError if only others may."""
+    time.clock_settime(time.CLOCK_REALTIME, wall() + by_s)
+
+
 def use(clock: Clock) -> None:
     """Let this module's functions be those of `clock` from now on, for the whole process."""
     global monotonic, monotonic_ns, wall, wall_ns, sleep

@@ -38,7 +38,7 @@ HOP_CELL_BYTES = 1 << 20  # longer than any packet, and long enough for times th
 TICK_NS = 64  # unit of a burst on the wire: PSCHED_SHIFT is 6
 CONTROL_PORT = 6330  # UDP port of the routing daemons
 TC_ACT_UNSPEC, TC_ACT_SHOT = 0xFFFFFFFF, 2
-BLACKHOLE_PRIORITY, DELAY_PRIORITY = 1, 10
+BLACKHOLE_PRIORITY, ALTERING_PRIORITY, DELAY_PRIORITY = 1, 2, 10
 SEEN_DELAY_PRIORITY = 3  # of a delay after which filters see the packet: ahead of all but the filter that drops packets
 DELAYED_MARK = 1 << 31  # on a packet that has been delayed at this node
 TCA_BPF_OPS_LEN, TCA_BPF_OPS, TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT = 4, 5, 8, 1
@@ -158,6 +158,28 @@ def control_from_daemons(ifindex: int, dev: str) -> Message:
     options = classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
     command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf da bytecode"
     return filter_(ifindex, HTB, 1, "bpf", options, f"{command} '{bytecode(program)}'")
+
+
+def is_control(frame: bytes) -> bool:
+    """Whether `frame` looks like a daemon's packet, as to the programs here."""
+    whole_udp = len(frame) > 42 and frame[12:15] == b"\x08\x00\x45" and frame[20] & 0xBF == frame[21] == 0
+    return whole_udp and frame[22:24] == b"\xff\x11" and frame[36:38] == struct.pack(">H", CONTROL_PORT)
+
+
+def drop_control(ifindex: int, dev: str, marked: int) -> Message:
+    """The change that drops the daemons' packets that arrive at `ifindex`, which has clsact, unless their type of
+    service is `marked`."""
+    program = [(0x30, 0, 0, 15), (0x15, 8, 0, marked), *_of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC)]
+    options = classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
+    command = f"tc filter add dev {dev} ingress prio {ALTERING_PRIORITY} protocol all bpf da bytecode"
+    return filter_(ifindex, INGRESS_HOOK, ALTERING_PRIORITY, "bpf", options, f"{command} '{bytecode(program)}'")
+
+
+def pass_control(socket: netlink.Socket, ifindex: int, dev: str) -> None:
+    """Undo drop_control()."""
+    body = TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, ALTERING_PRIORITY << 16)
+    command = f"tc filter del dev {dev} ingress prio {ALTERING_PRIORITY}"
+    socket.request([Message(netlink.RTM_DELTFILTER, 0, body, command)])
 
 
 def routing_first(ifindex: int, dev: str) -> Message:

@@ -33,6 +33,7 @@ from weft.testbed.tracing.dequeue_gaps import GapMonitor, Gaps, together
 PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
 ORDER = (PASS, WARN, FAIL)
 THIS = "this process"
+WATCHING: list[Fidelity] = []  # those in whose `with` this process is
 
 # Links of Mininet-HiFi (CoNEXT 2012) at 100 Mbit/s had 5.8 % at p99: within a tenth, a packet is where it should be.
 GAP_PERCENT = 10.0
@@ -141,7 +142,9 @@ class Fidelity:
         self._added.append(component)
 
     def __enter__(self) -> Fidelity:
+        WATCHING.append(self)
         with ExitStack() as stack:
+            stack.callback(WATCHING.remove, self)
             self._counters = stack.enter_context(Counters(self.net))
             self._gaps: GapMonitor | BpfError
             try:
@@ -305,6 +308,13 @@ def _first(counts: Mapping[int, int], name: Callable[[int], str]) -> str:
 def gap_verdict(p90: float, p99: float) -> str:
     """PASS if 99 % of the windows are within GAP_PERCENT of their ideal time, WARN if 90 % are."""
     return PASS if p99 <= GAP_PERCENT else WARN if p90 <= GAP_PERCENT else FAIL
+
+
+def tell(net: NetworkHandle, component: Component) -> None:
+    """An instrument at `net` has found `component`: whoever watches that run judges by it, too."""
+    for one in WATCHING:
+        if one.net.identity.id == net.identity.id:
+            one.add(component)
 
 
 def _busy(busy: Mapping[str, Gaps]) -> list[Component]:

@@ -1,7 +1,8 @@
 """How long pairs could not reach each other: pings every 10 ms from a process of their own (prober.py).
 
 A process, because this one has other things to do meanwhile.  It gets its sockets from here, each within a server's
-namespace; it stops when its standard input ends, which a death of this process brings about too.
+namespace; it stops when its standard input ends, which a death of this process brings about too.  How late it was is
+part of the verdict of the Fidelity in whose `with` it stops.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from weft.testbed.linux import icmp, netns
+from weft.testbed.measure import fidelity
 from weft.testbed.measure.fidelity import Component, at_most
 from weft.testbed.measure.prober import PAIR, READY, REPORT, START
 from weft.testbed.plan.network_handle import NetworkHandle
@@ -169,6 +171,7 @@ class OutageProbe:
             own = answers[number :: len(self.pairs)]
             outages.append(Outage(src, dst, len(own), sum(1 for at in own if at), gaps(own, begin_s)))
         self._table = OutageTable(tuple(outages), begin_s, end_s, self.interval_s, late_s, real_time)
+        fidelity.tell(self.net, self._table.lateness())
 
     def _end(self) -> tuple[bytes, str]:
         """What the prober wrote since, and the last line of its errors, after its end."""

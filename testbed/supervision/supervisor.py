@@ -41,6 +41,7 @@ from weft.testbed.linux import clock
 from weft.testbed.supervision import daemon_set, request_line, successor
 from weft.testbed.supervision.child_process import Child, allow_descriptors, gaps, real_time, run
 from weft.testbed.supervision.rehearsal import rehearse
+from weft.testbed.supervision.successor import NOBODY
 from weft.testbed.supervision.watchdog import LOOK_S, Hangs, Restarts
 
 PID, CONVERGED, TICKS, WANTED, DEATHS, RESTARTS = (
@@ -91,7 +92,7 @@ class Supervisor:
         self._deaths: dict[int, int] = {}  # by node, of those that have been dealt with
         self._server_of: dict[int, int] = {}  # the process that serves each node
         self._ending = False
-        self._lock, self._successor = lock, -1
+        self._lock, self._successor = lock, NOBODY
         (directory / SOCKET).unlink(missing_ok=True)  # of a supervisor that has died
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         control_socket.bind(self._server, directory / SOCKET)
@@ -147,8 +148,8 @@ class Supervisor:
         slowest_s = max((config.interval_ms for config in self._daemons.configs.values()), default=0) / 1000
         self._look_s = max(LOOK_S, 2 * slowest_s)
         self._look_at = clock.monotonic() + self._look_s
-        self._successor = successor.start(lock)
-        self._poll.register(self._successor, select.EPOLLIN)
+        self._successor = successor.start(lock, self._look_s)
+        self._poll.register(self._successor.fd, select.EPOLLIN)
 
     def _make(self, node: int, groups: Groups | None) -> Daemon:
         at, cells = self._daemons.interfaces[node], self._counters.cells(node)
@@ -201,6 +202,7 @@ class Supervisor:
                 raise OSError(f"process {pid} died before it had started; see {self._directory / 'log'}")
             if clock.monotonic() > end:
                 raise TimeoutError(f"process {pid} has not started after {START_S:g} s")
+            self._successor.beat()
             clock.sleep(0.0002)
 
     def _names(self, child: Child) -> str:
@@ -215,7 +217,7 @@ class Supervisor:
                     self._reap(self._children[fd])
                 elif fd == self._owner:
                     return
-                elif fd == self._successor:
+                elif fd == self._successor.fd:
                     self._lose_successor()
                 else:
                     self._answer()
@@ -226,7 +228,8 @@ class Supervisor:
     def _look(self) -> None:
         """Look after those that run; who hangs is ended, and dead thereby."""
         self._look_at = clock.monotonic() + self._look_s
-        if self._successor < 0 and self._lock is not None:
+        self._successor.beat()
+        if self._successor is NOBODY and self._lock is not None:
             self._begin_to_watch(self._lock)
         ticks = {
             child.pid: sum(self._counters.cells(node)[TICKS] for node in child.nodes)
@@ -268,9 +271,8 @@ class Supervisor:
     def _lose_successor(self) -> None:
         """It has died; the next look starts another."""
         self._log.write("the supervisor's successor has died")
-        os.waitid(os.P_PIDFD, self._successor, os.WEXITED)
-        os.close(self._successor)
-        self._successor = -1
+        self._successor.close()
+        self._successor = NOBODY
 
     def _reap(self, child: Child) -> None:
         """`child` has ended."""
@@ -320,6 +322,7 @@ class Supervisor:
             try:
                 self._stop(name)
             except TimeoutError:
+                self._successor.beat()
                 os.kill(pid, signal.SIGKILL)
                 control_socket.wait_until_ended(self._directory, name, STOP_S)
         return self._start(name)
@@ -354,9 +357,8 @@ class Supervisor:
     def end_all(self) -> None:
         """Ask the children to end, and see to it that they do; first the one that would take this one's place."""
         self._ending = True
-        if self._successor >= 0:
-            signal.pidfd_send_signal(self._successor, signal.SIGKILL)
-            os.waitid(os.P_PIDFD, self._successor, os.WEXITED)
+        if self._successor is not NOBODY:
+            self._successor.end()
         for number in (signal.SIGTERM, signal.SIGKILL):
             for child in self._children.values():
                 signal.pidfd_send_signal(child.fd, number)

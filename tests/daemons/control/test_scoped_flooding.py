@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+
 from weft.daemons.control.scoped_flooding import Notice, Notices
+from weft.daemons.core.wire import Garbage
 from weft.daemons.lbsp import messages
 from weft.daemons.lbsp.messages import Crowding, Failure, Failures
 from weft.topologies.core.address import Prefix
@@ -78,7 +81,8 @@ def test_the_shorter_way_counts_also_if_it_was_slower():
 
 def test_strangers_and_what_is_for_others_are_not_heard():
     at = node()
-    assert at.hear(heard(sender=3), 0, 0.0) == (False, [])
+    with pytest.raises(Garbage, match="node 3 is no neighbour at port 0"):
+        at.hear(heard(sender=3), 0, 0.0)
     assert at.hear(heard(target=5), 0, 0.0) == (False, [])
     assert at.hear(heard(lifetime_ms=0), 0, 0.0) == (False, [])
     assert not at.held

@@ -4,8 +4,12 @@ import random
 
 import pytest
 
+from weft.daemons.shortest_paths.daemon import Bfs
 from weft.experiments.chaos.campaign import KINDS, Campaign, Damage, Event, damage, parse, written
 from weft.experiments.chaos.drawing import campaign
+from weft.experiments.chaos.prediction import machines
+from weft.experiments.demo.chaos import EXPERIMENT, NETWORKS
+from weft.experiments.figures import figures
 from weft.experiments.runner.definition import assignments, split
 from weft.topologies import build
 
@@ -35,7 +39,8 @@ def test_the_command_that_repeats_a_campaign_is_one_run_of_it():
     [
         ("down:h0-h3", "begins with its time"), ("-1:down:h0-h3", "begins with its time"),
         ("nan:down:h0-h3", "begins with its time"), ("0.1:dwn:h0-h3", "no kind 'dwn', did you mean down"),
-        ("0.1:down:h0-h9", "h0"), ("0.1:die:h99", "h99"), ("0.1:deaf:h0-h3:h4", "h4 is no end of h0-h3"),
+        ("0.1:down:h0-h9", "h0"), ("0.1:die:h99", "h99"), ("0.1:kill:w0", "w0 runs no daemon"),
+        ("0.1:deaf:h0-h3:h4", "h4 is no end of h0-h3"),
         ("0.1:lose:all:101", "ends in %, 0 .. 100"), ("0.1:lose:all", "ends in %"),
         ("0.1:stop:h0:-5", "ends in ms, 0"), ("0.1:pause:h0:5", "concerns all nodes"),
         ("0.1:up:h0-h3:5", "takes no value"), ("0.1:clock:h0:inf", "ends in ms"),
@@ -95,3 +100,43 @@ def test_nothing_is_mended_that_was_not_broken():
         if event.kind == "live":
             assert event.where in dead
         dead = dead | {event.where} if event.kind == "die" else dead - {event.where} if event.kind == "live" else dead
+
+
+def test_only_a_virtual_clock_is_set():
+    given = {"topology": "dcell:n=3,k=1", "routing": "dr", "events": "0:clock:h0:200"}
+    assert EXPERIMENT.plan(given, engines=["fabric"]).runs
+    assert EXPERIMENT.plan(given, clock="virtual").runs
+    with pytest.raises(ValueError, match="this machine's clock is not only the run's"):
+        EXPERIMENT.plan(given, engines=["kernel"])
+
+
+def test_the_sweep_has_every_scheme_on_every_network_that_it_can_route():
+    cells = {(run.text("topology"), run.text("routing").partition(":")[0]) for run in EXPERIMENT.runs()}
+    assert {name for _, name in cells} == set(machines())
+    assert {spec for spec, name in cells if name == "bfs"} == set(NETWORKS)
+    assert {spec for spec, name in cells if name == "lbsp"} == {"fattree:k=4"}
+
+
+def test_a_run_is_measured_and_drawn(tmp_path, capsys):
+    given = {"topology": "complete:n=4,p=1", "routing": "bfs", "campaigns": "2", "steps": "3"}
+    (run,) = EXPERIMENT.runs(given)
+    row = {**run.parameters, **EXPERIMENT.measure(run).figures, "seed": 0, "engine": "fabric"}
+    assert (row["passed"], row["failed"], len(row["settled_s"]), len(row["healed_s"])) == (True, 0, 2, 2)
+    with figures.new() as figure:
+        EXPERIMENT.plot([row], figure)
+        figures.save(figure, tmp_path / "chaos.png")
+    assert capsys.readouterr().err == ""
+
+
+def test_what_fails_is_told_with_the_command_that_repeats_it(monkeypatch, capsys):
+    monkeypatch.setattr(Bfs, "link_changed", lambda self, port, up, now: 1 / 0)
+    name = build("complete:n=4,p=1").link_name(5)
+    events = f"0.1:lose:all:5+0.2:down:{name}+0.3:clear:all"
+    (run,) = EXPERIMENT.runs({"topology": "complete:n=4,p=1", "routing": "bfs", "events": events})
+    found = EXPERIMENT.measure(run).figures
+    assert (found["passed"], found["failed"]) == (False, 1)
+    (command,) = found["repeat"]
+    assert f"--set events=0:down:{name} " in command
+    told = capsys.readouterr().err
+    assert "crash: ZeroDivisionError" in told
+    assert command in told

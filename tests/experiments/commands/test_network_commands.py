@@ -12,6 +12,7 @@ import pytest
 from weft.testbed.linux import netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import clean
+from weft.testbed.network.network import Network
 from weft.testbed.plan import run
 from weft.topologies import build
 
@@ -207,6 +208,28 @@ def test_a_daemon_that_was_killed_can_be_started_by_hand(name):
         assert by_hand.returncode == 130
     finally:
         by_hand.kill()
+    weft("down", name)
+
+
+@pytest.mark.kernel
+def test_without_restarts_what_dies_stays_dead_until_somebody_asks(name):
+    weft("up", "dcell:n=3,k=1", "--routing", "dr", "--no-restart", "--detach", name)
+    network = Network.open(name)
+    try:
+        before = network.rows()[0]
+        os.kill(before.pid, signal.SIGKILL)
+        wait_until("its death is counted", lambda: network.rows()[0].deaths == 1)
+        assert not network.rows()[0].pid
+        weft("restart", "--run", name, "h0")
+        network.wait_until_converged()
+        after = network.rows()[0]
+        assert after.pid not in (0, before.pid)
+        assert (after.deaths, after.restarts) == (1, 0), "somebody asked for it"
+        weft("restart", "--run", name, "h0")  # also one that is well
+        assert network.rows()[0].pid not in (0, after.pid)
+        assert "w0" in weft("restart", "--run", name, "w0", status=2).stderr
+    finally:
+        network.close()
     weft("down", name)
 
 

@@ -9,7 +9,8 @@ from math import inf
 
 import pytest
 
-from weft.daemons.core.actions import NOTHING, UNCHANGED, Action
+from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Note
+from weft.daemons.core.events import DestinationInUse, Event
 from weft.daemons.core.wire import Garbage
 from weft.testbed.agent.counters import COLUMNS, WORDS
 from weft.testbed.agent.daemon import Daemon
@@ -49,7 +50,7 @@ def carried() -> Iterator[tuple[Loop, Daemon, socket.socket, list[str]]]:
     daemon = Daemon.__new__(Daemon)
     daemon.protocol, daemon.deadline, daemon.closed = Machine(), inf, False  # type: ignore[assignment]
     daemon.received = daemon.garbage = 0
-    channel = Bare(1)
+    channel = Bare([1])
     daemon._counters = NodeCounters(memoryview(bytearray(8 * WORDS)).cast("Q"), 0.03)
     daemon.lost = LostPackets(daemon._counters, log.append, [channel])
     loop = Loop([])
@@ -103,6 +104,63 @@ def test_packets_cannot_fill_the_log(carried: tuple[Loop, Daemon, socket.socket,
         loop._hand_over(loop._read(loop._before, []), [])
     assert daemon.lost.status()["packets_failed"] == 5 * MOST_TRACEBACKS
     assert len(log) == MOST_TRACEBACKS
+
+
+class Eventful(Machine):
+    """Raises over an event what its destination says."""
+
+    def event(self, event: Event, now: float) -> Sequence[Action]:
+        assert isinstance(event, DestinationInUse)
+        if event.destination == 1:
+            raise KeyError("no such server")
+        return (Note(f"in use: {event.destination}"),)
+
+
+def test_an_event_over_which_the_state_machine_raises_is_dropped_and_those_after_it_are_not(
+    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+) -> None:
+    """Which destination is in use, whoever sends a packet says."""
+    loop, daemon, _, log = carried
+    daemon.protocol = Eventful()  # type: ignore[assignment]
+    told: list[Action] = []
+    daemon.perform = told.extend  # type: ignore[method-assign]
+    loop._do(daemon, daemon._tell, [DestinationInUse(number) for number in (1, 2, 1, 3)], 0.0)
+    assert told == [Note("in use: 2"), Note("in use: 3")]
+    assert (daemon.closed, loop.failed) == (False, 0)
+    assert daemon._counters._cells[COLUMNS["packets_failed"]] == 2
+    assert len(log) == 1
+    assert "a DestinationInUse was dropped over which this was raised" in log[0]
+    assert "no such server" in log[0]
+
+
+class Dying:
+    """A daemon all of whose own decisions raise."""
+
+    def __init__(self) -> None:
+        self.closed, self.deadline, self.deaths, self.logged, self.why = False, 0.0, 0, 0, ""
+
+    def decide(self, now: float) -> None:
+        raise KeyError("what next?")
+
+    start = tick = decide
+
+    def log_exception(self) -> None:
+        self.logged += 1
+
+    def count_death(self) -> None:
+        self.deaths += 1
+
+    def close(self, why: str) -> None:
+        self.closed, self.why = True, why
+
+
+@pytest.mark.parametrize("turn", ["start", "turn"])
+def test_a_daemon_whose_own_decision_raises_ends_counted_for_its_supervisor_to_start_another(turn: str) -> None:
+    loop, daemon = Loop([]), Dying()
+    loop._daemons = [daemon]  # type: ignore[list-item]
+    getattr(loop, turn)()
+    assert (daemon.closed, daemon.deaths, daemon.logged, daemon.why) == (True, 1, 1, "it failed")
+    assert (loop._daemons, loop.failed) == ([], 1)
 
 
 class Busy:

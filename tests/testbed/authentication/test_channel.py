@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.daemons.core import wire
 from weft.testbed.authentication.channel import (
     COOKIE_BYTES,
     FORGED,
@@ -113,7 +114,7 @@ def test_a_key_is_replaced_in_three_steps_and_nothing_is_lost_on_the_way() -> No
 @pytest.mark.parametrize("bare", [False, True])
 def test_a_neighbour_that_has_gone_mad_is_heard_now_and_then(bare: bool) -> None:
     near = end(1, (2, 3))
-    far = Bare(1) if bare else end(2, (1, 3))
+    far = Bare([2]) if bare else end(2, (1, 3))
 
     def heard(count: int, now: float) -> int:
         return sum(far.open(near.seal(b""), now) is not None for _ in range(count))
@@ -125,6 +126,15 @@ def test_a_neighbour_that_has_gone_mad_is_heard_now_and_then(bare: bool) -> None
     assert set(far.dropped) == {TOO_MANY}
     if not bare:
         assert far.open(end(3, (2, 1)).seal(b"of another neighbour"), 100.0)
+
+
+def test_without_seals_a_message_is_in_the_name_of_a_neighbour_at_its_port_or_of_another_format() -> None:
+    far = Bare([1, 3])
+    messages = [wire.encode(wire.Hello(sender, 7, 1, 30, 0, ())) for sender in (1, 2, 3, 2**32 - 1)]
+    assert [far.open(message, 0.0) == message for message in messages] == [True, False, True, False]
+    assert far.dropped == {STRANGE: 2}
+    for other in (b"", b"\x77\x01\x01", b"a protocol of somebody's own"):
+        assert far.open(other, 0.0) == other
 
 
 @given(st.binary(max_size=100))

@@ -3,6 +3,7 @@ import socket
 import struct
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from weft.testbed.linux import clock, libbpf, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.measure import fidelity
-from weft.testbed.measure.fidelity import FAIL, PASS, WARN, Component, Fidelity, Report, at_most, gap_verdict
+from weft.testbed.measure.fidelity import FAIL, PASS, WARN, Component, Fidelity, Report, at_most, gap_verdict, tell
 from weft.testbed.tracing import dequeue_gaps
 from weft.testbed.tracing.dequeue_gaps import BUCKETS, BUCKETS_PER_1, Gaps
 from weft.testbed.traffic.iperf import IperfSpec, iperf
@@ -57,6 +58,14 @@ def windows(percents: dict[int, int]) -> Gaps:
     for percent, count in percents.items():
         histogram[min(percent * BUCKETS_PER_1 // 100, BUCKETS - 1)] += count
     return Gaps(0, 0, 0, 0, 0, 0, 0, tuple(histogram))
+
+
+def test_what_an_instrument_finds_counts_for_those_who_watch_its_run_and_no_others(monkeypatch):
+    first, second = (Fidelity(SimpleNamespace(identity=SimpleNamespace(id=name))) for name in ("one", "other"))
+    monkeypatch.setattr("weft.testbed.measure.fidelity.WATCHING", [first, second])
+    late = at_most("late pings", 500, "ms", 20, 100)
+    tell(SimpleNamespace(identity=SimpleNamespace(id="one")), late)
+    assert (first._added, second._added) == ([late], [])
 
 
 def test_one_bad_port_among_many_good_ones_is_named():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.measure.fidelity import FAIL, PASS, WARN
+from weft.testbed.measure.fidelity import FAIL, PASS, WARN, Fidelity
 from weft.testbed.measure.outage import Gap, Outage, OutageProbe, OutageTable, gaps
 from weft.testbed.measure.prober import Prober
 
@@ -44,6 +44,21 @@ def test_the_longest_gap_is_found_though_it_has_no_end():
 def test_a_late_prober_does_not_pass():
     verdicts = [OutageTable((), 0.0, 1.0, 0.01, late_s, True).lateness().verdict for late_s in (0.019, 0.05, 0.2)]
     assert verdicts == [PASS, WARN, FAIL]
+
+
+@pytest.mark.kernel
+def test_how_late_a_prober_was_is_part_of_the_verdict_on_the_run(network):
+    net = network("dcell:n=3,k=1")
+    with Fidelity(net) as fidelity:
+        for pairs in ([(0, 4)], [(1, 2)]):
+            with OutageProbe(net, pairs) as probe:
+                pass
+    late = [one for one in fidelity.report.components if one.name == "late pings"]
+    assert len(late) == 2
+    assert late[1] == probe.table.lateness()
+    with Fidelity(net) as fidelity:
+        pass
+    assert "late pings" not in {one.name for one in fidelity.report.components}
 
 
 @pytest.mark.kernel

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import threading
 from collections.abc import Iterator
 from math import inf
 
@@ -16,6 +18,8 @@ from weft.testbed.measure.fidelity import FAIL, Fidelity
 from weft.testbed.network import clean
 from weft.testbed.network.network import Network
 from weft.testbed.supervision import control
+from weft.testbed.supervision.successor import LOOKS as SUPERVISOR_LOOKS
+from weft.testbed.supervision.successor import Successor, watch
 from weft.testbed.supervision.watchdog import FIRST_S, FORGIVEN_S, LONGEST_S, LOOKS, Hangs, Restarts
 from weft.topologies import build
 
@@ -52,6 +56,52 @@ def test_who_does_not_tick_from_look_to_look_hangs_and_is_told_once():
         assert hangs.look({9: 1}) == []
     assert hangs.look({}) == []
     assert hangs.look({9: 1}) == []  # seen anew
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    """The descriptor of a process that does nothing."""
+    process = subprocess.Popen(["sleep", "600"])
+    fd = os.pidfd_open(process.pid)
+    yield fd
+    process.kill()
+    process.wait()
+    os.close(fd)
+
+
+def ended(fd: int) -> bool:
+    return os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def test_a_supervisor_that_beats_is_left_alone_and_one_that_does_not_is_ended(sleeper):
+    """However long its silences are together: what counts is how many looks in a row find nothing."""
+    heard, beats = os.pipe2(os.O_NONBLOCK)
+    one = Successor(sleeper, beats)
+    watching = threading.Thread(target=watch, args=(sleeper, heard, 0.02))
+    one.beat()
+    watching.start()
+    for _ in range(3 * SUPERVISOR_LOOKS):
+        one.beat()
+        watching.join(0.01)
+        assert watching.is_alive()
+        assert not ended(sleeper)
+    watching.join(60)  # a few looks, on a machine of whatever load
+    assert not watching.is_alive()
+    assert ended(sleeper)
+    os.close(heard)
+    os.close(beats)
+    one.beat()  # to nobody, which is no error
+
+
+def test_a_supervisor_that_ends_is_succeeded_at_once(sleeper):
+    heard, beats = os.pipe2(os.O_NONBLOCK)
+    watching = threading.Thread(target=watch, args=(sleeper, heard, 3600.0))
+    watching.start()
+    os.close(beats)
+    signal.pidfd_send_signal(sleeper, signal.SIGTERM)
+    watching.join(60)
+    assert not watching.is_alive()
+    os.close(heard)
 
 
 @pytest.fixture(params=[None, 2], ids=["each", "packed"])
@@ -118,6 +168,27 @@ def test_what_dies_hangs_or_loses_its_supervisor_is_back_and_counted(routed):
     assert control.restart(directory, "h2") == routed.rows()[2].pid
     routed.wait_until_converged()
     assert routes(routed) == before
+
+
+@pytest.mark.kernel
+def test_a_supervisor_that_hangs_is_ended_and_succeeded():
+    network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=1)
+    try:
+        supervisor, before = control_socket.holder(network.run.directory, "supervisor"), routes(network)
+        with Fidelity(network) as fidelity:
+            os.kill(supervisor, signal.SIGSTOP)
+            wait_until(
+                "there is another",
+                lambda: control_socket.holder(network.run.directory, "supervisor") not in (None, supervisor),
+                timeout_s=90,
+            )
+            wait_until("all are back", lambda: all(row.pid and row.restarts for row in network.rows().values()))
+            network.wait_until_converged()
+        values = {one.name: one.value for one in fidelity.report.components}
+        assert (fidelity.verdict, values["supervisors lost"]) == (FAIL, 1)
+        assert routes(network) == before
+    finally:
+        network.down()
 
 
 @pytest.mark.kernel
