@@ -1,9 +1,13 @@
-"""SIGKILL the whole tool at random moments, clean up, and look for what is left.  Run as root."""
+"""SIGKILL the whole tool at random moments, clean up, and look for what is left; SIGKILL sweeps, and look for what they
+have lost or doubled when they are done.  Run as root."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -16,6 +20,7 @@ from weft.testbed.plan import run
 
 ROOT = Path(__file__).parents[1]
 WEFT = [sys.executable, "-m", "weft.experiments.commands.cli"]
+KILLS_OF_A_SWEEP, SEEDS = 4, 12
 UP = ["up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit"]
 
 
@@ -63,17 +68,47 @@ def leftovers(mine: list[run.Run], names: set[str]) -> list[str]:
     return found
 
 
+def sweep_killed(rng: random.Random, results: Path) -> list[str]:
+    """Kill a sweep, its workers too, a few times, and let it end: what is lost or doubled, in words."""
+    command = [*WEFT, "run", "chaos", "--set", "topology=complete:n=4,p=1", "routing=bfs", "campaigns=1", "steps=3"]
+    command += ["--seeds", str(SEEDS), "--results", str(results)]
+    for _ in range(KILLS_OF_A_SWEEP):
+        tool = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        with suppress(subprocess.TimeoutExpired):
+            tool.wait(timeout=rng.uniform(0.5, 6.0))
+        with suppress(ProcessLookupError):
+            os.killpg(tool.pid, signal.SIGKILL)
+        tool.wait()
+    done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return [f"sweep in {results}: {done.stderr.strip().splitlines()[-1]}"]
+    seeds = sorted(row["seed"] for row in json.loads(done.stdout))
+    return [] if seeds == [*range(SEEDS)] else [f"sweep in {results}: has rows of seeds {seeds}"]
+
+
 def main() -> None:
-    """Kill 20 times; exit status 1 if anything was left."""
+    """Exit status 1 if anything was left of what was killed, or a sweep has lost or doubled a run."""
     import tempfile
 
-    rng = random.Random(20)
-    with tempfile.TemporaryDirectory() as results:
-        left = [thing for _ in range(20) for thing in kill_once(rng, Path(results))]
-    show("Twenty kills by SIGKILL, each followed by `weft clean`", [Line("things left", len(left), "", at_most=0)])
-    for thing in left:
-        print(f"  left: {thing}")
-    sys.exit(bool(left))
+    given = argparse.ArgumentParser(description=__doc__)
+    given.add_argument("--kills", type=int, default=20, help="of the tool")
+    given.add_argument("--sweeps", type=int, default=5, help=f"of which each is killed {KILLS_OF_A_SWEEP} times")
+    given.add_argument("--seed", type=int, default=20)
+    options = given.parse_args()
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        left = [thing for _ in range(options.kills) for thing in kill_once(rng, Path(folder))]
+        wrong = [
+            thing for number in range(options.sweeps) for thing in sweep_killed(rng, Path(folder, f"sweep{number}"))
+        ]
+    title = f"{options.kills} kills by SIGKILL, each followed by `weft clean`; {options.sweeps} sweeps killed"
+    lines = [Line("things left", len(left), "", at_most=0), Line("sweeps with lost rows", len(wrong), "", at_most=0)]
+    show(f"{title} {KILLS_OF_A_SWEEP} times each", lines)
+    for thing in [*left, *wrong]:
+        print(f"  {thing}")
+    sys.exit(bool(left or wrong))
 
 
 if __name__ == "__main__":
