@@ -17,7 +17,8 @@ that cannot run is skipped with the reason, but fails where CI is set: nothing m
 
 `pytest --clock virtual` runs the kernel tests, and no others, under the virtual clock: each file on a kernel of its
 own, so that what a test does depends on its file alone.  `@pytest.mark.real_clock("why")` marks one that cannot pass
-there, `@pytest.mark.virtual_clock` one that can pass nowhere else, and is left out elsewhere.
+there, `@pytest.mark.virtual_clock` one that can pass nowhere else, and is left out elsewhere.  Tests with FRR, whose
+daemons poll for up to a millisecond before each of their timers, have a kernel where system calls cost time.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ REPORT = "@report "  # begins a line that brings a report out
 INSTANCES = 2
 TIMEOUT_S = 1800  # for all that one instance runs; each test has its own as well
 MEMORY_MB = 2000  # of an instance under the virtual clock
+FRR_SYSCALL_NS = 50_000  # of tests with FRR there
 INSIDE = uml.INSIDE in os.environ
 TELL = "WEFT_TELL_REPORTS"  # set in the environment of those that Outside starts
 
@@ -68,13 +70,13 @@ def lacking(item: pytest.Item) -> str | None:
     """What this process lacks to run the test, if anything."""
     if item.get_closest_marker("virtual") and virtual_kernel.find() is None:
         return "the kernel for virtual time: make uml-kernel"
+    if item.get_closest_marker("frr") and not FRR.exists():
+        return "frr, which our daemons are compared with: apt-get install frr"
     marks = list(item.iter_markers("uml"))
     if INSIDE or not (marks or item.get_closest_marker("kernel")):
         return None
     if os.geteuid() != 0:
         return "root"
-    if item.get_closest_marker("frr") and not FRR.exists():
-        return "frr, which our daemons are compared with: apt-get install frr"
     missing = sorted({module for mark in marks for module in mark.args if not has_module(module)})
     return f"{', '.join(missing)} in the kernel, or {uml.KERNEL} installed" if missing else None
 
@@ -101,7 +103,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if away:
         items[:] = [item for item in items if item not in away] + away
         shares = [away[position::INSTANCES] for position in range(INSTANCES)]
-        config.pluginmanager.register(Outside(config, [share for share in shares if share]))
+        config.pluginmanager.register(Outside(config, [(share, []) for share in shares if share]))
 
 
 def keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
@@ -115,17 +117,17 @@ def under_virtual_clock(config: pytest.Config, items: list[pytest.Item]) -> None
     virtual_kernel.require()
     on_kernel = [item for item in items if item.get_closest_marker("kernel") or item.get_closest_marker("uml")]
     keep(config, items, on_kernel)
-    files: dict[object, list[pytest.Item]] = {}
+    files: dict[tuple[object, bool], list[pytest.Item]] = {}
     for item in on_kernel:
-        files.setdefault(item.path, []).append(item)
+        files.setdefault((item.path, bool(item.get_closest_marker("frr"))), []).append(item)
     options = ["--clock", "virtual", "--memory-mb", str(MEMORY_MB)]
-    config.pluginmanager.register(Outside(config, list(files.values()), options))
+    costly = [*options, "--syscall-ns", str(FRR_SYSCALL_NS)]
+    shares = [(items, costly if polls else options) for (_, polls), items in files.items()]
+    config.pluginmanager.register(Outside(config, shares))
 
 
 def only_in_real_time(item: pytest.Item) -> str | None:
     """Why a test cannot pass under the virtual clock, if so."""
-    if item.get_closest_marker("frr"):
-        return "FRR's daemons poll, and the virtual clock hardly advances meanwhile"
     mark = item.get_closest_marker("real_clock")
     return mark.args[0] if mark else None
 
@@ -152,22 +154,21 @@ class Inside:
 class Outside:
     """Has tests run under User-Mode Linux, from when the first is due, and reports each in its turn.
 
-    shares: each on an instance of its own, as many at a time as there are cores, INSTANCES at most.
-    options: what `weft uml` is given.
+    shares: tests, and what `weft uml` is given for them; each on an instance of its own, as many at a time as there are
+        cores, INSTANCES at most.
     """
 
-    def __init__(self, config: pytest.Config, shares: Sequence[list[pytest.Item]], options: Sequence[str] = ()) -> None:
+    def __init__(self, config: pytest.Config, shares: Sequence[tuple[list[pytest.Item], Sequence[str]]]) -> None:
         self.config = config
-        self.options = options
-        self.away = {item.nodeid for share in shares for item in share}
-        self.shares: SimpleQueue[list[str]] = SimpleQueue()
+        self.away = {item.nodeid for share, _ in shares for item in share}
+        self.shares: SimpleQueue[tuple[list[str], Sequence[str]]] = SimpleQueue()
         self.started = self.over = False
         self.processes: set[subprocess.Popen[str]] = set()
         self.reports: defaultdict[str, list[pytest.TestReport]] = defaultdict(list)
         self.news: SimpleQueue[str | tuple[list[str], str]] = SimpleQueue()  # a report, or a share and how it ended
         self.ended: dict[str, str] = {}  # last words of the instance, by test
-        for share in shares:
-            self.shares.put([item.nodeid for item in share])
+        for share, options in shares:
+            self.shares.put(([item.nodeid for item in share], options))
             for item in share:
                 item.add_marker(pytest.mark.timeout(0), append=False)  # it has its time inside, and waits for it here
 
@@ -190,10 +191,10 @@ class Outside:
         """Run one share after the other on `core`."""
         with contextlib.suppress(Empty):
             while not self.over:
-                self.run(core, self.shares.get_nowait())
+                self.run(core, *self.shares.get_nowait())
 
-    def run(self, core: int, share: list[str]) -> None:
-        weft = [sys.executable, "-m", "weft.experiments.commands.cli", "uml", *self.options]
+    def run(self, core: int, share: list[str], options: Sequence[str]) -> None:
+        weft = [sys.executable, "-m", "weft.experiments.commands.cli", "uml", *options]
         limits = ["--core", str(core), "--timeout-s", str(TIMEOUT_S)]
         process = subprocess.Popen(
             [*weft, *limits, "--", sys.executable, "-m", "pytest", *share],

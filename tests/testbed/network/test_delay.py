@@ -3,7 +3,9 @@ from contextlib import closing
 
 import pytest
 
+from weft.testbed.forwarding.data_plane import DataPlane
 from weft.testbed.host import doctor
+from weft.testbed.linux import clock
 from weft.testbed.measure.ping import ping
 from weft.testbed.network.network import Network
 from weft.testbed.rewriting import transit_program
@@ -53,7 +55,18 @@ def test_a_delay_that_this_kernel_cannot_give_is_refused_with_that_reason():
 
 
 @pytest.mark.kernel
-@pytest.mark.real_clock("they go together there")
-def test_a_delay_and_the_data_plane_exclude_each_other():
-    with pytest.raises(ValueError, match="ttc and a delay exclude each other"):
-        Network.create(build("fattree:k=4"), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=1), scheme="ttc")
+def test_a_delay_and_the_data_plane_exclude_each_other_in_real_time():
+    topology, link = build("clos:n=1,r=2,m=2"), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=700)
+    if not clock.is_virtual():
+        with pytest.raises(ValueError, match="ttc and a delay exclude each other"):
+            Network.create(topology, link, scheme="ttc")
+        return
+    network = Network.create(topology, link, scheme="ttc")
+    try:
+        with DataPlane.open(network) as plane:
+            before = sum(port.packets for port in plane.counters().values())
+            (found,) = ping(network, [(0, 1)], timeout_s=2.0).pings
+            assert sum(port.packets for port in plane.counters().values()) > before
+        assert min(found.rtts_us) >= 2 * 4 * 700
+    finally:
+        network.down()
