@@ -68,6 +68,21 @@ def test_what_a_system_call_costs_is_said_to_the_kernel_unless_it_is_nothing():
 
 
 @virtual
+def test_floating_point_registers_survive_page_faults_and_other_processes():
+    """Values lie in them while pages are filled for the first time, in two processes that take turns."""
+    program = (
+        "import os, numpy\n"
+        "child = os.fork()\n"
+        "for _ in range(20): os.sched_yield(); values = numpy.arange(100_000, dtype=float) * 1.5\n"
+        "if child: os.waitpid(child, 0)\n"
+        "print(values.sum(), flush=True)\n"
+        "os._exit(0)"
+    )
+    expected = sum(1.5 * each for each in range(100_000))
+    assert [float(each) for each in inside(sys.executable, "-c", program).split()] == [expected, expected]
+
+
+@virtual
 def test_a_system_call_costs_whoever_makes_it_and_nobody_else():
     """Two processes that make 1,000 at the same time take as long as one."""
     program = (
