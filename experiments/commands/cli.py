@@ -51,12 +51,13 @@ def parser() -> Parser:
         stored_commands,
         watch_commands,
     )
+    from weft.experiments.view import commands as view_commands
 
     top = Parser(prog="weft", description=DESCRIPTION)
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(metavar="COMMAND", title="commands")
     rooms = (graph_commands, run_commands, stored_commands, compare_commands, network_commands, watch_commands)
-    for part in (*rooms, machine_commands, completion):
+    for part in (*rooms, view_commands, machine_commands, completion):
         part.add_commands(commands)
     return top
 

@@ -41,6 +41,9 @@ def _add_up(commands: Commands) -> None:
     parser.add_argument("--no-restart", action="store_true", help="leave daemons dead that die")
     parser.add_argument("--unauthenticated", action="store_true", help="let daemons believe whatever they hear")
     parser.add_argument("--detach", metavar="NAME", help="leave the network running as run NAME")
+    parser.add_argument(
+        "--view", action="store_true", help="serve a page on which to watch and break it; see weft view"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan as commands and make nothing")
     clocks = "virtual: exact, computing takes no time, which stands still while you type; needs --rate and no root"
     parser.add_argument("--clock", choices=["real", "virtual"], default="real", help=clocks)
@@ -120,6 +123,7 @@ def _of_run(parser: argparse.ArgumentParser) -> None:
 def up(given: argparse.Namespace) -> int:
     from weft.daemons.core.registry import usual
     from weft.experiments.commands import virtual_up
+    from weft.experiments.commands.network_status import print_plan
     from weft.testbed.network import bring_up
     from weft.testbed.plan.plane_selection import planes
     from weft.testbed.plan.run import require_name
@@ -140,13 +144,13 @@ def up(given: argparse.Namespace) -> int:
     wanted = {"link": link, "host_link": host_link, "packed": given.packed, "authenticated": authenticated}
     wanted["restart"] = not given.no_restart
     if given.dry_run:
-        return _print_plan(topology, link, host_link, static=how.static, name=given.detach)
+        return print_plan(topology, link, host_link, static=how.static, name=given.detach)
     if given.clock == "virtual":
         return virtual_up.up(given)
     need_root()
     if given.detach is not None:
-        return _detach(topology, routing, given.detach, wanted)
-    return _foreground(topology, routing, wanted)
+        return _detach(topology, routing, given.detach, wanted, view=given.view)
+    return _foreground(topology, routing, wanted, view=given.view)
 
 
 def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | None]:
@@ -176,34 +180,25 @@ def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | N
     return link, None if given.host_rate is None else replace(link, rate_bps=rate_bps(given.host_rate))
 
 
-def _print_plan(
-    topology: Topology, link: LinkSpec | None, host_link: LinkSpec | None, *, static: bool, name: str | None
-) -> int:
-    from weft.testbed.plan.network_plan import Plan
-    from weft.testbed.plan.run import UNNAMED
-
-    run = UNNAMED if name is None else replace(UNNAMED, id=name)
-    for line in Plan(run, topology, link, static=static, host_link=host_link).text():
-        print(line)
-    return 0
-
-
-def _detach(topology: Topology, routing: str, name: str, wanted: dict[str, Any]) -> int:
+def _detach(topology: Topology, routing: str, name: str, wanted: dict[str, Any], *, view: bool) -> int:
     from weft.experiments.runner.console import stages
+    from weft.experiments.view.commands import show_view
     from weft.testbed.network.network import Network
 
     with stages("bringing up") as progress:
         network = Network.create(topology, scheme=routing, name=name, detached=True, progress=progress, **wanted)
     print(f"{network.run.id} is up: {summary(network)}", file=sys.stderr)
     network.close()
+    show_view(network.run, wanted=view)
     return 0
 
 
-def _foreground(topology: Topology, routing: str, wanted: dict[str, Any]) -> int:
+def _foreground(topology: Topology, routing: str, wanted: dict[str, Any], *, view: bool) -> int:
     from mininet.log import setLogLevel
 
     from weft.experiments.commands import virtual_up
     from weft.experiments.runner.console import stages
+    from weft.experiments.view.commands import show_view
     from weft.testbed.interop.net import Net
 
     setLogLevel("info")
@@ -212,6 +207,7 @@ def _foreground(topology: Topology, routing: str, wanted: dict[str, Any]) -> int
         net.start()
     try:
         print(f"run {net.identity.id} is up: {summary(net.network)}", file=sys.stderr)
+        show_view(net.identity, wanted=view)
         virtual_up.command_line(net)
     finally:
         with stages("taking down") as progress:

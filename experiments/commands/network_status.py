@@ -1,11 +1,16 @@
-"""What `weft status` prints of a network."""
+"""What `weft status` prints of a network, and `weft up --dry-run` of one that is not made."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from weft.experiments.runner.console import show
+
+if TYPE_CHECKING:
+    from weft.topologies.core.link import LinkSpec
+    from weft.topologies.core.topology import Topology
 
 
 def show_status(state: Mapping[str, Any]) -> None:
@@ -36,3 +41,16 @@ def written(flows: Mapping[str, Any]) -> dict[str, Any]:
     """The flows of one leaf as a row of a table: c0:2 c1:1."""
     by_spine = {way: " ".join(f"{spine}:{count}" for spine, count in flows[way].items()) for way in ("up", "down")}
     return {**flows, **by_spine, "bad": ", ".join(flows["bad"]) or "none"}
+
+
+def print_plan(
+    topology: Topology, link: LinkSpec | None, host_link: LinkSpec | None, *, static: bool, name: str | None
+) -> int:
+    """Print the commands that would make such a network as run `name`."""
+    from weft.testbed.plan.network_plan import Plan
+    from weft.testbed.plan.run import UNNAMED
+
+    run = UNNAMED if name is None else replace(UNNAMED, id=name)
+    for line in Plan(run, topology, link, static=static, host_link=host_link).text():
+        print(line)
+    return 0

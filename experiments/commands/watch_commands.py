@@ -1,4 +1,4 @@
-"""The commands log and events and, for status --watch, the loop that shows a network again and again."""
+"""The commands log and, for status --watch, the loop that shows a network again and again."""
 
 from __future__ import annotations
 
@@ -18,41 +18,13 @@ MONOTONIC = 1  # the column of a log's line that says when by the monotonic cloc
 
 
 def add_commands(commands: Any) -> None:
-    """Add log and events."""
+    """Add log."""
     text = "what a node's daemon has logged, or all daemons in order of time"
     parser = commands.add_parser("log", help=text, description=text[0].upper() + text[1:] + ".")
     parser.add_argument("node", nargs="?", help=f"name or label; {SUPERVISOR} for whatever starts the daemons")
     parser.add_argument("-f", "--follow", action="store_true", help="go on as lines come, until Ctrl-C")
     parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
     parser.set_defaults(action=log)
-
-    text = "what happens in a run, as JSON, one event a line (docs/watching.md), until it ends"
-    parser = commands.add_parser("events", help=text, description=text[0].upper() + text[1:] + ".")
-    parser.add_argument("run", nargs="?", help="default: $WEFT_RUN, or the only one")
-    add_options(parser)
-    parser.set_defaults(action=events)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of all commands that watch a run."""
-    parser.add_argument(
-        "--updates", type=float, default=10.0, metavar="N", help="how often a second to read counters; 10"
-    )
-    text = "pairs of servers to ping each 50 ms, to see outages; 16, 0 for none"
-    parser.add_argument("--pairs", type=int, default=16, metavar="N", help=text)
-
-
-def events(given: argparse.Namespace) -> int:
-    """Print them as they come."""
-    from weft.testbed.plan import run
-    from weft.testbed.processes.process import need_root
-    from weft.testbed.watching import event_stream, run_process
-
-    need_root()
-    event_stream.require(given.updates, given.pairs)
-    found = run.find(given.run)
-    argv = [found.id, str(given.updates), str(given.pairs)]
-    return run_process.wait(run_process.start(found, "weft.testbed.watching.event_stream", argv), found)
 
 
 def log(given: argparse.Namespace) -> int:

@@ -1,0 +1,105 @@
+"""What the page shows that is no event: where nodes stand, which schemes there are, what results are stored."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.daemons.core import registry
+from weft.experiments.figures.network_drawing import BEND
+from weft.experiments.figures.network_layout import Layout, layout
+from weft.experiments.runner import definition
+from weft.experiments.runner.results import Store
+from weft.testbed.network import scheme_change
+from weft.testbed.network.network import Network
+from weft.testbed.plan.network_plan import Plan
+from weft.topologies.core.topology import Topology
+
+SERVER, HOST = 0.34, 0.12  # radius of a node's mark; of a host that stands around its router
+HOST_AWAY = 0.55  # from a router to its hosts
+DIGITS = 4
+MOST_ROWS = 2000  # of an experiment, shown
+
+
+def drawing(topology: Topology) -> dict[str, Any]:
+    """Where everything stands, y downwards, JSON-able.
+
+    nodes: (x, y, radius) of each, by number.  links: the control point of each, from end to end a quadratic curve.
+    groups: (x, y, radius) of sub-networks.
+    """
+    places = layout(topology)
+    at, radius = _with_hosts(topology, places)
+    a, b = at[topology.links[:, 0]], at[topology.links[:, 2]]
+    middle = (a + b) / 2
+    across = abs(a - b) / np.maximum(abs(a - places.towards) + abs(b - places.towards), 1e-9)
+    control = middle + BEND * across**2 * (places.towards - middle)
+    if not places.hosts:
+        hosts = topology.level == 0
+        control[hosts] = middle[hosts]
+    return {
+        "nodes": [[*_xy(place), float(size)] for place, size in zip(at, radius, strict=True)],
+        "links": [_xy(place) for place in control],
+        "groups": [[*_xy(group.centre), round(group.radius, DIGITS)] for group in places.groups],
+    }
+
+
+def _with_hosts(topology: Topology, places: Layout) -> tuple[Any, Any]:
+    """The places and radii of all nodes; hosts that the layout leaves out stand around their routers."""
+    at, radius = places.at.copy(), np.full(topology.nodes, SERVER)
+    if places.hosts:
+        return at, radius
+    count: Counter[int] = Counter(int(router) for router in topology.links[topology.level == 0, 2])
+    placed: Counter[int] = Counter()
+    for host, _, router, _ in topology.links[topology.level == 0].tolist():
+        turn = 2j * np.pi * (placed[router] + 0.5) / count[router]
+        at[host] = places.at[router] + HOST_AWAY * np.exp(turn)
+        placed[router] += 1
+    radius[: topology.servers] = HOST
+    return at, radius
+
+
+def _xy(place: complex) -> list[float]:
+    return [round(float(place.real), DIGITS), round(-float(place.imag), DIGITS)]
+
+
+def schemes(plan: Plan, journal: dict[str, Any]) -> list[str]:
+    """The schemes that the data plane of this run can change to; none if it has no data plane."""
+    came_up_with = scheme_change.routing(journal)
+    if came_up_with == "none" or not registry.scheme(came_up_with)[0].selection or (plan.link and plan.link.delay_us):
+        return []
+    found = []
+    for name in registry.with_data_plane():
+        with suppress(ValueError):
+            scheme_change.check(came_up_with, name)
+            if plan.link or not registry.rule(name).asks_queues:
+                found.append(name)
+    current = journal["scheme"]
+    return found if current in found else [current, *found]
+
+
+def data(network: Network) -> dict[str, Any]:
+    """All of it but the results."""
+    journal = network.run.journal
+    return {"drawing": drawing(network.topology), "schemes": schemes(network.plan, journal)}
+
+
+def results(folder: Path) -> dict[str, Any]:
+    """What is stored in `folder`: by experiment its runs, each a row with its fidelity; JSON-able."""
+    store = Store(folder)
+    report = (folder / "report.html").is_file()
+    found: dict[str, list[dict[str, Any]]] = {}
+    if store.path.exists():  # else it might be made, from older results, and be root's
+        for name in store.experiments():
+            with suppress(ValueError):  # of an experiment that there was once
+                entries = store.table(definition.find(name))[:MOST_ROWS]
+                found[name] = [{**row, "commit": str(about.get("commit", ""))[:12]} for row, about in entries]
+    return {"folder": str(folder), "report": report, "experiments": found}
+
+
+def as_json(told: Any) -> bytes:
+    return json.dumps(told, separators=(",", ":"), default=str).encode()

@@ -1,0 +1,138 @@
+"""The process behind a view: it watches a run, tells a web server of its own what happens, and does what that asks.
+
+It prints the page's address, as one line, when the page can be opened.  It belongs to the run, and ends with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.experiments.view import page_data, web_server
+from weft.testbed.network.network import Network
+from weft.testbed.watching import run_process
+from weft.testbed.watching.actions import Actions
+from weft.testbed.watching.event_stream import EventStream
+
+STATIC = Path(__file__).parent / "static"
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".txt": "text/plain"}
+ALONE, ATTACHED = "alone", "attached"  # whether it outlives the process that starts it
+LOOPBACK = "127.0.0.1"
+ERROR = "error: "  # begins what it prints in place of the address
+TOKEN_BYTES = 24
+
+
+class Channel:
+    """The pipe to the web server, into which two threads write."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+
+    def tell(self, events: Iterable[dict[str, Any]]) -> None:
+        """One line each; BrokenPipeError if the web server has ended."""
+        data = b"".join(page_data.as_json(event) + b"\n" for event in events)
+        with self._lock:
+            while data:
+                data = data[os.write(self._fd, data) :]
+
+
+def content(network: Network, results: Path) -> web_server.Content:
+    """All that the web server needs to have in memory."""
+    files = {
+        f"/{path.name}": (f"{TYPES[path.suffix]}; charset=utf-8", path.read_bytes())
+        for path in STATIC.iterdir()
+        if path.suffix in TYPES
+    }
+    files["/"] = files.pop("/index.html")
+    files["/page.json"] = ("application/json", page_data.as_json(page_data.data(network)))
+    report = results / "report.html"
+    return web_server.Content(
+        secrets.token_urlsafe(TOKEN_BYTES), files, report.read_bytes() if report.is_file() else None
+    )
+
+
+def carry_out(run: str, requests: int, channel: Channel, results: Path) -> None:
+    """Answer requests until there are no more: in a thread, since a path takes a while to be found."""
+    actions = Actions(Network.open(run))
+    with open(requests, "rb") as lines:
+        for line in lines:
+            asked = json.loads(line)
+            request = asked["request"]
+            answer = page_data.results(results) if request.get("do") == "results" else actions.do(request)
+            channel.tell([{"event": "answer", "id": asked["id"], "answer": answer}])
+
+
+def serve_in_child(page: web_server.Content, listener: socket.socket) -> tuple[int, int, int]:
+    """Start the web server; its process, and the ends of the pipes to it and from it."""
+    events_out, events_in = os.pipe()
+    requests_out, requests_in = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.close(events_in)
+            os.close(requests_out)
+            sys.stdout.close()
+            web_server.run(page, listener, events_out, requests_in)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(events_out)
+    os.close(requests_in)
+    return pid, events_in, requests_out
+
+
+def listen(port: int) -> socket.socket:
+    """A socket on loopback at `port`, 0 for any that is free; OSError if somebody has it."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((LOOPBACK, port))
+    except OSError as error:
+        raise OSError(f"port {port} of {LOOPBACK}: {os.strerror(error.errno or 0)}") from None
+    made.listen()
+    made.setblocking(False)
+    return made
+
+
+def view(run: str, port: int, updates_per_s: float, pairs: int, results: Path) -> None:
+    """Print the address of the page, and serve it until the run ends; BrokenPipeError if the web server dies."""
+    network = Network.open(run)
+    with listen(port) as listener:
+        page = content(network, results)
+        server, events, requests = serve_in_child(page, listener)
+        address = f"http://{LOOPBACK}:{listener.getsockname()[1]}/?token={page.token}"
+    channel = Channel(events)
+    threading.Thread(target=carry_out, args=(run, requests, channel, results), daemon=True).start()
+    stream = EventStream(network, updates_per_s=updates_per_s, pairs=pairs)
+    print(address, flush=True)
+    for told in stream.run():
+        channel.tell(told)
+    os.close(events)
+    os.waitpid(server, 0)  # when it has told the pages
+
+
+def main(argv: Sequence[str]) -> int:
+    run, port, updates_per_s, pairs, results, how = argv
+    if how != ALONE:
+        run_process.end_with_parent()
+    try:
+        view(run, int(port), float(updates_per_s), int(pairs), Path(results))
+    except BrokenPipeError:
+        return 1
+    except (OSError, ValueError) as error:
+        print(f"{ERROR}{error}", flush=True)  # instead of the address
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""What the page is given to draw, and what it is told when it comes late."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weft.experiments.view.page_data import drawing, results, schemes
+from weft.experiments.view.web_server import HISTORY, Hub
+from weft.testbed.plan.network_plan import Plan
+from weft.testbed.plan.run import UNNAMED
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
+
+LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["dcell:n=3,k=2", "ficonn:n=4,k=1", "fattree:k=4", "clos:n=2,r=4,m=2", "slimfly:q=5", "hyperx:l=2,s=3", "star:n=3"],
+)
+def test_every_node_has_a_place_of_its_own_and_every_link_a_curve(spec: str) -> None:
+    topology = build(spec)
+    found = drawing(topology)
+    places = np.array(found["nodes"])
+    assert places.shape == (topology.nodes, 3)
+    apart = abs(places[:, None, :2] - places[None, :, :2]).sum(axis=2) + np.eye(topology.nodes)
+    assert apart.min() > 0.1
+    assert np.isfinite(found["links"]).all()
+    assert len(found["links"]) == len(topology.links)
+    json.dumps(found)
+
+
+def test_a_fat_tree_has_its_core_above_its_hosts() -> None:
+    nodes = drawing(build("fattree:k=4"))["nodes"]
+    assert max(y for _, y, _ in nodes[-4:]) < min(y for _, y, _ in nodes[:16])
+
+
+def offered(spec: str, scheme: str, link: LinkSpec | None = LINK) -> list[str]:
+    return schemes(Plan(UNNAMED, build(spec), link), {"scheme": scheme})
+
+
+def test_schemes_are_offered_that_the_run_can_change_to() -> None:
+    assert offered("dcell:n=3,k=1", "dr") == []
+    found = offered("fattree:k=4", "ttc")
+    assert {"ttc", "drill", "ecmp"} <= set(found)
+    assert "lbsp" not in found
+    assert "ttc" not in offered("fattree:k=4", "ecmp", None), "without queues there is nothing to choose by"
+    assert offered("fattree:k=4", "drill:d=2,m=1")[0] == "drill:d=2,m=1"
+
+
+def test_a_folder_without_results_is_no_error_and_stays_empty(tmp_path: Path) -> None:
+    assert results(tmp_path / "none") == {"folder": str(tmp_path / "none"), "report": False, "experiments": {}}
+    assert list(tmp_path.iterdir()) == []
+
+
+def line(**event: Any) -> bytes:
+    return json.dumps(event).encode()
+
+
+def snapshot(hub: Hub) -> list[dict[str, Any]]:
+    return [json.loads(each.removeprefix(b"data: ")) for each in hub.snapshot().split(b"\n\n") if each]
+
+
+def test_who_comes_late_is_told_the_latest_of_every_link_and_daemon() -> None:
+    hub = Hub(requests=-1)
+    hub.take([line(event="network", run="x"), line(event="load", links={"a": [1], "b": [2]}, at_s=1.0)])
+    hub.take([line(event="load", links={"b": [3]}, at_s=2.0), line(event="link", link="a", state="down", at_s=2.0)])
+    hub.take([line(event="link", link="a", state="up", at_s=3.0), line(event="log", text="t", at_s=3.0)])
+    told = snapshot(hub)
+    assert [one["event"] for one in told] == ["network", "load", "link", "now", "history"]
+    assert told[1] == {"event": "load", "links": {"a": [1], "b": [3]}, "at_s": 2.0}
+    assert told[2]["state"] == "up"
+    assert [one["event"] for one in told[-1]["events"]] == ["link", "link", "log"]
+
+
+def test_what_is_remembered_has_an_end_and_logs_do_not_push_out_failures() -> None:
+    hub = Hub(requests=-1)
+    hub.take([line(event="link", link="a", state="down", at_s=0.0)])
+    hub.take([line(event="log", text=str(i), at_s=1.0) for i in range(2 * HISTORY)])
+    events = snapshot(hub)[-1]["events"]
+    assert events[0]["event"] == "link"
+    assert len(events) == 1 + HISTORY

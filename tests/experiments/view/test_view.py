@@ -1,0 +1,297 @@
+"""The view of a run, as a browser or somebody else may use it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.experiments.view import browser
+from weft.experiments.view.web_server import NOBODY
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.network.network import Network
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
+
+ROOT = Path(__file__).parents[3]
+WEFT = [sys.executable, "-m", "weft.experiments.commands.cli"]
+LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
+JSON = {"Content-Type": "application/json"}
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class View:
+    """`weft view` of a network."""
+
+    def __init__(self, network: Network, folder: Path) -> None:
+        self.network = network
+        command = [*WEFT, "view", network.run.id, "--results", str(folder)]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout
+        self.address = self.process.stdout.readline().strip()
+        assert self.address.startswith("http://127.0.0.1:"), self.process.stderr and self.process.stderr.read()
+        host, _, token = self.address.removeprefix("http://").partition("/?token=")
+        self.host, self.token = host, token
+        self.origin = f"http://{host}"
+        self.cookie = {"Cookie": f"weft-{host.partition(':')[2]}={token}"}
+
+    def ask(self, path: str, headers: dict[str, str], body: Any = None, host: str | None = None) -> Answer:
+        """Status, headers and content of what the server answers; `body` is posted."""
+        connection = http.client.HTTPConnection(self.host, timeout=20)
+        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        connection.putrequest("GET" if data is None else "POST", path, skip_host=True)
+        for name, value in (
+            {"Host": host or self.host} | headers | ({"Content-Length": str(len(data))} if data else {})
+        ).items():
+            connection.putheader(name, value)
+        connection.endheaders(data)
+        answer = connection.getresponse()
+        found = answer.status, dict(answer.getheaders()), answer.read()
+        connection.close()
+        return found
+
+    def do(self, **request: Any) -> dict[str, Any]:
+        """The answer to a request as the page makes it."""
+        status, _, body = self.ask("/do", self.cookie | JSON | {"Origin": self.origin}, request)
+        assert status == 200, body
+        told: dict[str, Any] = json.loads(body)
+        return told
+
+    def end(self) -> int:
+        """Wait until it has ended; its exit status."""
+        status = self.process.wait(20)
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream
+            stream.close()
+        return status
+
+    def processes(self) -> list[int]:
+        """Those that serve it, the web server last."""
+        (worker,) = children(self.process.pid)
+        return [worker, *children(worker)]
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@contextmanager
+def viewed(spec: str, folder: Path) -> Iterator[View]:
+    """A network that is up, and its view."""
+    network = Network.create(build(spec), LINK, scheme="dr" if spec.startswith("dcell") else "ecmp")
+    try:
+        shown = View(network, folder)
+        try:
+            yield shown
+        finally:
+            network.down()
+            shown.end()
+    finally:
+        if network.run.directory.exists():
+            network.down()
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
+    """One for all tests; each mends what it breaks."""
+    with viewed("dcell:n=3,k=1", tmp_path_factory.mktemp("results")) as shown:
+        yield shown
+
+
+@pytest.mark.kernel
+def test_only_who_has_the_token_is_answered_and_only_on_loopback(view: View) -> None:
+    for path in ("/", "/view.js", "/page.json", "/events", "/?token=", "/?token=wrong", f"/view.js?token={view.token}"):
+        assert view.ask(path, {})[0] == 403, path
+    assert view.ask("/", view.cookie, host="weft.example:80")[0] == 403, "a name that somebody points here"
+    status, headers, _ = view.ask(f"/?token={view.token}", {})
+    assert (status, headers["Location"]) == (303, "/")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(headers["Set-Cookie"].split("; "))
+    status, headers, body = view.ask("/", view.cookie)
+    assert status == 200
+    assert b"<svg" in body
+    assert "script-src 'self';" in headers["Content-Security-Policy"]
+    for path in ("/view.js", "/drawing.js", "/view.css", "/d3.min.js", "/d3.LICENSE.txt", "/page.json"):
+        assert view.ask(path, view.cookie)[0] == 200, path
+    for path in ("/nothing", "/../worker.py", "/report"):
+        assert view.ask(path, view.cookie)[0] == 404, path
+    port = int(view.host.partition(":")[2])
+    with socket.socket() as elsewhere, pytest.raises(ConnectionRefusedError):
+        elsewhere.connect(("127.0.0.2", port))
+
+
+@pytest.mark.kernel
+def test_what_changes_a_network_comes_from_the_page_itself(view: View) -> None:
+    body = {"do": "fail", "what": "h0-h3"}
+    own, bearer = {"Origin": view.origin}, {"Authorization": f"Bearer {view.token}"}
+    foreign = {"Origin": "http://weft.example"}
+    for headers in ({}, own, view.cookie, view.cookie | foreign, bearer | foreign, view.cookie | {"Origin": "null"}):
+        assert view.ask("/do", headers | JSON, body)[0] == 403, headers
+    assert view.ask("/do", view.cookie | own, body)[0] == 415
+    assert view.ask("/do", view.cookie | own | JSON, b"{")[0] == 400
+    assert view.ask("/do", view.cookie | own | JSON, [1])[0] == 400
+    assert view.ask("/do", view.cookie | own | JSON, {"do": "x" * 5000})[0] == 413
+    assert view.network.failed_links() == []
+    assert view.ask("/do", bearer | JSON, body)[0] == 200
+    assert view.network.failed_links() == [view.network.topology.link("h0-h3")]
+    view.do(do="restore", what="h0-h3")
+
+
+@pytest.mark.kernel
+def test_links_and_nodes_break_and_mend_and_a_path_is_what_packets_take(view: View) -> None:
+    link = view.network.topology.link
+    assert view.do(do="path", src="h0", dst="h4") == {
+        "nodes": ["h0", "h3", "h4"], "links": ["h0-h3", "h3-w1", "h4-w1"], "reason": None,
+    }  # fmt: skip
+    assert view.do(do="fail", what="h0-h3", silent=True) == {}
+    assert view.network.failed_links() == [link("h0-h3")]
+    wait_until("h0's route", lambda: view.do(do="path", src="h0", dst="h4")["reason"])
+    told = view.do(do="node", node="s0.0")
+    assert told["node"] == "h0"
+    assert told["routes"]["10.0.1.0/24"] == []
+    assert told["links"] == ["h0-w0", "h0-h3"]
+    assert {one["node"]: one["state"] for one in told["neighbours"]} == {"h1": "up", "h2": "up", "h3": "silent"}
+    assert "not converged any more" in told["log"][-1]
+    assert view.do(do="restore", what="h0-h3") == {}
+    assert view.do(do="fail", what="h5") == {}
+    assert len(view.network.failed_links()) == 2
+    assert view.do(do="restore", what="h5") == {}
+    assert view.network.failed_links() == []
+    assert view.do(do="degrade", link="h0-h3", rate="2mbit") == {}
+    assert view.do(do="restore", what="h0-h3") == {}
+    assert "pid" not in view.do(do="restart", node="h1")
+    for request, words in (
+        ({"do": "fail", "what": "h0-h9"}, "no link joins"),
+        ({"do": "scheme", "scheme": "ttc"}, "ttc"),
+        ({"do": "degrade", "link": "h0-h3", "rate": "fast"}, "fast"),
+        ({"do": "path", "src": "h0", "dst": "h0"}, "itself"),
+        ({"do": "path", "src": "h0", "dst": "w0"}, "crossbar"),
+        ({"do": "path", "src": "h0"}, "too few"),
+        ({"do": "fail", "what": ["h0"]}, "nothing else"),
+        ({"do": "down"}, "nothing else"),
+    ):
+        told = view.do(**request)
+        assert words in told["error"], told
+        assert "\n" not in told["error"]
+
+
+def status_of(pid: int) -> dict[str, list[str]]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: rest.split() for name, _, rest in (line.partition(":\t") for line in lines)}
+
+
+def ended(pid: int) -> bool:
+    try:
+        return status_of(pid)["State"][0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.kernel
+def test_the_web_server_has_no_rights_and_all_ends_with_ctrl_c_or_the_run(tmp_path: Path) -> None:
+    with viewed("star:n=2", tmp_path) as first:
+        worker, server = first.processes()
+        about = status_of(server)
+        assert set(about["Uid"] + about["Gid"]) == {str(NOBODY)}
+        assert about["Groups"] == []
+        assert all(int(about[name][0], 16) == 0 for name in ("CapPrm", "CapEff", "CapInh", "CapAmb"))
+        assert about["NoNewPrivs"] == ["1"]
+        limits = Path(f"/proc/{server}/limits").read_text().splitlines()
+        for name in ("Max processes", "Max file size"):
+            found = next(line for line in limits if line.startswith(name))
+            assert found.removeprefix(name).split()[:2] == ["0", "0"]
+        second = View(first.network, tmp_path)
+        also = second.processes()
+        second.process.send_signal(signal.SIGINT)
+        assert second.end() == 130
+        wait_until("both have ended", lambda: all(map(ended, also)))
+        assert first.network.run.alive()
+        first.network.down()
+        assert first.process.wait(20) == 0
+        wait_until("both have ended", lambda: ended(worker) and ended(server))
+
+
+@pytest.mark.kernel
+def test_events_reach_every_page_and_who_comes_later_is_told_what_happened(view: View) -> None:
+    view.do(do="fail", what="h1-h6", silent=True)
+    failed = {"event": "link", "link": "h1-h6", "state": "silent"}
+    wait_until("the failure", lambda: [one for one in told_at_first(view) if failed.items() <= one.items()])
+    told = {one["event"]: one for one in told_at_first(view)}
+    assert told["network"]["run"] == view.network.run.id
+    assert len(told["daemons"]["daemons"]) == 12
+    assert len(told["load"]["links"]) == 18
+    assert told["now"]["at_s"] >= told["load"]["at_s"]
+    assert [one["link"] for one in told["history"]["events"] if one["event"] == "link"][-1] == "h1-h6"
+    view.do(do="restore", what="h1-h6")
+
+
+def told_at_first(view: View) -> list[dict[str, Any]]:
+    """What a page is told that has just been opened."""
+    connection = http.client.HTTPConnection(view.host, timeout=20)
+    connection.request("GET", "/events", headers=view.cookie)
+    answer, found = connection.getresponse(), []
+    while not found or found[-1]["event"] != "history":
+        if (line := answer.readline()).startswith(b"data: "):
+            found.append(json.loads(line[6:]))
+    connection.close()
+    return found
+
+
+def find(name: str) -> str:
+    """What a person does who types a name into the field."""
+    field = "document.querySelector('#find')"
+    return f"{field}.value = '{name}'; {field}.dispatchEvent(new Event('change'))"
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(browser.program() is None, reason="no Chromium on this machine; the rest of the view is tested")
+def test_a_browser_shows_the_network_breaks_a_link_and_shows_what_comes_of_it(view: View, tmp_path: Path) -> None:
+    with browser.browser() as page:
+        page.open(view.address)
+        page.wait("document.querySelectorAll('.node').length == 16 && document.querySelectorAll('.half').length == 36")
+        page.wait("document.querySelector('#health').textContent == 'converged'")
+        assert page.evaluate("location.search") == "", "the token does not stay in the address"
+        page.evaluate(find("h0"))
+        page.wait("document.querySelector('#panel h2')?.textContent == 'server h0'")
+        page.evaluate(find("h4"))
+        page.wait("document.querySelector('#panel').textContent.includes('h0 → h3 → h4')")
+        assert page.evaluate("document.querySelectorAll('.route').length") == 3
+        page.evaluate(find("h0-h3"))
+        page.wait("document.querySelector('#panel h2')?.textContent == 'link h0-h3'")
+        page.evaluate(
+            "[...document.querySelectorAll('#panel button')].find(b => b.textContent == 'fail silently').click()"
+        )
+        page.wait("document.querySelectorAll('.half.silent').length == 2")
+        page.wait("/h0-h3 silent; noticed after .* by 2 daemons/.test(document.querySelector('#incident').textContent)")
+        page.wait("document.querySelectorAll('#lines li').length > 3")
+        pictures = set()
+        for width, height in ((1280, 860), (390, 800)):
+            for scheme in ("light", "dark"):
+                page.open(view.origin + "/", width=width, height=height, scheme=scheme)
+                page.wait("document.querySelectorAll('.half.silent').length == 2")
+                assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (
+                    "nothing sticks out sideways"
+                )
+                pictures.add(page.screenshot(tmp_path / f"{width}-{scheme}.png"))
+        assert len(pictures) == 4
+        assert page.errors == []
+    view.do(do="restore", what="h0-h3")
+
+
+def test_numbers_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    from weft.experiments.commands.cli import main
+
+    if os.geteuid() == 0:
+        assert main(["view", "--port", "65536"]) == 2
+        assert "--port: 0 (any) to 65535" in capsys.readouterr().err
+        assert main(["events", "--updates", "0"]) == 2
+        assert "updates a second" in capsys.readouterr().err
