@@ -192,6 +192,6 @@ def report(given: argparse.Namespace) -> int:
         raise ValueError(f"nothing is stored in {given.results}; weft run measures")
     output = Path(given.output or f"{given.results}/report.html")
     with given_back(output):
-        output.write_text(page(found, machines(found)), encoding="utf-8")
+        output.write_text(page(found, machines(found), store.path.stat().st_size), encoding="utf-8")
     print(output)
     return 0

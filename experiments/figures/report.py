@@ -15,6 +15,7 @@ from typing import Any
 
 from weft.experiments.figures import figures
 from weft.experiments.figures.comparison import figures_of
+from weft.experiments.runner import columns
 from weft.experiments.runner.console import cell, duration
 from weft.experiments.runner.definition import COSTS, Experiment, Row
 
@@ -22,35 +23,38 @@ Entries = Sequence[tuple[Row, dict[str, Any]]]
 MOST_CELLS = 60  # of one table
 MOST_FIGURES = 8  # columns of one table
 STYLE = """
-:root { color-scheme: light dark; --line: #8884; --dim: #777; }
+:root { color-scheme: light dark; --line: #8884; --dim: #5f5f5f; --bad: #b3261e; --fair: #8a5a00; --good: #17713a; }
+@media (prefers-color-scheme: dark) { :root { --dim: #a8a8a8; --bad: #ff8a80; --fair: #f0b95b; --good: #7fd6a0; } }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
 h2 { margin: 2.5rem 0 .2rem; border-top: 1px solid var(--line); padding-top: 1rem; }
 p, dl { margin: .4rem 0; } .dim { color: var(--dim); }
 img { max-width: 100%; background: #fff; border-radius: 4px; margin: .6rem 0; }
+nav { columns: 14rem; margin: 1rem 0; } nav a { display: block; } summary { cursor: pointer; margin: .4rem 0; }
 pre, code { font: 13px ui-monospace, monospace; }
 pre { overflow-x: auto; padding: .5rem; border: 1px solid var(--line); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; }
 th, td { text-align: left; padding: .15rem .7rem .15rem 0; border-bottom: 1px solid var(--line); white-space: nowrap; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
-.FAIL { color: #c0392b; } .WARN { color: #b9770e; } .PASS { color: #1e8449; }
+.number { text-align: right; font-variant-numeric: tabular-nums; } td.words { white-space: normal; }
+.FAIL { color: var(--bad); } .WARN { color: var(--fair); } .PASS { color: var(--good); }
 """
 
 
-def page(stored: Sequence[tuple[Experiment, Entries]], machine: str) -> str:
-    """The whole page; `machine`: where it is written, in words."""
+def page(stored: Sequence[tuple[Experiment, Entries]], machine: str, disk_bytes: int = 0) -> str:
+    """The whole page; `machine`: where it was measured, in words; `disk_bytes`: what the results take."""
     parts = [section(experiment, entries) for experiment, entries in stored]
     runs = sum(len(entries) for _, entries in stored)
     total_s = sum(float(about.get("wall_s") or 0) for _, entries in stored for _, about in entries)
     head = (
-        f"<h1>weft: what is stored</h1><p>{runs} runs of {len(stored)} experiments, which took {duration(total_s)} one "
-        f"after the other.</p>"
+        f"<h1>weft: what is stored</h1><p>{several(runs, 'run')} of {several(len(stored), 'experiment')}, which took "
+        f"{duration(total_s)} one after the other.</p>"
     )
-    index = " · ".join(f'<a href="#{escape(one.name)}">{escape(one.name)}</a>' for one, _ in stored)
+    index = "".join(f'<a href="#{escape(one.name)}">{escape(one.name)}</a>' for one, _ in stored)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>weft report</title><style>{STYLE}</style></head><body>{head}<p>{index}</p>"
-        f"{''.join(parts)}{appendix(stored, machine)}</body></html>\n"
+        f"<title>weft report</title><style>{STYLE}</style></head><body>{head}"
+        f'<nav>{index}<a href="#repeat">To repeat it</a></nav>'
+        f"{''.join(parts)}{appendix(stored, machine, disk_bytes)}</body></html>\n"
     )
 
 
@@ -62,8 +66,8 @@ def section(experiment: Experiment, entries: Entries) -> str:
     return (
         f'<h2 id="{escape(experiment.name)}">{escape(experiment.name)}</h2><p><b>{escape(experiment.question)}</b></p>'
         f'<p class="dim">{escape(experiment.source)}</p>'
-        f"<p>{len(rows)} runs on {escape(engines(rows))}{fidelity(rows)}; commit {escape(said)}</p>"
-        f"{picture(experiment, entries)}{table(experiment, rows)}"
+        f"<p>{several(len(rows), 'run')} on {escape(engines(rows))}{fidelity(rows)}; commit {escape(said)}</p>"
+        f"{picture(experiment, entries)}{table(experiment, rows)}{meanings(experiment, rows)}"
         f"<pre>{escape(command(experiment, rows))}</pre>"
     )
 
@@ -105,7 +109,8 @@ def table(experiment: Experiment, rows: Sequence[Row]) -> str:
     cells: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         cells.setdefault(tuple(row.get(key) for key in varied), []).append(row)
-    head = "".join(f"<th>{escape(name)}</th>" for name in [*varied, "runs", *names])
+    head = "".join(f"<th>{escape(name)}</th>" for name in varied)
+    head += "".join(f'<th class="number">{escape(name)}</th>' for name in ["runs", *names])
     lines = []
     for values, group in list(cells.items())[:MOST_CELLS]:
         first = "".join(f"<td>{escape(cell(value))}</td>" for value in values)
@@ -114,6 +119,29 @@ def table(experiment: Experiment, rows: Sequence[Row]) -> str:
     more = len(cells) - MOST_CELLS
     rest = f'<p class="dim">and {more} cells more: weft export {escape(experiment.name)}</p>' if more > 0 else ""
     return f'<div class="wide"><table><tr>{head}</tr>{"".join(lines)}</table></div>{rest}'
+
+
+def meanings(experiment: Experiment, rows: Sequence[Row]) -> str:
+    """What the columns of the rows mean, with their units, folded away."""
+    names = dict.fromkeys(key for row in rows for key in row if key not in (*experiment.sweep, *columns.CIRCUMSTANCES))
+    told = {name: columns.meaning_of(name, experiment.columns) for name in names}
+    lines = [
+        f'<tr><td><code>{escape(name)}</code></td><td>{escape(columns.unit(name))}</td><td class="words">'
+        f"{escape(meaning)}</td></tr>"
+        for name, meaning in told.items()
+        if meaning
+    ]
+    if not lines:
+        return ""
+    head = "<tr><th>column</th><th>unit</th><th>meaning</th></tr>"
+    return f'<details><summary>What the columns mean</summary><div class="wide"><table>{head}{"".join(lines)}' + (
+        "</table></div></details>"
+    )
+
+
+def several(count: int, what: str) -> str:
+    """1 run, 2 runs."""
+    return f"{count} {what}" + "s" * (count != 1)
 
 
 def middle(rows: Sequence[Row], name: str) -> str:
@@ -147,24 +175,36 @@ def command(experiment: Experiment, rows: Sequence[Row]) -> str:
     return " ".join(words)
 
 
-def appendix(stored: Sequence[tuple[Experiment, Entries]], machine: str) -> str:
-    """For who repeats it: what is needed, how long each experiment took, what is expected."""
+def appendix(stored: Sequence[tuple[Experiment, Entries]], machine: str, disk_bytes: int) -> str:
+    """For who repeats it: what is needed, how long each experiment took, how much disk, what is expected."""
     lines = []
     for experiment, entries in stored:
         took = sum(float(about.get("wall_s") or 0) for _, about in entries)
         held = ", ".join(experiment.must_hold) or "-"
+        rows = [row for row, _ in entries]
+        expected = "the same rows" if all(repeatable(row) for row in rows) else "rows within the intervals"
         lines.append(
             f'<tr><td>{escape(experiment.name)}</td><td class="number">{len(entries)}</td>'
-            f'<td class="number">{duration(took)}</td><td>{escape(held)}</td></tr>'
+            f'<td class="number">{duration(took)}</td><td class="number">{duration(took / len(entries))}</td>'
+            f"<td>{expected}</td><td>{escape(held)}</td></tr>"
         )
     return (
-        "<h2>To repeat it</h2><p><code>make setup</code> on two cores, 4 GB of memory and Linux 6.1 or later, then the "
-        "command below each figure. Experiments on the kernel need root; those on other engines and those under the "
-        "virtual clock do not. What is given here was measured on:</p>"
+        '<h2 id="repeat">To repeat it</h2><p><code>make setup</code> on two cores, 4 GB of memory and Linux 6.1 or '
+        "later, then the command below each figure. Experiments on the kernel need root; those on other engines and "
+        f"those under the virtual clock do not. The results take {disk_bytes / 1e6:.1f} MB of disk. Where the same "
+        "rows are expected, equal seeds give equal numbers on every machine, but for processor times; others differ as "
+        "far as their fidelity allows. What is given here was measured on:</p>"
         f"<p>{escape(machine)}</p>"
-        '<div class="wide"><table><tr><th>experiment</th><th>runs</th><th>time of all runs</th>'
-        f"<th>must hold in every run</th></tr>{''.join(lines)}</table></div>"
+        '<div class="wide"><table><tr><th>experiment</th><th class="number">runs</th>'
+        '<th class="number">time of all</th><th class="number">of one</th><th>expected</th>'
+        "<th>must hold in every run</th></tr>"
+        f"{''.join(lines)}</table></div>"
     )
+
+
+def repeatable(row: Row) -> bool:
+    """Whether another machine gives the same row: graphs, the simulator, and the kernel under the virtual clock."""
+    return row["engine"] != "kernel" or row.get("clock") == "virtual"
 
 
 def machines(stored: Sequence[tuple[Experiment, Entries]]) -> str:

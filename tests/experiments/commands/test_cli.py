@@ -477,6 +477,18 @@ def test_report_is_one_page_that_loads_nothing(weft, with_quick, results):
     assert "How large is a square?" in page
     assert re.findall(r'(?:src|href)="([^#"]{4})', page) == ["data"]
     assert '<td class="number">25</td>' in page
+    assert "<td>the same rows</td><td>right</td>" in page  # of the appendix, for who repeats it
+    assert " MB of disk" in page
+
+
+def test_report_explains_the_columns(weft, results, monkeypatch):
+    explained = replace(quick.EXPERIMENT, columns={"area_bytes": "its <area>"})
+    monkeypatch.setattr(definition, "find", lambda name: explained)
+    assert weft("run", "quick", "--set", "size=2")[0] == 0
+    assert weft("report")[0] == 0
+    page = (results / "report.html").read_text()
+    assert '<code>area_bytes</code></td><td>bytes</td><td class="words">its &lt;area&gt;</td>' in page
+    assert "<code>delays_us</code>" not in page  # nobody says what it is
 
 
 def test_export_writes_what_is_stored(weft, with_quick, tmp_path):
