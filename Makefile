@@ -1,5 +1,7 @@
 # `make` prints the targets that have a comment beginning with ##.
 PYTHON := .venv/bin/python
+# What pytest makes of tests is kept from one run to the next: to make it again takes longer than most tests.
+PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest
 READY := .venv/.ready
 SUDO := $(if $(filter-out 0,$(shell id --user)),sudo --preserve-env=CI env PYTHONDONTWRITEBYTECODE=1)
 MACHINE := $(shell uname --machine)
@@ -19,10 +21,17 @@ demo: setup ## a DCell of routing daemons on this kernel: converge, ping all pai
 	$(SUDO) .venv/bin/weft run first_light
 
 check: $(READY) $(LIBRARIES) ## style, types, and the quick tests that need no root; about a minute
+	$(MAKE) --no-print-directory --jobs=3 style types quick-tests
+
+style: $(READY)
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
+
+types: $(READY)
 	.venv/bin/mypy
-	$(PYTHON) -m pytest --numprocesses=logical --dist=loadfile -m "not kernel and not uml and not virtual and not slow"
+
+quick-tests: $(READY) $(LIBRARIES)
+	$(PYTEST) --numprocesses=logical --dist=loadfile -m "not kernel and not uml and not virtual and not slow"
 
 test: setup check ## all tests: check, those on the kernel as root, those under User-Mode Linux
 	if [ -n "$$(apt-cache show linux-source-6.12 2>/dev/null)" ]; then $(MAKE) uml-kernel; fi # Ubuntu has none
@@ -84,4 +93,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv build dist docs/_build docs/reference *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check test test-mininet fuzz test-virtual uml-kernel bench $(BENCHES) figures docs dist bpf clean
+.PHONY: help setup demo check style types quick-tests test test-mininet fuzz test-virtual uml-kernel bench $(BENCHES) figures docs dist bpf clean

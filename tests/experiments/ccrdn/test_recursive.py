@@ -57,6 +57,7 @@ def test_every_experiment_measures_and_draws(name, tmp_path):
     assert (tmp_path / "figure.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_proxy_routes_lie_between_shortest_paths_and_dimensional_routes():
     rows = by(rows_of("hop_length", pairs="all", condition1="0"), "topology", "routing")
     for network in SMALL:
@@ -69,6 +70,7 @@ def test_proxy_routes_lie_between_shortest_paths_and_dimensional_routes():
         assert exhaustive["no_longer_routes_per_pair"] >= guided["no_longer_routes_per_pair"]
 
 
+@pytest.mark.slow
 def test_a_sample_is_within_its_error_of_all_pairs():
     exact = by(rows_of("hop_length", pairs="all"), "topology", "routing")
     sampled = by(rows_of("hop_length", pairs="20000"), "topology", "routing")
@@ -151,6 +153,7 @@ def test_proxies_are_tried_down_to_the_level_that_is_asked_for():
     assert two_levels[("algorithm",)]["connected_fraction"] < two_levels[("all",)]["connected_fraction"]
 
 
+@pytest.mark.slow
 def test_connectivity_under_other_traffic_is_that_of_its_pairs():
     given = {"topology": "dcell:n=3,k=2", "routing": "dr", "flows": "100", "failed_fraction": "0.2"}
     traffics = {"one-to-all": 100, "many-all-to-all:group=5": 100, "permutation": 100, "uniform": 100}

@@ -148,6 +148,7 @@ def mean(n: int, p: int, **options: int) -> np.ndarray:
     return simulation.simulate(simulation.network(n, n, n), rules, WORST, 600, rng, most=10**6).iterations
 
 
+@pytest.mark.slow
 def test_machine_code_draws_what_python_does() -> None:
     net, rules = simulation.network(4, 4, 4), Rules()
     fast = simulation.simulate(net, rules, WORST, 20, np.random.default_rng(6), most=10**6)
@@ -165,11 +166,13 @@ def test_what_did_not_settle_is_not_averaged() -> None:
     assert figures["settled_fraction"] < 1
 
 
+@pytest.mark.slow
 def test_informed_requests_take_at_most_seven_tenths_of_the_iterations_at_half_rate() -> None:
     for n in (8, 16):
         assert mean(n, 2, informed=1).mean() <= 0.7 * mean(n, 2).mean()
 
 
+@pytest.mark.slow
 def test_informed_requests_settle_without_spare_links_where_the_papers_rule_takes_exponentially_long() -> None:
     assert mean(4, 1, informed=1).mean() < 0.3 * mean(4, 1).mean()
 

@@ -73,6 +73,7 @@ def orders(found: SlowClos, host: int) -> tuple[int, int, int, int]:
     return held, gap, late, extent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.55, 1.0])
 @pytest.mark.parametrize("name", WAYS)
 def test_the_model_is_the_slow_one(name: str, rate: float) -> None:
@@ -95,6 +96,7 @@ def test_the_model_is_the_slow_one(name: str, rate: float) -> None:
         assert found.sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dar", "ecmp", "jsq"])
 def test_no_packet_is_lost_or_doubled_and_room_is_kept(name: str) -> None:
     found = run(WAYS[name], 1.0, 400, room=2)
@@ -107,6 +109,7 @@ def test_no_packet_is_lost_or_doubled_and_room_is_kept(name: str) -> None:
     assert (seen.missing <= 8).all()
 
 
+@pytest.mark.slow
 def test_the_central_optimum_lets_nobody_wait() -> None:
     """Four links, a slot each, and now and then a slot for a packet of the message before."""
     found = run(WAYS["central"], 0.9, 2000, size=50, room=8)
@@ -116,6 +119,7 @@ def test_the_central_optimum_lets_nobody_wait() -> None:
     assert (seen.packets / 2000).min() > 0.88
 
 
+@pytest.mark.slow
 def test_half_rate_settles_and_what_two_flows_do_not_fit_does_not() -> None:
     """In CLOS(8,8,8) at 0.48 and 0.52: the last move of a permutation, and the links once it is settled."""
     way = Way(QUEUE, Rules(p=2, folded=1, rest=16, key=FLOW), 3, 16, 0)
@@ -128,6 +132,7 @@ def test_half_rate_settles_and_what_two_flows_do_not_fit_does_not() -> None:
     assert more.known.reroutes[:, -10:].sum()
 
 
+@pytest.mark.slow
 def test_a_permutation_settles_with_its_last_move() -> None:
     moved = np.array([[5, 30], [0, 0], [2, 199], [7, 260], [0, 0]])
     took, flows, length = settling(np.array([0, 100, 190, 250, -1]), moved, 300)
@@ -140,6 +145,7 @@ SIX = {"topology": "clos:n=6,r=6,m=6", "traffic": "worst"}
 TINY = {"topology": "clos:n=4,r=4,m=4", "time_us": "300", "message_kb": "64"}
 
 
+@pytest.mark.slow
 def test_the_table_measures_and_draws() -> None:
     runs = dar_table.EXPERIMENT.runs({**TINY, "skipped_us": "50"})
     rows = [{**one.parameters, **dar_table.EXPERIMENT.measure(one).figures} for one in runs]
@@ -162,6 +168,7 @@ def test_the_table_measures_and_draws() -> None:
     assert len(figure.axes) == 8
 
 
+@pytest.mark.slow
 def test_settling_measures_and_draws() -> None:
     given = {**TINY, "host_gbps": "19.2,20.8", "scheme": "dar", "time_us": "600"}
     runs = dar_settling.EXPERIMENT.runs({**given, "topology": "clos:n=8,r=8,m=8"}, seeds=1)
