@@ -177,7 +177,7 @@ def plot(table: Table, figure: Figure) -> None:
     groups = figures.by_setting(table, SETTING, always=4)
     networks = list(dict.fromkeys(str(row["topology"]) for row in table))
     colour = dict(zip(networks, COLOURS * len(networks), strict=False))
-    heights = [0.17 * len({(row["topology"], row["routing"]) for row in rows}) + 1.3 for rows in groups.values()]
+    heights = [0.17 * len({(row["topology"], row["routing"]) for row in rows}) + 1.6 for rows in groups.values()]
     figure.set_size_inches(11.0, sum(heights) + 0.4)
     places = figure.subfigures(len(groups), 1, squeeze=False, height_ratios=heights).flat
     for place, (title, rows) in zip(places, groups.items(), strict=True):
@@ -216,8 +216,6 @@ def draw_bars(axes: Axes, rows: Sequence[Row], colour: dict[str, str]) -> None:
     labels = [f"{row['topology']}, {NAMES[str(row['routing'])]}" for row in of]
     axes.set_yticks(range(len(of)), labels, fontsize=6)
     axes.invert_yaxis()
-    axes.set_xscale("log")
-    figures.plain_numbers(axes.xaxis)
     axes.set_xlabel("time of long flows (ms; bar: mean, stroke: 99th percentile)", fontsize=8)
 
 
