@@ -206,6 +206,7 @@ def test_a_path_that_goes_along_with_nothing_is_planted_nowhere():
     assert layers[:, 4].tolist() == [[1, 4, 1, UNSET, UNSET], [2, UNSET, 4, 0, UNSET]]
     before = layers.copy()
     assert not trees.plant(layers, (0, 3, 4))
+    assert not trees.plant(layers, (0, 1, 4))  # router 0 has this path in layer 0, and another in layer 1
     assert (layers == before).all()
 
 
