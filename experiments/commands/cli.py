@@ -45,6 +45,7 @@ def parser() -> Parser:
         compare_commands,
         completion,
         graph_commands,
+        lab_commands,
         machine_commands,
         network_commands,
         run_commands,
@@ -56,8 +57,8 @@ def parser() -> Parser:
     top = Parser(prog="weft", description=DESCRIPTION)
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(metavar="COMMAND", title="commands")
-    rooms = (graph_commands, run_commands, stored_commands, compare_commands, network_commands, watch_commands)
-    for part in (*rooms, view_commands, machine_commands, completion):
+    rooms = (graph_commands, run_commands, stored_commands, compare_commands, network_commands, lab_commands)
+    for part in (*rooms, watch_commands, view_commands, machine_commands, completion):
         part.add_commands(commands)
     return top
 

@@ -6,13 +6,11 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from weft.testbed.labs.lab_file import Lab
     from weft.testbed.network.network import Network
-    from weft.topologies.core.link import LinkSpec
-    from weft.topologies.core.topology import Topology
 
 Commands = Any  # argparse does not export the class of what add_subparsers() returns
 
@@ -26,7 +24,7 @@ def add_commands(commands: Commands) -> None:
 
 def _add_up(commands: Commands) -> None:
     parser = _command(commands, "up", up, "bring a network up; Mininet's command line, or --detach")
-    parser.add_argument("topology", help="such as dcell:n=4,k=1; `weft list` has the families")
+    parser.add_argument("topology", help="such as dcell:n=4,k=1; `weft list` has the families; or a lab, lab.yaml")
     parser.add_argument("--routing", help="scheme, static or none; default: dr on server-centric networks, else ecmp")
     parser.add_argument("--rate", help="of every link, such as 20mbit; default: as fast as the machine goes")
     parser.add_argument("--host-rate", help="of the links between hosts and switches of a fabric; default: --rate")
@@ -122,90 +120,69 @@ def _of_run(parser: argparse.ArgumentParser) -> None:
 
 def up(given: argparse.Namespace) -> int:
     from weft.daemons.core.registry import usual
-    from weft.experiments.commands import virtual_up
+    from weft.experiments.commands import lab_commands, virtual_up
     from weft.experiments.commands.network_status import print_plan
     from weft.testbed.network import bring_up
-    from weft.testbed.plan.plane_selection import planes
+    from weft.testbed.plan.plane_selection import planes, told_of_links
     from weft.testbed.plan.run import require_name
     from weft.testbed.processes.process import need_root
-    from weft.topologies import build
 
     virtual_up.check(given)
-    topology = build(given.topology)
-    link, host_link = links_from(given)
-    routing = usual(topology) if given.routing is None else given.routing
-    bring_up.require_processes(given.packed)
+    lab = lab_commands.lab_from(given)
+    routing = usual(lab.topology) if lab.scheme is None else lab.scheme
+    bring_up.require_processes(lab.packed)
     if given.detach is not None:
         require_name(given.detach)
-    how = planes(topology, routing, link, host_link=host_link)
-    if given.packed and not how.configs:
+    told = told_of_links(lab.topology, lab.link, lab.own_links)
+    how = planes(lab.topology, routing, told, host_link=lab.host_link)
+    if lab.packed and not how.configs:
         raise ValueError(f"--packed shares out daemons, and scheme {routing} has none")
-    authenticated = not given.unauthenticated
-    wanted = {"link": link, "host_link": host_link, "packed": given.packed, "authenticated": authenticated}
-    wanted["restart"] = not given.no_restart
+    wanted = {"link": lab.link, "host_link": lab.host_link, "own_links": lab.own_links, "packed": lab.packed}
+    wanted |= {"authenticated": not given.unauthenticated, "restart": not given.no_restart}
     if given.dry_run:
-        return print_plan(topology, link, host_link, static=how.static, name=given.detach)
+        return print_plan(lab, static=how.static, name=given.detach)
     if given.clock == "virtual":
         return virtual_up.up(given)
     need_root()
     if given.detach is not None:
-        return _detach(topology, routing, given.detach, wanted, view=given.view)
-    return _foreground(topology, routing, wanted, view=given.view)
+        return _detach(lab, routing, given.detach, wanted, view=given.view)
+    return _foreground(lab, routing, wanted, view=given.view)
 
 
-def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | None]:
-    """What --rate, --queue, --delay, --trim and --headers say of all links, and --host-rate of host links.
-
-    ValueError if they do not go together.
-    """
-    from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
-
-    if given.rate is None:
-        for name in ("host_rate", "queue", "delay", "trim", "headers"):
-            if getattr(given, name) is not None:
-                option = name.replace("_", "-")
-                raise ValueError(f"--{option} needs --rate: without it links are as fast as the machine can be")
-        return None, None
-    queue = 250 if given.queue is None else given.queue
-    delay = 0 if given.delay is None else delay_us(given.delay)
-    if given.headers is not None and not given.trim:
-        raise ValueError("--headers needs --trim: where nothing is trimmed, headers have no queue of their own")
-    trimming = {"trim_packets": given.trim, "header_packets": given.headers}
-    link = LinkSpec(
-        rate_bps=rate_bps(given.rate),
-        queue_packets=queue,
-        delay_us=delay,
-        **{key: value for key, value in trimming.items() if value is not None},
-    )
-    return link, None if given.host_rate is None else replace(link, rate_bps=rate_bps(given.host_rate))
-
-
-def _detach(topology: Topology, routing: str, name: str, wanted: dict[str, Any], *, view: bool) -> int:
+def _detach(lab: Lab, routing: str, name: str, wanted: dict[str, Any], *, view: bool) -> int:
     from weft.experiments.runner.console import stages
     from weft.experiments.view.commands import show_view
+    from weft.testbed.labs import running_lab
     from weft.testbed.network.network import Network
 
     with stages("bringing up") as progress:
-        network = Network.create(topology, scheme=routing, name=name, detached=True, progress=progress, **wanted)
+        network = Network.create(lab.topology, scheme=routing, name=name, detached=True, progress=progress, **wanted)
+        try:
+            running_lab.begin(network, lab.commands)
+        except BaseException:
+            network.down()
+            raise
     print(f"{network.run.id} is up: {summary(network)}", file=sys.stderr)
     network.close()
     show_view(network.run, wanted=view)
     return 0
 
 
-def _foreground(topology: Topology, routing: str, wanted: dict[str, Any], *, view: bool) -> int:
+def _foreground(lab: Lab, routing: str, wanted: dict[str, Any], *, view: bool) -> int:
     from mininet.log import setLogLevel
 
     from weft.experiments.commands import virtual_up
     from weft.experiments.runner.console import stages
     from weft.experiments.view.commands import show_view
     from weft.testbed.interop.net import Net
+    from weft.testbed.labs import running_lab
 
     setLogLevel("info")
     with stages("bringing up") as progress:
-        net = Net(topology, routing=routing, progress=progress, **wanted)
+        net = Net(lab.topology, routing=routing, progress=progress, **wanted)
         net.start()
     try:
+        running_lab.begin(net.network, lab.commands)
         print(f"run {net.identity.id} is up: {summary(net.network)}", file=sys.stderr)
         show_view(net.identity, wanted=view)
         virtual_up.command_line(net)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weft.experiments.runner.console import show
 
 if TYPE_CHECKING:
-    from weft.topologies.core.link import LinkSpec
-    from weft.topologies.core.topology import Topology
+    from weft.testbed.labs.lab_file import Lab
 
 
 def show_status(state: Mapping[str, Any]) -> None:
@@ -43,14 +42,13 @@ def written(flows: Mapping[str, Any]) -> dict[str, Any]:
     return {**flows, **by_spine, "bad": ", ".join(flows["bad"]) or "none"}
 
 
-def print_plan(
-    topology: Topology, link: LinkSpec | None, host_link: LinkSpec | None, *, static: bool, name: str | None
-) -> int:
+def print_plan(lab: Lab, *, static: bool, name: str | None) -> int:
     """Print the commands that would make such a network as run `name`."""
     from weft.testbed.plan.network_plan import Plan
     from weft.testbed.plan.run import UNNAMED
 
     run = UNNAMED if name is None else replace(UNNAMED, id=name)
-    for line in Plan(run, topology, link, static=static, host_link=host_link).text():
+    plan = Plan(run, lab.topology, lab.link, static=static, host_link=lab.host_link, own_links=lab.own_links)
+    for line in plan.text():
         print(line)
     return 0

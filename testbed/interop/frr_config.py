@@ -83,7 +83,7 @@ class Routing(ABC):
     def messages(self, node: int) -> list[netlink.Message]:
         """What the kernel must hold before: the addresses of the links of `node`, and that FRR's packets go ahead."""
         ends = self.links(node).values()
-        first = [tc.routing_first(end.ifindex, end.dev) for end in ends] if self.plan.link else []
+        first = [tc.routing_first(end.ifindex, end.dev) for end in ends] if self.plan.link_specs else []
         return [*(_address_message(self.address(node, end), end) for end in ends), *first]
 
     def sessions(self, node: int) -> int:

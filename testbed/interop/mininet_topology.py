@@ -54,6 +54,8 @@ def graph_of(topo: Any) -> nx.MultiGraph:
         told = {OF_A_LINK[key]: value for key, value in given.items()}
         if "rate" in told:
             told["rate"] = round(float(told["rate"]) * Mbps)
+        if "delay" in told and not str(told["delay"])[-1:].isalpha():
+            told["delay"] = f"{told['delay']}us"  # as tc reads a number
         graph.add_edge(a, b, **told)
     return graph
 

@@ -10,7 +10,7 @@ or where switches are joined in a circle, they are routers, as in every other ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,7 @@ class Net(BridgedNet):
     arguments, mininet: Mininet's other constructor arguments, by position or by name; see mininet_arguments.py.
     link: what every link carries in each direction; None: as fast as this machine goes; or a class of Mininet's links.
     host_link: what the links between hosts and switches of a fabric carry; None: as much as the others.
+    own_links: by link, what those carry that differ; None: what a graph, or a Topo, says of its own.
     routing: the scheme, such as "dr" or "dr:hello_ms=30", "static" for routes without daemons, or "none"; by default
         dr if it is server-centric, else ecmp.  "bridge", the default of a Topo without circles: switches learn.
     name: the run's name; by default four hexadecimal digits.
@@ -69,6 +70,7 @@ class Net(BridgedNet):
         *arguments: Any,
         link: LinkSpec | type | None = None,
         host_link: LinkSpec | None = None,
+        own_links: Mapping[int, LinkSpec] | None = None,
         routing: str | None = None,
         name: str | None = None,
         packed: int | None = None,
@@ -92,6 +94,7 @@ class Net(BridgedNet):
         self.topology = built(topology)
         self.link_spec = given.link_spec
         self.host_link_spec = host_link
+        self.own_links = own_links
         self.routing = usual(self.topology) if routing is None else routing
         self.packed = packed
         self.authenticated = authenticated
@@ -107,6 +110,7 @@ class Net(BridgedNet):
             self.topology,
             self.link_spec,
             host_link=self.host_link_spec,
+            own_links=self.own_links,
             scheme=self.routing,
             name=self.run_name,
             packed=self.packed,

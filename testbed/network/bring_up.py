@@ -22,6 +22,7 @@ from weft.testbed.linux import clock, netlink, netns
 from weft.testbed.linux.ethtool import Offloads
 from weft.testbed.network import read_back, status
 from weft.testbed.network.handle import Handle
+from weft.testbed.plan import run
 from weft.testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL, SEED_SYSCTL, Plan, node_interfaces
 from weft.testbed.plan.plane_selection import Planes
 from weft.testbed.processes import hosts_file
@@ -31,6 +32,7 @@ from weft.testbed.supervision import control
 from weft.testbed.supervision.daemon_set import Daemons
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.topology import Topology
 
 HOP_NS = "WEFT_HOP_NS"  # in the environment: what the processor takes for each packet that arrives, in ns
 Stage = tuple[str, Callable[[], None]]
@@ -53,6 +55,24 @@ def with_hop_cost(link: LinkSpec | None) -> LinkSpec | None:
     return replace(link, hop_ns=int(text)) if link and int(text) else link
 
 
+def own_links(topology: Topology, given: Mapping[int, LinkSpec] | None) -> dict[int, LinkSpec]:
+    """What links that differ from the others are like, with the cost of a hop: what is `given`, or the graph's."""
+    made = {at: with_hop_cost(link) for at, link in (topology.own_links if given is None else given).items()}
+    return {at: link for at, link in made.items() if link}
+
+
+def draft(
+    topology: Topology,
+    link: LinkSpec | None,
+    host_link: LinkSpec | None,
+    own: Mapping[int, LinkSpec],
+    how: Planes,
+) -> Plan:
+    """The plan of a run that has no name yet."""
+    held = kernel_properties()
+    return Plan(run.UNNAMED, topology, link, static=how.static, host_link=host_link, own_links=own, **held)
+
+
 def require_processes(packed: int | None) -> None:
     """ValueError unless `packed` processes can share the daemons; None: every node has one of its own."""
     if packed is not None and packed < 1:
@@ -65,8 +85,8 @@ def require_features(plan: Plan, scheme: str, how: Planes) -> None:
     needed += ["clsact and cls_bpf", "bpf", "libbpf"] if how.needs & IN_TRANSIT or how.hosts else []
     for feature in needed:
         doctor.require(feature, f"scheme {scheme}")
-    for link in (plan.link, plan.host_link):
-        if link and link.delay_us:
+    for link in plan.link_specs:
+        if link.delay_us:
             for feature in ("netem", "ifb"):
                 doctor.require(feature, f"a delay of {link.delay_us} us")
 
@@ -80,6 +100,12 @@ def perform(stages: list[Stage], progress: Callable[[str], None]) -> dict[str, f
         work()
         took[stage] = clock.monotonic() - began_s
     return took
+
+
+def all_stages(network: Handle, how: Planes, packed: int | None, keep: int | None, *, restart: bool) -> list[Stage]:
+    """Everything from the namespaces to the daemons; see daemon_stages() for the arguments."""
+    made = kernel_stages(network) + program_stages(network, how)
+    return made + daemon_stages(network, how.configs, packed, keep, restart=restart)
 
 
 def kernel_stages(network: Handle) -> list[Stage]:
@@ -184,7 +210,7 @@ def _request_each(network: Handle, messages: Callable[[int], list[netlink.Messag
 
 
 def _turn_offloads_off(network: Handle) -> None:
-    if network.plan.link is None:
+    if not network.plan.link_specs:
         return
 
     def work() -> None:

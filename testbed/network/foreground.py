@@ -15,7 +15,7 @@ from weft.testbed.forwarding.data_plane import program_of
 from weft.testbed.network.network import Network
 from weft.testbed.network.scheme_change import routing
 from weft.testbed.plan.network_plan import node_interfaces
-from weft.testbed.plan.plane_selection import planes
+from weft.testbed.plan.plane_selection import planes, told_of_links
 from weft.testbed.rewriting import transit_program
 from weft.testbed.supervision.child_process import REAL_TIME_PRIORITY
 
@@ -29,7 +29,9 @@ def serve(network: Network, node: int, scheme: str | None) -> int:
     no scheme of daemons.
     """
     chosen = scheme or routing(network.run.journal)
-    how = planes(network.topology, chosen, network.plan.link, host_link=network.plan.host_link)
+    plan = network.plan
+    link = told_of_links(network.topology, plan.link, plan.own_links)
+    how = planes(network.topology, chosen, link, host_link=plan.host_link)
     if not how.configs:
         raise ValueError(f"{chosen} needs no daemons; say which scheme, for example weft daemon dr --node h3")
     name = network.plan.names[node]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
@@ -24,7 +24,7 @@ from weft.testbed.network import bring_up, clean, faults, read_back, scheme_chan
 from weft.testbed.network.handle import Handle
 from weft.testbed.plan import run
 from weft.testbed.plan.network_plan import Plan
-from weft.testbed.plan.plane_selection import is_static, planes
+from weft.testbed.plan.plane_selection import is_static, planes, told_of_links
 from weft.testbed.plan.run import RunLock
 from weft.testbed.processes import private_files
 from weft.testbed.processes.process import need_root
@@ -53,6 +53,7 @@ class Network(Handle):
         link: LinkSpec | None,
         *,
         host_link: LinkSpec | None = None,
+        own_links: Mapping[int, LinkSpec] | None = None,
         scheme: str = "none",
         name: str | None = None,
         packed: int | None = None,
@@ -65,6 +66,7 @@ class Network(Handle):
         the daemons, and return when they have converged.
 
         host_link: what the links between hosts and switches of a fabric are like; None: like all others.
+        own_links: by link, what those are like that differ; None: what a user's graph says of its own.
         scheme: `static` installs the routes that the topology alone gives, `none` none, others are the registry's.
         packed: how many processes share the daemons; None: every node has one of its own.
         detached: leave the run to its supervisor, which keeps it alive when this process has ended.
@@ -76,19 +78,17 @@ class Network(Handle):
         need_root()
         bring_up.require_processes(packed)
         link, host_link = (bring_up.with_hop_cost(each) for each in (link, host_link))
-        how = planes(topology, scheme, link, host_link=host_link)
-        held = bring_up.kernel_properties()
-        draft = Plan(run.UNNAMED, topology, link, static=how.static, host_link=host_link, **held)
+        own = bring_up.own_links(topology, own_links)
+        how = planes(topology, scheme, told_of_links(topology, link, own), host_link=host_link)
+        draft = bring_up.draft(topology, link, host_link, own, how)
         bring_up.require_features(draft, scheme, how)
         kept = run.reserve(name)
         network = None
         try:
             network = cls(replace(draft, run=kept.run), kept)
-            run.write_journal(kept.run, journal(network.plan, scheme) | {"authenticated": authenticated})
+            run.write_journal(kept.run, journal(network.plan, scheme, authenticated=authenticated, packed=packed))
             bring_up.make_credentials(network, authenticated=authenticated)
-            stages = bring_up.kernel_stages(network) + bring_up.program_stages(network, how)
-            keep = kept.lock if detached else None
-            stages += bring_up.daemon_stages(network, how.configs, packed, keep, restart=restart)
+            stages = bring_up.all_stages(network, how, packed, kept.lock if detached else None, restart=restart)
             network.stages = bring_up.perform(stages, progress)
         except BaseException:
             if network:
@@ -109,7 +109,8 @@ class Network(Handle):
         link, host_link = (LinkSpec(**told[key]) if told.get(key) else None for key in ("link", "host_link"))
         topology = build(told.get("topology_file") or told["topology"])
         static = is_static(told["scheme"])
-        return cls(Plan(found, topology, link, static=static, host_link=host_link), None)
+        own = {int(at): LinkSpec(**each) for at, each in told.get("own_links", {}).items()}
+        return cls(Plan(found, topology, link, static=static, host_link=host_link, own_links=own), None)
 
     def check(self) -> None:
         """Read back every interface and its queue; read_back.Mismatch says where the kernel holds something else."""
@@ -196,7 +197,7 @@ def own_graph(plan: Plan) -> dict[str, object]:
     return {"topology_file": f"file:{kept}"}
 
 
-def journal(plan: Plan, scheme: str) -> dict[str, object]:
+def journal(plan: Plan, scheme: str, *, authenticated: bool, packed: int | None) -> dict[str, object]:
     """What a run says that it will create."""
     return {
         "id": plan.run.id,
@@ -207,7 +208,10 @@ def journal(plan: Plan, scheme: str) -> dict[str, object]:
         "topology": plan.topology.spec,
         "link": asdict(plan.link) if plan.link else None,
         "host_link": asdict(plan.host_link) if plan.host_link else None,
+        "own_links": {at: asdict(each) for at, each in plan.own_links.items()},
         "scheme": scheme,
+        "authenticated": authenticated,
+        "packed": packed,
         **own_graph(plan),
         "namespaces": [plan.namespace(node) for node in range(plan.topology.nodes)],
     }

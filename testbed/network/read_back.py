@@ -6,7 +6,7 @@ import struct
 from dataclasses import replace
 from typing import NamedTuple
 
-from weft.testbed.linux import netlink, tc
+from weft.testbed.linux import live_port, netlink, tc
 from weft.testbed.network.handle import Handle
 from weft.testbed.plan.network_plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, End
 from weft.topologies.core.link import LinkSpec
@@ -52,7 +52,8 @@ def check(network: Handle) -> None:
     for node in range(network.topology.nodes):
         with network.at(node) as socket:
             found = interfaces(socket)
-            shapes = tc.shapes(socket) if plan.link else {}
+            shapes = tc.shapes(socket) if plan.link_specs else {}
+            losses = live_port.losses(socket) if any(each.loss_ppb for each in plan.link_specs) else {}
         for end in plan.ends[node].values():
             interface = found.get(end.ifindex)
             if interface is None or interface.name != end.dev or not interface.up:
@@ -63,6 +64,8 @@ def check(network: Handle) -> None:
             if network.topology.is_crossbar(node):  # it has no processor
                 link = replace(link, hop_ns=0)
             _check_shape(end, link, shapes.get(end.ifindex), shapes.get(plan.ifb(end)[0]))
+            if abs(losses.get(end.ifindex, 0) - link.loss_ppb) > 1:
+                raise Mismatch(f"{end.dev}: planned {link}, the kernel loses {losses.get(end.ifindex, 0)} of a billion")
             if node < network.topology.servers and interface.gso_max_segs != 1:
                 raise Mismatch(f"{end.dev}: planned gso_max_segs 1, the kernel has {interface.gso_max_segs}")
 

@@ -105,8 +105,8 @@ def read_keys(network: Handle) -> None:
     """Have every daemon read the run's keys, and return when each has heard what was sealed before: what was under way,
     and what lay unread until its daemon's next tick.  ValueError or TimeoutError if one does not obey."""
     control.rekey(network.run.directory, network.plan.names)
-    link = network.plan.link
-    clock.sleep(MOST_HOPS_OF_A_LINK * link.delay_us / 1e6 if link else 0.0)
+    delay_us = max((link.delay_us for link in network.plan.link_specs), default=0)
+    clock.sleep(MOST_HOPS_OF_A_LINK * delay_us / 1e6)
     before = {node: row.ticks for node, row in rows(network).items() if row.pid}
     wait_until(
         "every daemon has ticked twice",

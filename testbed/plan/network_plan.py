@@ -8,14 +8,14 @@ interface X-eth<p> is port p of node X in namespace weft.<run>.X.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates
-from weft.testbed.linux import fib, netlink, tc
+from weft.testbed.linux import fib, live_port, netlink, tc
 from weft.testbed.linux.netlink import Message
 from weft.testbed.linux.node_interfaces import Interface, NodeInterfaces
 from weft.testbed.plan.run import Run
@@ -83,6 +83,7 @@ class Plan:
     """`topology` as run `run`, every link like `link` (None: as fast as the machine), `static` routes or none.
 
     host_link: what the links between hosts and switches of a fabric are like; None: like all others.
+    own_links: by link, what those are like that differ.
     seeded: whether this kernel can give each switch's multipath hash a seed of its own (Linux 6.11 and later).
     bridge_filter: whether it has what hands frames that pass a bridge to the packet filter of IP (br_netfilter).
     virtual: whether its clock is virtual: filters see packets that have been delayed.
@@ -97,16 +98,19 @@ class Plan:
     seeded: bool = False
     ipv6: bool = False
     host_link: LinkSpec | None = None
+    own_links: Mapping[int, LinkSpec] = field(default_factory=dict)
     virtual: bool = False
     bridge_filter: bool = False
 
     def __post_init__(self) -> None:
         if self.host_link and self.topology.server_centric:
             raise ValueError(f"{self.topology.spec} has no host links: at least one end of each forwards")
-        if not self.virtual and any(each and each.hop_ns for each in (self.link, self.host_link)):
+        if not self.virtual and any(each.hop_ns for each in self.link_specs):
             raise ValueError("a hop has a cost of our choosing under the virtual clock only")
         if self.host_link and not self.link:
             raise ValueError("host links have a rate of their own only where the others have one")
+        if self.own_links and self.link and self.link.trim_packets:
+            raise ValueError("where switches trim, links are alike: none can have a rate of its own")
         for what, count, most in (
             ("links", len(self.topology.links), (FIRST_BRIDGE - FIRST_PORT) // 2),
             ("switches", self.topology.switches, FIRST_IFB - FIRST_BRIDGE),
@@ -132,7 +136,15 @@ class Plan:
 
     def link_spec(self, link: int) -> LinkSpec | None:
         """What link number `link` carries in each direction; None: as much as the machine can."""
+        if link in self.own_links:
+            return self.own_links[link]
         return self.host_link if self.host_link and self.topology.level[link] == 0 else self.link
+
+    @property
+    def link_specs(self) -> list[LinkSpec]:
+        """What links of this network are like, one of each kind; empty if all are as fast as the machine."""
+        kinds = (self.link, self.host_link, *self.own_links.values())
+        return list(dict.fromkeys(each for each in kinds if each))
 
     def namespace(self, node: int) -> str:
         return self.run.namespace(self.names[node])
@@ -210,7 +222,7 @@ class Plan:
         body += netlink.attribute(IFLA_ADDRESS, address) + netlink.u32(IFLA_NUM_TX_QUEUES, 1)
         body += netlink.u32(IFLA_NUM_RX_QUEUES, 1)
         words = f"{end.dev} index {end.ifindex} address {mac_text(address)} numtxqueues 1 numrxqueues 1"
-        if self.link and node < self.topology.servers:
+        if self.link_spec(self.ends[node][port].link) and node < self.topology.servers:
             # TCP would hand the port bundles of up to 64 kB: a queue of 250 "packets" then holds 1756 (see tc.py).
             body += netlink.u32(IFLA_GSO_MAX_SEGS, 1)
             words += " gso_max_segs 1"
@@ -236,6 +248,8 @@ class Plan:
             hop_ns = 0 if self.topology.is_crossbar(node) else link.hop_ns
             if link.delay_us or hop_ns:
                 found += self._delayed(end, link.delay_us, hop_ns)
+            if link.loss_ppb:
+                found.append(live_port.loss(end.ifindex, end.dev, link.loss_ppb))
         return found
 
     def ports(self, node: int) -> list[Message]:
@@ -320,7 +334,7 @@ class Plan:
             yield from self._commands(node, self.ports(node))
         for node in nodes:
             yield from self._commands(node, self.addresses(node) + self.routes(node))
-            if self.link and node < self.topology.servers:
+            if self.link_specs and node < self.topology.servers:
                 for end in self.ends[node].values():
                     yield f"ip netns exec {self.namespace(node)} ethtool -K {end.dev} tso off gso off gro off"
 

@@ -4,6 +4,7 @@ together."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from weft.daemons.core import registry
@@ -54,6 +55,16 @@ def planes(topology: Topology, spec: str, link: LinkSpec | None, *, host_link: L
     return Planes(
         not scheme.machine, configs, balancing(scheme, spec, delayed), scheme.needs, rule.hosts if rule else {}
     )
+
+
+def told_of_links(topology: Topology, link: LinkSpec | None, own: Mapping[int, LinkSpec]) -> LinkSpec | None:
+    """What a scheme is told that links are like, where some have `own` specs: `link`, or the slowest if every one has
+    its own; with the longest delay of all, for schemes that cannot do with any."""
+    found = link
+    if own and len(own) == len(topology.links):
+        found = min(own.values(), key=lambda each: each.rate_bps)
+    longest = max((each.delay_us for each in own.values()), default=0)
+    return replace(found, delay_us=max(found.delay_us, longest)) if found else None
 
 
 def check_without_rate(scheme: Scheme, spec: str, options: Options) -> None:

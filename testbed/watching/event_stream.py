@@ -59,7 +59,7 @@ class EventStream:
         self._rows = DaemonRows(network)
         self._logs = LogLines(network.run.directory / "log")
         self._pings = LiveOutages(network, spread(network.topology.servers, pairs), interval_s=PING_S)
-        self._ports = PortReader(network, shaped=network.plan.link is not None)
+        self._ports = PortReader(network, shaped=bool(network.plan.link_specs))
         row_of = {port: row for row, port in enumerate(self._ports.ports)}
         links = network.topology.links.tolist()
         self._ends = np.array([(row_of[a, pa], row_of[b, pb]) for a, pa, b, pb in links])

@@ -74,7 +74,7 @@ class KernelChanges:
     def _read_anew(self, node: int) -> None:
         with self._network.at(node) as requests:
             held, dropping = interfaces(requests), tc.blackholes(requests)
-            rates = tc.shapes(requests) if self._network.plan.link else {}
+            rates = tc.shapes(requests) if self._network.plan.link_specs else {}
             routes = fib.routes(requests)
         for index in (end.ifindex for end in self._network.plan.ends[node].values()):
             port, shape = self._ports[index], rates.get(index)

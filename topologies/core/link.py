@@ -11,6 +11,7 @@ MOST_BPS = 1_000 * Gbps  # a full frame takes 12 ns then, and the kernel counts 
 MOST_PACKETS = (1 << 32) - 1  # the kernel counts them in 32 bits
 MOST_HOP_NS = 1_000_000_000
 MOST_DELAY_US = 3_600_000_000  # an hour
+ALL_PPB = 1_000_000_000
 MOST_TRIM_PACKETS = 1 << 20
 
 
@@ -26,6 +27,7 @@ class LinkSpec:
     delay_us: int = 0  # propagation, one way
     trim_packets: int = 0  # full packets of data that wait before switches trim what follows to headers; 0: never
     header_packets: int = 1125  # headers that wait then, by a queue of their own: as many as 8 packets of 9000 bytes
+    loss_ppb: int = 0  # of a billion packets that arrive, how many are lost, each on its own
     hop_ns: int = 0  # processor time of whoever receives a packet, which takes one after the other
 
     def __post_init__(self) -> None:
@@ -36,6 +38,7 @@ class LinkSpec:
             ("trim_packets", 0, MOST_TRIM_PACKETS),
             ("header_packets", 1, MOST_PACKETS),
             ("hop_ns", 0, MOST_HOP_NS),
+            ("loss_ppb", 0, ALL_PPB),
         ):
             value = getattr(self, name)
             if value < least:

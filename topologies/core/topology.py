@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from weft.topologies.core.address import Layout, Naming
 from weft.topologies.core.grammar import unparse
+from weft.topologies.core.link import LinkSpec
 
 MOST = 1 << 24  # nodes, since a MAC has three bytes for one; and links, whose array is then 512 MiB
 
@@ -60,6 +61,7 @@ class Topology:
     failed: shape (number of links,), bool: links that are there but dead (see failures.py).
     rates_bps: shape (number of links,), int64: what each link carries where a user's graph says so, 0 where it does
         not; empty for networks of families, whose links are told what they carry when they are brought up.
+    own_links: by link, all that a user's graph says of what it carries, where it says so.
     named: the spec of a network that is no family's.
     """
 
@@ -74,6 +76,7 @@ class Topology:
     roles: tuple[str, ...] = ()
     failed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     rates_bps: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    own_links: Mapping[int, LinkSpec] = field(default_factory=dict)
     named: str = ""
 
     def __post_init__(self) -> None:
@@ -186,17 +189,28 @@ class Topology:
                 return link
         raise ValueError(f"no link joins {self.naming.name(a)} and {self.naming.name(b)}")
 
+    def links_between(self, a: int, b: int) -> list[int]:
+        """The links that join nodes `a` and `b`, in order of number."""
+        return sorted(link for _, peer, _, link in self.ports(a) if peer == b)
+
     def link_name(self, link: int) -> str:
-        """`link` as a person writes it, h0-w0."""
-        a, _, b, _ = self.links[link]
-        return f"{self.naming.name(int(a))}-{self.naming.name(int(b))}"
+        """`link` as a person writes it, h0-w0; the second of parallel ones is h0-w0:2."""
+        a, _, b, _ = self.links[link].tolist()
+        which = self.links_between(a, b).index(link)
+        return f"{self.naming.name(a)}-{self.naming.name(b)}" + (f":{which + 1}" if which else "")
 
     def link(self, text: str) -> int:
-        """The link that `text`, h0-w0, names; ValueError says what is wrong."""
-        a, dash, b = text.partition("-")
+        """The link that `text`, h0-w0 or h0-w0:2, names; ValueError says what is wrong."""
+        ends, colon, which = text.partition(":")
+        a, dash, b = ends.partition("-")
         if not dash:
             raise ValueError(f"{text!r} is not a link; write its two ends as in {self.link_name(0)}")
-        return self.link_between(self.naming.node(a), self.naming.node(b))
+        found = self.links_between(self.naming.node(a), self.naming.node(b))
+        if not colon:
+            return self.link_between(self.naming.node(a), self.naming.node(b))
+        if not which.isdecimal() or not 1 <= int(which) <= len(found):
+            raise ValueError(f"no link {text}: {len(found)} join {a} and {b}")
+        return found[int(which) - 1]
 
     def check(self) -> None:
         """Raise ValueError unless every link has two ends, no port is used twice and no server has no link."""

@@ -10,10 +10,14 @@ What the graph says becomes the network:
 | of an edge | means |
 |---|---|
 | rate | what the link carries: 10gbit, or bits per second |
+| queue | packets that wait at a port of it, 250 if nothing is said; needs a rate, and so do delay and loss |
+| delay, loss | of the link, one way: 1ms; per cent of packets |
 | role=local, role=global | what it is; global otherwise |
 
-Names are the graph's own where all of them can name interfaces (a letter, then up to seven letters, digits or dots, and
-no two alike); otherwise hosts and switches are h0, h1, ... and r0, r1, ..., and the graph's names are labels, which
+Links may be parallel, in a multigraph; the second between r1 and r2 is r1-r2:2.
+
+Names are the graph's own where all of them can name interfaces (a letter, then up to seven letters, digits, dots or _,
+and no two alike); otherwise hosts and switches are h0, h1, ... and r0, r1, ..., and the graph's names are labels, which
 every command takes, too.  Hosts are numbered switch by switch; host s<switch>.<host> has the address 10.0.<switch>.
 <host>, or fewer bits for each where numbers are large, and switch 1 has 172.17.0.1.
 """
@@ -30,23 +34,24 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.topologies.core.address import FabricNaming, Layout, Tier, spelled
-from weft.topologies.core.link import rate_bps
+from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-FIT = re.compile(r"[A-Za-z][A-Za-z0-9.]{0,7}")  # with -eth<port> behind it, Linux takes it as an interface's name
-NUMBERED = re.compile(r"[hs][0-9.]+")
+FIT = re.compile(r"[A-Za-z][A-Za-z0-9._]{0,7}")  # with -eth<port> behind it, Linux takes it as an interface's name
 KINDS = ("host", "switch")
 MOST_SWITCHES = 1 << 16
+QUEUE_PACKETS = 250  # where a graph gives a link a rate and no queue
+PER_CENT_PPB = 10_000_000
 
 
 class Edge(NamedTuple):
-    """A link between two nodes, by name; rate_bps is 0 where nothing is said."""
+    """A link between two nodes, by name, and what it carries, None where nothing is said."""
 
     a: str
     b: str
-    rate_bps: int
+    link: LinkSpec | None
     local: bool
 
 
@@ -83,7 +88,7 @@ class UserNaming(FabricNaming):
         self.servers = sum(hosts)
         self.layout = UserLayout((len(hosts), max(max(hosts), 1)), hosts=tuple(hosts))
         self.own = tuple(own)
-        fit = all(FIT.fullmatch(name) and not NUMBERED.fullmatch(name) for name in own)
+        fit = all(FIT.fullmatch(name) for name in own)
         self.own_names = fit and len({name.lower() for name in own}) == len(own)
         self._number = {name: node for node, name in enumerate(own)}
 
@@ -97,12 +102,16 @@ class UserNaming(FabricNaming):
         return self.own[node]
 
     def node(self, text: str) -> int:
-        if text in self._number:
+        if self.own_names:
+            if text not in self._number:
+                raise ValueError(f"no node {text!r}: the first is {self.own[0]}")
             return self._number[text]
-        node = super().node(text)
-        if node < self.servers and text[:1] == "h" and self.own_names:
-            raise ValueError(f"no node {text!r}: the first is {self.own[0]}")
-        return node
+        try:
+            return super().node(text)  # what nodes are called here goes before labels that look alike
+        except ValueError:
+            if text not in self._number:
+                raise
+            return self._number[text]
 
 
 def topology_of(graph: Any, *, spec: str = "graph", p: int = 1) -> Topology:
@@ -158,13 +167,23 @@ def document(topology: Topology) -> str:
     """The JSON from which parse() builds this network of a user again, failures aside."""
     names = [topology.naming.label(node) for node in range(topology.nodes)]
     nodes = [{"id": name, "kind": "host" if node < topology.servers else "switch"} for node, name in enumerate(names)]
-    rates = topology.rates_bps
+    own = topology.own_links
     links = [
-        {"source": names[a], "target": names[b], "role": topology.roles[topology.level[link]]}
-        | ({"rate": int(rates[link])} if len(rates) and rates[link] else {})
+        {"source": names[a], "target": names[b], "key": link, "role": topology.roles[topology.level[link]]}
+        | (_said(own[link]) if link in own else {})
         for link, (a, _, b, _) in enumerate(topology.links.tolist())
     ]
-    return json.dumps({"directed": False, "multigraph": False, "graph": {}, "nodes": nodes, "links": links})
+    return json.dumps({"directed": False, "multigraph": True, "graph": {}, "nodes": nodes, "links": links})
+
+
+def _said(link: LinkSpec) -> dict[str, Any]:
+    """What a graph says of an edge that carries what `link` says."""
+    said: dict[str, Any] = {"rate": link.rate_bps, "queue": link.queue_packets}
+    if link.delay_us:
+        said["delay"] = f"{link.delay_us}us"
+    if link.loss_ppb:
+        said["loss"] = link.loss_ppb / PER_CENT_PPB
+    return said
 
 
 def _line(error: Exception) -> str:
@@ -207,26 +226,44 @@ def _count(name: str, said: object) -> int:
 
 
 def _edges(graph: Any, spec: str) -> list[Edge]:
-    """Every link once; a directed graph's two edges between the same nodes are one link."""
-    found: dict[tuple[str, str], Edge] = {}
+    """Every link once; a directed graph's two edges between the same nodes are one link, one each way."""
+    found: list[Edge] = []
+    ways: dict[tuple[str, str], int] = {}
     for a, b, data in graph.edges(data=True):
         a, b = str(a), str(b)
         if a == b:
             raise ValueError(f"{spec}: {a} is joined to itself")
-        key = (min(a, b), max(a, b))
-        if key in found and not graph.is_directed():
-            raise ValueError(f"{spec}: {a} and {b} are joined twice")
+        ways[a, b] = ways.get((a, b), 0) + 1
+        if graph.is_directed() and ways[a, b] <= ways.get((b, a), 0):
+            continue
         role = data.get("role", "global")
         if role not in ("local", "global", "host"):
             raise ValueError(f"{spec}: the role of {a}-{b} must be local or global, got {role!r}")
-        found.setdefault(key, Edge(a, b, _rate(data.get("rate")), role == "local"))
-    return list(found.values())
+        found.append(Edge(a, b, link_said(f"{spec}: {a}-{b}", data), role == "local"))
+    return found
 
 
-def _rate(said: object) -> int:
-    if said is None:
-        return 0
-    return int(said) if isinstance(said, int | float) else rate_bps(str(said))
+def link_said(what: str, said: Mapping[str, Any]) -> LinkSpec | None:
+    """What `rate`, `queue`, `delay` and `loss` say that a link carries, None where there is no rate, or 0.
+
+    ValueError, which begins with `what`, for what is none of these, or for others without a rate.
+    """
+    rate = said.get("rate")
+    given = [key for key in ("queue", "delay", "loss") if said.get(key) is not None]
+    if rate is None or rate == 0:
+        if given:
+            raise ValueError(f"{what}: {given[0]} needs a rate: without one a link is as fast as the machine")
+        return None
+    try:
+        loss = float(said.get("loss") or 0)
+        return LinkSpec(
+            rate_bps=int(rate) if isinstance(rate, int | float) else rate_bps(str(rate)),
+            queue_packets=int(said.get("queue") or QUEUE_PACKETS),
+            delay_us=delay_us(str(said.get("delay") or "0us")),
+            loss_ppb=round(loss * PER_CENT_PPB),
+        )
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"{what}: {error}") from None
 
 
 def _homes(kinds: Mapping[str, str], edges: Sequence[Edge], spec: str) -> dict[str, str]:
@@ -272,19 +309,22 @@ def _built(switches: Sequence[str], hosts: Mapping[str, Sequence[str]], edges: S
     _ = naming.layout.shifts
     number = {name: node for node, name in enumerate([*names, *switches])}
     home = {host: switch for switch in switches for host in hosts[switch]}
-    rate_of = {(host, home[host]): 0 for host in names}
-    local: list[tuple[str, str]] = []
-    between: list[tuple[str, str]] = []
+    of_host: dict[str, LinkSpec | None] = dict.fromkeys(names)
+    local: list[tuple[str, str, LinkSpec | None]] = []
+    between: list[tuple[str, str, LinkSpec | None]] = []
     for edge in edges:
         a, b = sorted((edge.a, edge.b), key=lambda name: number[name])
-        rate_of[a, b] = edge.rate_bps
-        if a not in home:
-            (local if edge.local else between).append((a, b))
-    ends = [*((host, home[host]) for host in names), *sorted(local), *sorted(between)]
-    pairs = np.array([[number[a], number[b]] for a, b in ends])
+        if a in home:
+            of_host[a] = edge.link
+        else:
+            (local if edge.local else between).append((a, b, edge.link))
+    by_ends = [sorted(some, key=lambda each: each[:2]) for some in (local, between)]
+    ends = [*((host, home[host], of_host[host]) for host in names), *by_ends[0], *by_ends[1]]
+    pairs = np.array([[number[a], number[b]] for a, b, _ in ends])
     ports = places(pairs, len(number))
     levels = [len(names), len(local), len(between)] if local else [len(names), len(between)]
-    rates = np.array([rate_of[end] for end in ends], dtype=np.int64)
+    own = {at: link for at, (_, _, link) in enumerate(ends) if link}
+    rates = np.array([own[at].rate_bps if at in own else 0 for at in range(len(ends))], dtype=np.int64)
     return Topology(
         family="file",
         parameters={},
@@ -297,4 +337,5 @@ def _built(switches: Sequence[str], hosts: Mapping[str, Sequence[str]], edges: S
         roles=("host", "local", "global")[:: 1 if local else 2],
         named=spec,
         rates_bps=rates if rates.any() else np.zeros(0, dtype=np.int64),
+        own_links=own,
     )

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import weft.testbed.interop.graph_file  # noqa: F401, it lets build() read files
 from weft.topologies import build, canonical
+from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.user_graph import document, parse, topology_of
 
 
@@ -60,16 +61,54 @@ def test_addresses_are_those_of_switch_and_host():
 
 @pytest.mark.parametrize(
     "own",
-    [["New York", "Rome", "Oslo"], ["a-b", "c", "d"], ["toolongname", "b", "c"], ["X", "x", "y"], ["h0", "b", "c"]],
+    [["New York", "Rome", "Oslo"], ["a-b", "c", "d"], ["toolongname", "b", "c"], ["X", "x", "y"]],
 )
 def test_names_that_no_interface_can_have_are_labels(own):
     graph = nx.relabel_nodes(nx.path_graph(3), dict(enumerate(own)))
     topology = topology_of(graph)
     assert names(topology) == ["h0", "h1", "h2", "r0", "r1", "r2"]
     assert [topology.naming.label(node) for node in range(6)] == [f"{name}.0" for name in own] + own
-    if "h0" not in own:
-        assert [topology.naming.node(name) for name in own] == [3, 4, 5]
-        assert [topology.naming.node(name) for name in names(topology)] == list(range(6))
+    assert [topology.naming.node(name) for name in own] == [3, 4, 5]
+    assert [topology.naming.node(name) for name in names(topology)] == list(range(6))
+
+
+def test_names_that_look_like_ours_are_kept_and_mean_the_graphs_nodes():
+    graph = nx.relabel_nodes(nx.path_graph(3), {0: "s1", 1: "h1", 2: "s2.0"})
+    graph.nodes["h1"]["hosts"] = 2
+    topology = topology_of(graph)
+    assert names(topology) == ["h1.0", "h1.1", "s1", "h1", "s2.0"]
+    assert [topology.naming.node(name) for name in names(topology)] == list(range(5))
+    with pytest.raises(ValueError, match=r"no node 'h0': the first is h1\.0"):
+        topology.naming.node("h0")
+
+
+def test_what_our_nodes_are_called_goes_before_labels_that_look_alike():
+    topology = topology_of(nx.relabel_nodes(nx.path_graph(3), {0: "h2", 1: "h0", 2: "a long name"}))
+    assert names(topology) == ["h0", "h1", "h2", "r0", "r1", "r2"]
+    assert [topology.naming.node(name) for name in ("h2", "r0", "a long name")] == [2, 3, 5]
+
+
+def test_parallel_links_are_kept_each_with_what_it_carries():
+    graph = nx.MultiGraph(
+        [("s1", "s2", {"rate": "10mbit", "queue": 7, "delay": "2ms", "loss": 0.5}), ("s1", "s2"), ("s2", "s3")]
+    )
+    topology = topology_of(graph)
+    topology.check()
+    named = [topology.link_name(link) for link in range(len(topology.links))]
+    assert named[3:] == ["s1-s2", "s1-s2:2", "s2-s3"]
+    assert [topology.link(name) for name in named] == list(range(6))
+    spec = LinkSpec(rate_bps=10_000_000, queue_packets=7, delay_us=2000, loss_ppb=5_000_000)
+    assert topology.own_links == {3: spec}
+    again = parse(document(topology), suffix=".json", spec="again")
+    assert again.links.tolist() == topology.links.tolist()
+    assert again.own_links == topology.own_links
+    with pytest.raises(ValueError, match="no link s1-s2:3: 2 join s1 and s2"):
+        topology.link("s1-s2:3")
+
+
+def test_a_directed_graphs_two_edges_are_one_link():
+    graph = nx.MultiDiGraph([("a", "b"), ("b", "a"), ("a", "b"), ("b", "c")])
+    assert len(topology_of(graph).links) == 3 + 3
 
 
 @pytest.mark.parametrize(("suffix", "write"), [
@@ -106,7 +145,9 @@ def test_a_document_gives_the_same_network_again(size, seed, data):
         graph.edges[a, b]["role"] = data.draw(st.sampled_from(["local", "global"]))
     for extra in range(2):
         graph.add_node(f"x{extra}", kind="host")
-        graph.add_edge(f"x{extra}", data.draw(st.integers(0, size)), rate=data.draw(st.integers(0, 10**10)))
+        graph.add_edge(
+            f"x{extra}", data.draw(st.integers(0, size)), rate=data.draw(st.just(0) | st.integers(8000, 10**10))
+        )
     first = topology_of(graph)
     again = parse(document(first), suffix=".json", spec=first.spec)
     assert (again.links == first.links).all()
@@ -140,13 +181,14 @@ def graph_with(**data):
 
 @pytest.mark.parametrize(("graph", "line"), [
     (nx.Graph([(0, 1), (1, 1)]), "it: 1 is joined to itself"),
-    (nx.MultiGraph([(0, 1), (0, 1)]), "it: 0 and 1 are joined twice"),
+    (nx.Graph([("a", "b", {"queue": 3})]), "it: a-b: queue needs a rate: without one a link is as fast as the machine"),
+    (nx.Graph([("a", "b", {"rate": 5})]), "it: a-b: link: rate_bps must be at least 8000, got 5"),
     (nx.Graph([(0, 1), (2, 3)]), "it: no path leads from 0 to 2"),
     (nx.Graph(), "it: there must be 1 .. 65536 switches, got 0"),
     (graph_with(kind="router"), "node 0: kind must be host or switch, got 'router'"),
     (graph_with(hosts="many"), "node 0: hosts must be an integer, 0 .. 65536, got 'many'"),
     (graph_with(hosts=1), "it: a network has at least 2 hosts, got 1"),
-    (nx.Graph([("a", "b", {"rate": "fast"})]), "rate: 'fast' is not a rate; write it as in 20mbit"),
+    (nx.Graph([("a", "b", {"rate": "fast"})]), "it: a-b: rate: 'fast' is not a rate; write it as in 20mbit"),
     (nx.Graph([("a", "b", {"role": "far"})]), "it: the role of a-b must be local or global, got 'far'"),
     (nx.Graph([("a", "b"), ("b", "a.0")]), "it: an attached host would have the name of a node"),
 ])  # fmt: skip

@@ -1,0 +1,128 @@
+"""Commands on labs, networks as one file: what `weft up` is asked for, save, and impair."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.testbed.labs.lab_file import Lab
+    from weft.topologies.core.link import LinkSpec
+
+SUFFIXES = (".yaml", ".yml")
+IN_THE_FILE = ("rate", "host_rate", "queue", "trim", "headers", "delay")
+
+
+def add_commands(commands: Any) -> None:
+    """Add this file's commands to the parser."""
+    text = "write a running network as a lab, YAML that weft up takes"
+    parser = commands.add_parser("save", help=text, description=text[0].upper() + text[1:] + ": see docs/labs.md.")
+    parser.set_defaults(action=save)
+    parser.add_argument("run", nargs="?", help="default: $WEFT_RUN, or the only one")
+
+    text = "let a link lose or delay packets, or carry less, while they flow"
+    parser = commands.add_parser("impair", help=text, description=text[0].upper() + text[1:] + ", both ways.")
+    parser.set_defaults(action=impair)
+    parser.add_argument("link", metavar="LINK", help="by its two ends, such as h0-w0; s1-s2:2 is the second of several")
+    parser.add_argument("--loss", metavar="PERCENT", help="of packets, each on its own, such as 0.5; 0 for none")
+    parser.add_argument("--delay", metavar="TIME", help="one way, such as 2ms; needs netem")
+    parser.add_argument("--jitter", metavar="TIME", help="of the delay, give or take, such as 1ms; needs netem")
+    parser.add_argument("--rate", help="such as 2mbit")
+    parser.add_argument("--queue", type=int, help="packets that wait at each end")
+    parser.add_argument("--clear", action="store_true", help="as it was when the network came up")
+    parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
+
+
+def lab_from(given: argparse.Namespace) -> Lab:
+    """What `weft up` is asked for: a lab's file, or a network and options; ValueError if these do not go together."""
+    from weft.testbed.labs.lab_file import Lab, parse
+    from weft.topologies import build
+
+    if not given.topology.endswith(SUFFIXES):
+        link, host_link = links_from(given)
+        topology = build(given.topology)
+        return Lab(topology, given.routing, link, host_link, topology.own_links, given.packed)
+    for name in IN_THE_FILE:
+        if getattr(given, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')}: {given.topology} says what links carry")
+    if given.clock == "virtual":
+        raise ValueError("--clock virtual takes the name of a network, not a lab")
+    try:
+        text = Path(given.topology).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{given.topology}: {getattr(error, 'strerror', None) or 'it is not text in UTF-8'}") from None
+    lab = parse(text, name=given.topology)
+    return replace(lab, scheme=given.routing or lab.scheme, packed=given.packed or lab.packed)
+
+
+def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | None]:
+    """What --rate, --queue, --delay, --trim and --headers say of all links, and --host-rate of host links.
+
+    ValueError if they do not go together.
+    """
+    from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
+
+    if given.rate is None:
+        for name in ("host_rate", "queue", "delay", "trim", "headers"):
+            if getattr(given, name) is not None:
+                option = name.replace("_", "-")
+                raise ValueError(f"--{option} needs --rate: without it links are as fast as the machine can be")
+        return None, None
+    queue = 250 if given.queue is None else given.queue
+    delay = 0 if given.delay is None else delay_us(given.delay)
+    if given.headers is not None and not given.trim:
+        raise ValueError("--headers needs --trim: where nothing is trimmed, headers have no queue of their own")
+    trimming = {"trim_packets": given.trim, "header_packets": given.headers}
+    link = LinkSpec(
+        rate_bps=rate_bps(given.rate),
+        queue_packets=queue,
+        delay_us=delay,
+        **{key: value for key, value in trimming.items() if value is not None},
+    )
+    return link, None if given.host_rate is None else replace(link, rate_bps=rate_bps(given.host_rate))
+
+
+def save(given: argparse.Namespace) -> int:
+    from weft.testbed.labs.lab_file import written
+    from weft.testbed.labs.running_lab import lab_of
+    from weft.testbed.network.network import Network
+
+    sys.stdout.write(written(lab_of(Network.open(given.run))))
+    return 0
+
+
+def impair(given: argparse.Namespace) -> int:
+    from weft.testbed.network import impair as impairments
+    from weft.testbed.network.network import Network
+    from weft.topologies.core.link import delay_us, rate_bps
+
+    change = impairments.Impairment(
+        rate_bps=None if given.rate is None else rate_bps(given.rate),
+        queue_packets=given.queue,
+        loss_ppb=None if given.loss is None else loss_ppb(given.loss),
+        delay_us=None if given.delay is None else delay_us(given.delay),
+        jitter_us=None if given.jitter is None else delay_us(given.jitter),
+    )
+    nothing = change == impairments.Impairment()
+    if given.clear != nothing:
+        raise ValueError("impair: either --clear, or some of --loss, --delay, --jitter, --rate and --queue")
+    network = Network.open(given.run)
+    if given.clear:
+        impairments.undo(network, given.link)
+    else:
+        impairments.impair(network, given.link, change)
+    return 0
+
+
+def loss_ppb(text: str) -> int:
+    """Of a billion packets, from per cent: 0.5 or 0.5%; ValueError otherwise."""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise ValueError(f"--loss: per cent of packets, 0 to 100, got {text!r}")
+    return round(percent * 10_000_000)

@@ -1,0 +1,200 @@
+"""A lab as a YAML file: read, checked strictly, and written.
+
+    topology: fattree:k=4             # a network of weft's; or, in its place, nodes and links of your own
+    scheme: ecmp
+    link: {rate: 20mbit, queue: 250}  # of all links that say nothing else; without it they are as fast as the machine
+    host_link: {rate: 10mbit}         # of those between hosts and switches
+    packed: 2                         # processes that share the daemons
+    nodes:
+      zur: {kind: switch, hosts: 2}   # zur.0 and zur.1 are attached to it
+      web: {kind: host}
+    links:
+      - {ends: zur-web, rate: 5mbit, queue: 50, delay: 1ms, loss: 0.5}
+    commands:
+      web: ["python3 -m http.server 80 &"]
+
+With `topology`, `links` says what single links carry; with `nodes` it says which there are, two alike being parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.topologies import build
+from weft.topologies.core.grammar import unknown
+from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.topology import Topology
+from weft.topologies.core.user_graph import link_said, topology_of
+
+KEYS = ("topology", "scheme", "link", "host_link", "packed", "nodes", "links", "commands")
+OF_A_LINK = ("rate", "queue", "delay", "loss")
+OF_A_NODE = ("kind", "hosts")
+Entry = tuple[tuple[str, str], LinkSpec | None]  # the ends of a link and what it carries
+
+
+@dataclass(frozen=True)
+class Lab:
+    """What a file says.  own_links: by link.  commands: by name of the node, in order.  scheme: None for the usual."""
+
+    topology: Topology
+    scheme: str | None = None
+    link: LinkSpec | None = None
+    host_link: LinkSpec | None = None
+    own_links: Mapping[int, LinkSpec] = field(default_factory=dict)
+    packed: int | None = None
+    commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def parse(text: str, *, name: str) -> Lab:
+    """The lab that the text of the file called `name` says; ValueError, in one line that begins so, if it is none."""
+    import yaml
+
+    try:
+        told = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name} is no YAML: {' '.join(str(error).split())}") from None
+    try:
+        return _lab(_mapping("a lab", told, KEYS), name)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _lab(told: Mapping[str, Any], name: str) -> Lab:
+    if ("topology" in told) == ("nodes" in told):
+        raise ValueError("a lab has either topology, such as dcell:n=4,k=1, or nodes and links")
+    entries = _entries(told.get("links"))
+    if "topology" in told:
+        topology = build(_text("topology", told["topology"]))
+        own = {topology.link("-".join(ends)): spec for ends, spec in entries if spec}
+    else:
+        topology = topology_of(_graph(_mapping("nodes", told["nodes"]), entries), spec=name)
+        own = dict(topology.own_links)
+    commands = {}
+    for node, lines in _mapping("commands", told.get("commands") or {}).items():
+        known = topology.naming.name(topology.naming.node(str(node)))
+        if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+            raise ValueError(f"commands of {node}: a list of texts, got {lines!r}")
+        commands[known] = tuple(lines)
+    packed = told.get("packed")
+    if packed is not None and (not isinstance(packed, int) or isinstance(packed, bool) or packed < 1):
+        raise ValueError(f"packed: a number of processes, at least 1, got {packed!r}")
+    return Lab(
+        topology=topology,
+        scheme=_text("scheme", told["scheme"]) if told.get("scheme") is not None else None,
+        link=_link("link", told.get("link")),
+        host_link=_link("host_link", told.get("host_link")),
+        own_links=own,
+        packed=packed,
+        commands=commands,
+    )
+
+
+def _entries(told: Any) -> list[Entry]:
+    """Ends and what they carry, of each entry of `links`."""
+    if told is not None and not isinstance(told, list):
+        raise ValueError("links: a list of entries such as {ends: a-b, rate: 10mbit}")
+    found = []
+    for number, entry in enumerate(told or [], 1):
+        said = _mapping(f"links, entry {number}", entry, ("ends", *OF_A_LINK))
+        ends = _ends(f"links, entry {number}", said.get("ends"))
+        rest = {key: value for key, value in said.items() if key != "ends"}
+        found.append((ends, _link(f"link {'-'.join(ends)}", rest or None)))
+    return found
+
+
+def _ends(what: str, told: Any) -> tuple[str, str]:
+    """The two ends of a link: a-b, or a list of two where names have a -."""
+    if isinstance(told, str):
+        a, dash, b = told.partition("-")
+        if dash:
+            return a, b
+    elif isinstance(told, list) and len(told) == 2:
+        return str(told[0]), str(told[1])
+    raise ValueError(f"{what}: ends: two nodes, a-b or [a, b], got {told!r}")
+
+
+def _link(what: str, told: Any) -> LinkSpec | None:
+    if told is None:
+        return None
+    found = link_said(what, _mapping(what, told, OF_A_LINK))
+    if found is None:
+        raise ValueError(f"{what}: rate is missing, such as 20mbit")
+    return found
+
+
+def _graph(nodes: Mapping[str, Any], entries: Sequence[Entry]) -> Any:
+    """The graph of a lab's own nodes and links."""
+    import networkx as nx
+
+    graph = nx.MultiGraph()
+    for node, said in nodes.items():
+        graph.add_node(str(node), **_mapping(f"node {node}", said or {}, OF_A_NODE))
+    for ends, link in entries:
+        for end in ends:
+            if end not in graph:
+                raise ValueError(f"link {'-'.join(ends)}: {unknown('node', end, list(graph))}")
+        graph.add_edge(*ends, **({} if link is None else said_of(link)))
+    return graph
+
+
+def said_of(link: LinkSpec) -> dict[str, Any]:
+    """What an entry says of a link."""
+    said: dict[str, Any] = {"rate": _rate(link.rate_bps), "queue": link.queue_packets}
+    if link.delay_us:
+        said["delay"] = f"{link.delay_us}us"
+    if link.loss_ppb:
+        said["loss"] = link.loss_ppb / 10_000_000
+    return said
+
+
+def _rate(rate_bps: int) -> str:
+    for unit, scale in (("gbit", 10**9), ("mbit", 10**6), ("kbit", 10**3)):
+        if rate_bps % scale == 0:
+            return f"{rate_bps // scale}{unit}"
+    return f"{rate_bps}bit"
+
+
+def _mapping(what: str, told: Any, keys: tuple[str, ...] = ()) -> Mapping[str, Any]:
+    """`told`, if it is a mapping with no keys but these."""
+    if not isinstance(told, dict):
+        raise ValueError(f"{what}: keys with values, got {told!r}")
+    for key in told:
+        if keys and key not in keys:
+            raise ValueError(f"{what}: {unknown('key', str(key), list(keys))}")
+    return told
+
+
+def _text(what: str, told: Any) -> str:
+    if not isinstance(told, str) or not told:
+        raise ValueError(f"{what}: a text, got {told!r}")
+    return told
+
+
+def written(lab: Lab) -> str:
+    """The text of a file that parse() reads as `lab`."""
+    import yaml
+
+    topology, naming = lab.topology, lab.topology.naming
+    said: dict[str, Any] = {}
+    if topology.family == "file":
+        kinds = ("host" if node < topology.servers else "switch" for node in range(topology.nodes))
+        said["nodes"] = {naming.label(node): {"kind": kind} for node, kind in enumerate(kinds)}
+    else:
+        said["topology"] = topology.spec
+    said["scheme"] = lab.scheme
+    said |= {key: said_of(link) for key, link in (("link", lab.link), ("host_link", lab.host_link)) if link}
+    said |= {"packed": lab.packed} if lab.packed else {}
+    links = []
+    for at, (a, _, b, _) in enumerate(topology.links.tolist()):
+        own = said_of(lab.own_links[at]) if at in lab.own_links else {}
+        if topology.family == "file":
+            ends = [naming.label(a), naming.label(b)]
+            links.append({"ends": ends if "-" in "".join(ends) else "-".join(ends)} | own)
+        elif own:
+            links.append({"ends": topology.link_name(at)} | own)
+    said |= {"links": links} if links else {}
+    said |= {"commands": {node: list(lines) for node, lines in lab.commands.items()}} if lab.commands else {}
+    text: str = yaml.safe_dump(said, sort_keys=False, default_flow_style=None, width=120)
+    return text

@@ -1,0 +1,104 @@
+"""Labs as text: what is read, what is refused, and that what is written says the same."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.testbed.labs.lab_file import Lab, parse, written
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
+
+OWN = """
+nodes:
+  zur: {kind: switch, hosts: 2}
+  gen:
+  web: {kind: host}
+scheme: ecmp
+link: {rate: 20mbit, queue: 100}
+links:
+  - {ends: zur-gen, rate: 10mbit, queue: 50, delay: 1ms, loss: 0.5}
+  - {ends: [gen, zur]}
+  - {ends: gen-web, rate: 5mbit}
+commands:
+  web: ["echo hello"]
+"""
+
+
+def test_a_lab_of_own_nodes_is_read():
+    lab = parse(OWN, name="lab.yaml")
+    names = [lab.topology.naming.name(node) for node in range(lab.topology.nodes)]
+    assert names == ["zur.0", "zur.1", "web", "zur", "gen"]
+    assert lab.link == LinkSpec(rate_bps=20 * Mbps, queue_packets=100)
+    own = {lab.topology.link_name(link): spec for link, spec in lab.own_links.items()}
+    assert own == {
+        "web-gen": LinkSpec(rate_bps=5 * Mbps, queue_packets=250),
+        "zur-gen": LinkSpec(rate_bps=10 * Mbps, queue_packets=50, delay_us=1000, loss_ppb=5_000_000),
+    }
+    assert lab.topology.link("zur-gen:2") not in lab.own_links
+    assert (lab.scheme, lab.commands) == ("ecmp", {"web": ("echo hello",)})
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: [", "lab.yaml is no YAML: "),
+        ("- 1", "lab.yaml: a lab: keys with values, got [1]"),
+        ("nodes: {}\ntopology: star:n=2", "lab.yaml: a lab has either topology"),
+        ("topolgy: star:n=2", "lab.yaml: a lab: no key 'topolgy', did you mean topology?"),
+        ("topology: star:n=x", "lab.yaml: star: n"),
+        ("topology: 7", "lab.yaml: topology: a text, got 7"),
+        ("topology: star:n=2\nlink: {queue: 3}", "lab.yaml: link: queue needs a rate"),
+        ("topology: star:n=2\nlink: {}", "lab.yaml: link: rate is missing"),
+        ("topology: star:n=2\nlink: {rate: fast}", "lab.yaml: link: rate: 'fast' is not a rate"),
+        ("topology: star:n=2\nlink: {rate: 1mbit, los: 1}", "lab.yaml: link: no key 'los', did you mean loss?"),
+        ("topology: star:n=2\nlink: {rate: 1mbit, loss: 101}", "lab.yaml: link: link: loss_ppb must be at most"),
+        ("topology: star:n=2\nlinks: [{ends: h0-h9, rate: 1mbit}]", "lab.yaml: no server h9"),
+        ("topology: star:n=2\nlinks: [{ends: h0, rate: 1mbit}]", "lab.yaml: links, entry 1: ends: two nodes"),
+        ("topology: star:n=2\nlinks: {h0: 1}", "lab.yaml: links: a list of entries"),
+        ("topology: star:n=2\npacked: true", "lab.yaml: packed: a number of processes"),
+        ("topology: star:n=2\ncommands: {h0: ls}", "lab.yaml: commands of h0: a list of texts, got 'ls'"),
+        ("topology: star:n=2\ncommands: {h7: [ls]}", "lab.yaml: no server h7"),
+        ("nodes: {a: {kind: router}}", "lab.yaml: node a: kind must be host or switch"),
+        ("nodes: {a: {hosts: 2}}\nlinks: [{ends: a-b}]", "lab.yaml: link a-b: no node 'b'"),
+        ("nodes: {a: {colour: red}}", "lab.yaml: node a: no key 'colour'"),
+        ("!!python/object/apply:os.getpid []", "lab.yaml is no YAML: "),
+    ],
+)
+def test_what_is_no_lab_is_refused_in_one_line(text, line):
+    with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared
+        parse(text, name="lab.yaml")
+    assert str(raised.value).startswith(line)
+    assert "\n" not in str(raised.value)
+
+
+LINKS = st.builds(
+    LinkSpec,
+    rate_bps=st.integers(8000, 10**11),
+    queue_packets=st.integers(1, 5000),
+    delay_us=st.integers(0, 10**6),
+    loss_ppb=st.integers(0, 10**9),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_what_is_written_says_the_same(data):
+    own_nodes = data.draw(st.booleans())
+    topology = parse(OWN, name="own").topology if own_nodes else build("fattree:k=4")
+    count = len(topology.links)
+    lab = Lab(
+        topology=topology,
+        scheme=data.draw(st.sampled_from(["ecmp", "drill:d=2,m=1"])),
+        link=data.draw(st.none() | LINKS),
+        host_link=data.draw(st.none() | LINKS),
+        own_links=data.draw(st.dictionaries(st.integers(0, count - 1), LINKS, max_size=4)),
+        packed=data.draw(st.none() | st.integers(1, 9)),
+        commands=data.draw(st.dictionaries(st.just(topology.naming.name(0)), st.tuples(st.text(min_size=1)))),
+    )
+    again = parse(written(lab), name="again")
+    assert again.topology.links.tolist() == topology.links.tolist()
+    assert [again.topology.naming.label(n) for n in range(again.topology.nodes)] == [
+        topology.naming.label(n) for n in range(topology.nodes)
+    ]
+    for name in ("scheme", "link", "host_link", "own_links", "packed", "commands"):
+        assert getattr(again, name) == getattr(lab, name), name

@@ -1,0 +1,134 @@
+"""A lab on the kernel: brought up, impaired while packets flow, saved, and the same again."""
+
+import subprocess
+import sys
+
+import pytest
+
+from weft.testbed.labs.lab_file import parse, written
+from weft.testbed.labs.running_lab import begin, lab_of
+from weft.testbed.linux import live_port, tc
+from weft.testbed.network import impair
+from weft.testbed.network.impair import Impairment
+from weft.testbed.network.network import Network
+from weft.testbed.plan import run
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
+
+LAB = """
+nodes: {zur: {hosts: 1}, gen: {hosts: 1}}
+scheme: static
+link: {rate: 20mbit, queue: 100}
+links:
+  - {ends: zur-gen, rate: 10mbit, queue: 50, loss: 0.5}
+  - {ends: zur-gen}
+commands:
+  gen.0: ["echo begun > /proc/self/fd/1", "sleep 1000 &"]
+"""
+
+
+def weft(*words):
+    command = [sys.executable, "-m", "weft.experiments.commands.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def pinged(network, *options):
+    space = network.plan.namespace(0)
+    command = ["ip", "netns", "exec", space, "ping", "-q", *options, "gen.0"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.kernel
+def test_a_lab_comes_up_is_impaired_and_saved(tmp_path):
+    file = tmp_path / "lab.yaml"
+    file.write_text(LAB)
+    done = weft("up", str(file), "--detach", "test-lab")
+    assert done.returncode == 0, done.stderr
+    network = Network.open("test-lab")
+    try:
+        asked = parse(LAB, name="lab")
+        assert written(lab_of(network)) == written(asked)
+        assert (network.run.directory / "gen.0.out").read_text() == "begun\n"
+        assert weft("impair", "zur-gen:2", "--loss", "1.5", "--rate", "3mbit", "--run", "test-lab").returncode == 0
+        saved = parse(weft("save", "test-lab").stdout, name="saved")
+        second = asked.topology.link("zur-gen:2")
+        assert saved.own_links[second] == LinkSpec(rate_bps=3 * Mbps, queue_packets=100, loss_ppb=15_000_000)
+        assert weft("impair", "zur-gen:2", "--clear", "--run", "test-lab").returncode == 0
+        assert written(lab_of(network)) == written(asked)
+        assert weft("impair", "zur-gen", "--run", "test-lab").returncode == 2
+        assert weft("impair", "zur-gen", "--loss", "200", "--run", "test-lab").stderr.startswith(
+            "weft: --loss: per cent"
+        )
+    finally:
+        network.down()
+    assert "test-lab" not in [one.id for one in run.runs()]
+
+
+@pytest.mark.kernel
+def test_a_command_that_fails_takes_the_lab_down(tmp_path):
+    file = tmp_path / "lab.yaml"
+    file.write_text("topology: star:n=2\nscheme: static\ncommands: {h0: ['echo no such luck >&2; exit 3']}\n")
+    done = weft("up", str(file), "--detach", "test-lab")
+    assert done.returncode == 1
+    assert "command of h0" in done.stderr
+    assert done.stderr.rstrip().endswith("status 3: no such luck")
+    assert "test-lab" not in [one.id for one in run.runs()]
+    assert weft("up", str(file), "--rate", "1mbit").returncode == 2
+
+
+@pytest.mark.kernel
+def test_a_link_loses_what_it_is_asked_to_lose():
+    lab = parse("nodes: {zur: {hosts: 1}, gen: {hosts: 1}}\nlinks: [{ends: zur-gen}]\n", name="lab")
+    network = Network.create(lab.topology, None, scheme="static")
+    try:
+        impair.impair(network, "zur-gen", Impairment(loss_ppb=500_000_000))
+        text = pinged(network, "-c400", "-i0.002", "-W1")
+        lost = float(text.partition("% packet loss")[0].rpartition(" ")[2])
+        assert 62 < lost < 88, "three in four, each way half; six standard deviations"
+        impair.impair(network, "zur-gen", Impairment(loss_ppb=1_000_000_000))
+        assert " 100% packet loss" in pinged(network, "-c2", "-i0.002", "-W0.2")
+        impair.impair(network, "zur-gen", Impairment(rate_bps=5 * Mbps))
+        assert impair.held(network, network.topology.link("zur-gen")) == LinkSpec(
+            rate_bps=5 * Mbps, queue_packets=250, loss_ppb=1_000_000_000
+        )
+        impair.undo(network, "zur-gen")
+        assert impair.held(network, network.topology.link("zur-gen")) is None
+        assert " 0% packet loss" in pinged(network, "-c2", "-i0.002", "-W1")
+        with pytest.raises(ValueError, match="zur-gen has no rate, and so no queue"):
+            impair.impair(network, "zur-gen", Impairment(queue_packets=3))
+        with pytest.raises(OSError, match=r"command of zur\.0, false: status 1"):
+            begin(network, {"zur.0": ["true", "false"]})
+    finally:
+        network.down()
+
+
+@pytest.mark.uml("sch_netem", "ifb")
+def test_a_delay_can_be_changed_while_packets_flow():
+    network = Network.create(build("star:n=2"), LinkSpec(rate_bps=20 * Mbps, queue_packets=50), scheme="static")
+    try:
+        name = network.topology.link_name(0)
+        for delay_us, least_ms in ((4000, 8), (9000, 18)):
+            impair.impair(network, name, Impairment(delay_us=delay_us))
+            command = ["ip", "netns", "exec", network.plan.namespace(0), "ping", "-c3", "-i0.2", "-q", "h1"]
+            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            fastest = float(said.partition("mdev = ")[2].partition("/")[0])
+            assert least_ms <= fastest < least_ms + 5
+            assert impair.held(network, 0).delay_us == delay_us
+        impair.undo(network, name)
+        assert impair.held(network, 0).delay_us == 0
+    finally:
+        network.down()
+
+
+@pytest.mark.kernel
+def test_the_filter_that_loses_packets_is_read_back_as_it_was_asked_for(spare_netns):
+    index = 4711
+    command = ["ip", "-n", spare_netns.name, "link", "add", "name", "one", "index", str(index), "type", "ifb"]
+    subprocess.run(command, check=True)
+    socket = spare_netns.netlink
+    socket.request([tc.clsact(index, "one")])
+    for ppb in (1, 7, 333_333_333, 999_999_999, 1_000_000_000):
+        live_port.set_loss(socket, index, "one", ppb)
+        assert live_port.losses(socket) == {index: ppb}
+    live_port.set_loss(socket, index, "one", 0)
+    assert live_port.losses(socket) == {}
