@@ -103,9 +103,13 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
         self.lan.remove_node(node.name)
 
     def delLink(self, link: Any) -> None:
-        """Remove a link."""
-        self._making()
-        super().delLink(link)
+        """Remove a link; in a network of routers it is cut for good: its ends go down, and routes avoid it."""
+        if self.bridged:
+            super().delLink(link)
+            return
+        for port in (link.intf1, link.intf2):
+            port.ifconfig("down")
+        self.links.remove(link)
 
     def addNAT(self, name: str = "nat0", connect: Any = True, inNamespace: bool = True, **params: Any) -> Any:
         """Add a node by which hosts reach the machine's network; see Mininet.addNAT.  It has a namespace of its own."""

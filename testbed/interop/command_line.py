@@ -11,7 +11,7 @@ from weft.topologies.core.link import rate_bps
 
 
 class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
-    """mininet> with fail, restore, degrade, impair, scheme, status and routes; an error is one line, and it goes on."""
+    """mininet> with fail, restore, degrade, scheme, status and routes; an error is one line, and it goes on."""
 
     def onecmd(self, line: str) -> Any:
         """Carry a line out; True to leave."""

@@ -60,9 +60,15 @@ def graph_of(topo: Any) -> nx.MultiGraph:
     return graph
 
 
+def node_parameters(topo: Any) -> dict[str, dict[str, Any]]:
+    """What the objects of nodes are given, by name: their private directories."""
+    found = {name: topo.nodeInfo(name).get("privateDirs") for name in topo.nodes()}
+    return {name: {"privateDirs": kept} for name, kept in found.items() if kept}
+
+
 def _check_node(name: str, said: dict[str, Any]) -> None:
     """ValueError for what follows from a node's place in a routed network, or is not to be had there."""
-    for key in ("ip", "mac", "defaultRoute", "cpu", "cores", "inNamespace"):
+    for key in ("ip", "mac", "defaultRoute", "cpu", "cores", "cls", "inNamespace"):
         if said.get(key) is not None:
             why = "follows from its place" if key in ("ip", "mac", "defaultRoute") else "is not to be had"
             raise ValueError(f"{name}: {key} {why} in a routed network; routing='bridge' has switches as Mininet's")

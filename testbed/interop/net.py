@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from weft.daemons.core.registry import usual
 from weft.testbed.interop.bridged_net import BridgedNet
 from weft.testbed.interop.mininet_arguments import Arguments
-from weft.testbed.interop.mininet_topology import graph_of, is_topo
+from weft.testbed.interop.mininet_topology import graph_of, is_topo, node_parameters
 from weft.testbed.interop.node import Host, LazyShellNode, Link, Port, Switch
 from weft.testbed.network.degrade import set_rate
 from weft.testbed.network.network import Network
@@ -91,6 +91,7 @@ class Net(BridgedNet):
             return
         given.require_routed(topology)
         super().__init__(build=False, controller=None)
+        self.of_nodes = node_parameters(topology) if is_topo(topology) else {}
         self.topology = built(topology)
         self.link_spec = given.link_spec
         self.host_link_spec = host_link
@@ -125,7 +126,8 @@ class Net(BridgedNet):
         topology = network.topology
         for number, name in enumerate(network.plan.names):
             kind = Host if number < topology.servers else Switch
-            node = kind(name, network, number)
+            params = self.of_nodes.get(topology.naming.label(number), {})
+            node = kind(name, network, number, **params)
             (self.hosts if kind is Host else self.switches).append(node)
             self.nameToNode[name] = node
         nodes: list[LazyShellNode] = [*self.hosts, *self.switches]

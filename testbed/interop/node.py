@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mininet import link, node
 
 from weft.testbed.lan.lazy_shell import LazyShell
+from weft.testbed.network import impair
 from weft.topologies.core.address import dotted
 
 if TYPE_CHECKING:
@@ -93,6 +94,15 @@ class Port(link.Intf):  # type: ignore[misc]
             else:
                 network.take_down(number, self.port, socket)
         return ""
+
+    def config(self, **params: Any) -> dict[str, Any]:
+        """Let what leaves here from now on be carried as bw (Mbit/s), delay, jitter (5ms), loss (per cent) and
+        max_queue_size (packets) say; ValueError, in one line, for anything else."""
+        shape = {name: params.pop(name, None) for name in ("bw", "delay", "jitter", "loss", "max_queue_size")}
+        if left := [name for name, value in params.items() if value is not None]:
+            raise ValueError(f"{self.name}: {left[0]} is not to be had in a routed network; {', '.join(shape)} are")
+        impair.impair_way(self.node.network, self.node.number, self.port, impair.from_mininet(**shape))
+        return {}
 
     def isUp(self, setUp: bool = False) -> bool:
         """Whether the interface is set up; with `setUp`, after setting it up."""

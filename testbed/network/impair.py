@@ -8,7 +8,7 @@ from weft.testbed.forwarding import data_plane
 from weft.testbed.host import doctor
 from weft.testbed.linux import clock, live_port, tc
 from weft.testbed.network.handle import Handle
-from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.link import LinkSpec, Mbps, delay_us
 
 QUEUE_PACKETS = 250  # of a link that had no rate, if nothing is said
 
@@ -36,20 +36,56 @@ def impair(network: Handle, name: str, change: Impairment) -> None:
         _require_delay(network, name)
     if change.queue_packets is not None and change.rate_bps is None and held(network, link) is None:
         raise ValueError(f"{name} has no rate, and so no queue: give it one with --rate")
-    for node, port, end in network.both_ends(link):
-        at = (end.ifindex, end.dev)
+    for node, port, _ in network.both_ends(link):
+        _change_way(network, node, port, change)
+
+
+def impair_way(network: Handle, node: int, port: int, change: Impairment) -> None:
+    """Change what the link at `port` of `node` carries away from there; see impair()."""
+    link = network.plan.ends[node][port].link
+    name = network.topology.link_name(link)
+    if change.delay_us is not None or change.jitter_us is not None:
+        _require_delay(network, name)
+    if change.queue_packets is not None and change.rate_bps is None and held(network, link) is None:
+        raise ValueError(f"{name} has no rate, and so no queue: give it one")
+    _change_way(network, node, port, change)
+
+
+def _change_way(network: Handle, node: int, port: int, change: Impairment) -> None:
+    """Change one direction: rate and queue where packets leave, loss and delay where they arrive."""
+    near = network.plan.ends[node][port]
+    far = network.plan.ends[near.peer][near.peer_port]
+    if change.rate_bps is not None or change.queue_packets is not None:
         with network.at(node) as socket:
-            shape = tc.shapes(socket).get(end.ifindex)
-            if change.rate_bps is not None or change.queue_packets is not None:
-                live_port.set_rate(socket, *at, _wanted(network, link, shape, change), shape)
-            if change.loss_ppb is not None:
-                live_port.set_loss(socket, *at, change.loss_ppb)
-                if abs(live_port.losses(socket).get(end.ifindex, 0) - change.loss_ppb) > 1:
-                    raise OSError(f"{end.dev}: asked to lose {change.loss_ppb} of a billion, the kernel has another")
-            if change.delay_us is not None or change.jitter_us is not None:
-                ifb = network.plan.ifb(network.plan.ends[node][port])
-                times = change.delay_us or 0, change.jitter_us or 0
-                live_port.set_delay(socket, at, ifb, *times, seen=clock.is_virtual())
+            shape = tc.shapes(socket).get(near.ifindex)
+            wanted = _wanted(network, near.link, shape, change)
+            live_port.set_rate(socket, near.ifindex, near.dev, wanted, shape)
+    with network.at(near.peer) as socket:
+        if change.loss_ppb is not None:
+            live_port.set_loss(socket, far.ifindex, far.dev, change.loss_ppb)
+            if abs(live_port.losses(socket).get(far.ifindex, 0) - change.loss_ppb) > 1:
+                raise OSError(f"{far.dev}: asked to lose {change.loss_ppb} of a billion, the kernel has another")
+        if change.delay_us is not None or change.jitter_us is not None:
+            times = change.delay_us or 0, change.jitter_us or 0
+            at, ifb = (far.ifindex, far.dev), network.plan.ifb(far)
+            live_port.set_delay(socket, at, ifb, *times, seen=clock.is_virtual())
+
+
+def from_mininet(
+    *, bw: float | None, delay: str | None, jitter: str | None, loss: float | None, max_queue_size: int | None
+) -> Impairment:
+    """What Mininet's parameters of an interface ask for; a time without a unit is in microseconds, as tc has it."""
+    times = [
+        None if each is None else delay_us(f"{each}" if f"{each}"[-1:].isalpha() else f"{each}us")
+        for each in (delay, jitter)
+    ]
+    return Impairment(
+        rate_bps=None if bw is None else round(float(bw) * Mbps),
+        queue_packets=None if max_queue_size is None else int(max_queue_size),
+        loss_ppb=None if loss is None else round(float(loss) * live_port.BILLION / 100),
+        delay_us=times[0],
+        jitter_us=times[1],
+    )
 
 
 def _require_delay(network: Handle, name: str) -> None:
