@@ -121,7 +121,7 @@ class Dar(Bfs):
             if seen.port in self._far:
                 (outgoing if seen.flow.source in self._own else incoming).append(seen)
         self._leaf.learn(outgoing, incoming, now)
-        actions: list[Action] = [*self._flows_moved_from_dead_links(now)]
+        actions: list[Action] = [*self._leaf.joined(now), *self._flows_moved_from_dead_links(now)]
         links = self._links()
         for flow in self._leaf.crowded(links, now):
             # One that was swapped for another, a moment ago, rests.
@@ -211,11 +211,11 @@ class Dar(Bfs):
         return actions
 
     def _flows_moved_from_dead_links(self, now: float) -> list[SetFlowPort]:
-        found = []
+        found: list[SetFlowPort] = []
         for flow, each in list(self._leaf.outgoing.items()):
             usable = self._usable(flow.destination)
             if usable and each.port not in usable:
-                found.append(self._leaf.replace(flow, usable, self._links(), now))
+                found += self._leaf.replace(flow, usable, self._links(), now)
         return found
 
     def _links(self) -> int:

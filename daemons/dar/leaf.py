@@ -35,11 +35,13 @@ class Choices(NamedTuple):
     """What the paper leaves open, as in daemons/dar/iteration.py, and times.
 
     by_queue: flows are judged by the queues that they find (section 4), and not counted.
+    by_destination: a leaf's flows to one host are placed and moved together (section 4).
     cool_s: how long a flow rests when it has been moved.  active_s: silence from which on a flow does not count.
     """
 
     p: int
     by_queue: bool = False
+    by_destination: bool = False
     every_link: bool = False
     swap: bool = True
     informed: bool = False
@@ -79,6 +81,7 @@ class Leaf:
         self.outgoing: dict[Flow, Outgoing] = {}
         self.incoming: list[SeenFlow] = []  # those that count
         self._certain: list[SeenFlow] = []  # those among them whose link is certain
+        self._new: set[Flow] = set()  # outgoing ones that were not there at the last look
         self._asked: dict[Flow, int] = {}  # those asked for at the last look, and by which port they came
         self.counters = {"moves": 0, "swaps": 0, "replaced": 0}
 
@@ -90,6 +93,7 @@ class Leaf:
             flow = known.get(seen.flow) or Outgoing(seen.port, now - seen.rested_s, True, False)
             flow.port, flow.active, flow.queued = seen.port, seen.idle_s <= active_s, seen.queued
             self.outgoing[seen.flow] = flow
+        self._new = self.outgoing.keys() - known.keys()
         before, rest = {seen.flow for seen in self.incoming}, self._choices.cool_s > 0
         self.incoming = [seen for seen in incoming if seen.idle_s <= active_s]
         here = [seen for seen in self.incoming if seen.flow in before and self._asked.get(seen.flow) != seen.port]
@@ -156,6 +160,21 @@ class Leaf:
         """Whether `flow`, which is known, was moved long enough ago."""
         return now - self.outgoing[flow].moved_s >= self._choices.cool_s
 
+    def together(self, flow: Flow) -> list[Flow]:
+        """The flows that are placed and moved with `flow`, which is one of them; also such as do not count."""
+        if not self._choices.by_destination:
+            return [flow]
+        return [other for other in self.outgoing if other.destination == flow.destination]
+
+    def joined(self, now: float) -> list[SetFlowPort]:
+        """Send flows that are new by the way of those to the same destination, if they are moved together."""
+        found = []
+        for flow in sorted(self._new) if self._choices.by_destination else ():
+            others = [other for other in self.together(flow) if other not in self._new] or [min(self.together(flow))]
+            if self.outgoing[flow].port != (port := self.outgoing[others[0]].port):
+                found.append(self._place(flow, port, now))
+        return found
+
     def adapt(
         self,
         flow: Flow,
@@ -166,33 +185,43 @@ class Leaf:
         ways: Ways,
         room: Collection[int] = (),
     ) -> list[SetFlowPort]:
-        """Move `flow` to one of the `usable` uplinks, the present one included; where that is full, swap a flow back
-        that can go by the uplink that has become free.
+        """Move `flow`, and what is moved with it, to one of the `usable` uplinks, the present one included; where that
+        is full, swap as many flows back as have moved, such as can go by the uplink that has become free.
 
         room: those that have room at the far end too, if that is known: one of them that has room here is taken, or
             else any of them.
         """
-        load = self.up()
-        most, old = self.most(load, links), self.outgoing[flow].port
+        load, group = self.up(), self.together(flow)
+        most, old, moved = self.most(load, links), self.outgoing[flow].port, self._count(group)
         free = [port for port in usable if port in room]
-        new = self._random.pick([port for port in free if load[port] < most] or free or usable)
+        new = self._random.pick([port for port in free if load[port] + moved <= most] or free or usable)
         if new == old:
             return []
-        self.counters["moves"] += 1
-        placed = [self._place(flow, new, now)]
-        there = [other for other, each in self.outgoing.items() if each.port == new and each.active and other != flow]
-        back = [other for other in there if old in ways(other.destination)]
-        if self._choices.swap and len(there) >= most and back:
-            self.counters["swaps"] += 1
-            placed.append(self._place(self._random.pick(back), old, now))
+        self.counters["moves"] += moved
+        placed = [self._place(one, new, now) for one in group]
+        back = 0
+        while self._choices.swap and back < moved:
+            there = [other for other, each in self.outgoing.items() if each.port == new and each.active]
+            others = [other for other in there if other not in group and old in ways(other.destination)]
+            if len(there) <= most or not others:
+                break
+            swapped = self.together(self._random.pick(others))
+            placed += [self._place(one, old, now) for one in swapped]
+            back += self._count(swapped)
+        self.counters["swaps"] += back
         return placed
 
-    def replace(self, flow: Flow, usable: Sequence[int], links: int, now: float) -> SetFlowPort:
-        """Move `flow` to one of the `usable` uplinks that has room, or to any."""
-        load = self.up()
-        most = self.most(load, links)
-        self.counters["replaced"] += 1
-        return self._place(flow, self._random.pick([port for port in usable if load[port] < most] or usable), now)
+    def replace(self, flow: Flow, usable: Sequence[int], links: int, now: float) -> list[SetFlowPort]:
+        """Move `flow`, and what is moved with it, to one of the `usable` uplinks that has room, or to any."""
+        load, group = self.up(), self.together(flow)
+        most, moved = self.most(load, links), self._count(group)
+        self.counters["replaced"] += moved
+        port = self._random.pick([port for port in usable if load[port] + moved <= most] or usable)
+        return [self._place(one, port, now) for one in group]
+
+    def _count(self, group: Sequence[Flow]) -> int:
+        """How many of a group count: one at least, for which it is moved."""
+        return max(1, sum(self.outgoing[one].active for one in group))
 
     def _place(self, flow: Flow, port: int, now: float) -> SetFlowPort:
         self.outgoing[flow].port, self.outgoing[flow].moved_s = port, now

@@ -27,6 +27,13 @@ OWN = {
         meaning="time between looks at a switch's flows, in us", least=1, most=10_000_000, default=10_000
     ),
     "cool": Parameter(meaning="periods that a flow rests when it has been moved", least=0, most=1000, default=2),
+    "key": Parameter(
+        meaning="what a leaf places and moves: a flow, or all of its flows to one host (section 4)",
+        least=0,
+        most=1,
+        default=0,
+        words=("flow", "dest"),
+    ),
     "every": Parameter.flag("1: an output leaf asks for a flow of each bad link at once, not only of the fullest"),
     "swap": Parameter.flag(
         "1: a flow that is moved to an uplink with p flows changes places with one of them", default=True
@@ -117,6 +124,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     choices = Choices(
         p=options["p"],
         by_queue=options["detect"] == QUEUE,
+        by_destination=bool(options["key"]),
         every_link=bool(options["every"]),
         swap=bool(options["swap"]),
         informed=bool(options["informed"]),

@@ -56,6 +56,7 @@ def daemon_options(run: Run, period_s: float) -> dict[str, str | int]:
         "informed": int(run.text("scheme") == "dar-informed"),
         "period_us": max(1, round(period_s * 1e6)),
         "cool": -(-run.integer("rest_slots") // run.integer("period_slots")),
+        "key": run.text("key"),
         "every": int(run.text("requests") == "every-link"),
         "swap": int(run.text("swap") == "yes"),
         "start": {"random": "hash"}.get(run.text("start"), "modulo"),
@@ -85,8 +86,6 @@ def check_kernel(run: Run) -> None:
             f"{run.experiment}: at most {MOST_KERNEL_HOSTS} hosts on {run.engine}, {run.text('topology')} has {n * r}"
         )
     if run.text("scheme").startswith("dar"):
-        if run.text("key") != "flow":
-            raise ValueError(f"{run.experiment}: the daemons move flows: take key=flow")
         if run.text("start") not in ("modulo", "random"):
             raise ValueError(f"{run.experiment}: daemons start flows by modulo or random, got {run.text('start')}")
         registry.checked(build(run.text("topology")), unparse("dar", daemon_options(run, 0.01)))

@@ -244,6 +244,54 @@ def test_a_flow_that_comes_to_a_full_uplink_changes_places_with_one_there():
     pytest.fail("never drawn")
 
 
+def of_destinations(fabric, ways, new=()):
+    """Flows of leaf 0's hosts to hosts of leaf 1, by the numbers of the host and of the spine."""
+    address = fabric.topology.naming.address
+    return [
+        SeenFlow(Flow(address(at % 4), address(4 + host), 6, at), 4 + spine, rested_s=1.0)
+        for at, (host, spine) in enumerate([*ways, *new])
+    ]
+
+
+def test_flows_to_one_host_go_together_if_they_are_moved_so():
+    fabric, machine, _, ear, now = alone("key=dest")
+    flows = of_destinations(fabric, [(0, 1), (1, 2)])
+    assert not placed(machine.event(FlowsSeen(tuple(flows)), now))
+    more = of_destinations(fabric, [(0, 1), (1, 2)], [(0, 3), (2, 0), (2, 3)])
+    joined = placed(machine.event(FlowsSeen(tuple(more)), now))
+    assert sorted(joined) == sorted([(more[2].flow, 4 + 1), (more[3].flow, 4 + 3)])  # the last is the first by address
+    for sequence in range(40):
+        if actions := heard(machine, replace(ear, flow=flows[0].flow, sequence=10 + sequence), now):
+            break
+    moves = dict(placed(actions))
+    assert {flow for flow in moves if flow.destination == flows[0].flow.destination} == {more[0].flow, more[2].flow}
+    assert len({moves[more[0].flow], moves[more[2].flow]}) == 1
+    assert machine.status()["moves"] == 2
+
+
+def test_as_many_flows_are_swapped_back_as_have_moved_together():
+    fabric, machine, _, ear, now = alone("key=dest")
+    flows = of_destinations(fabric, [(0, 1), (0, 1), (1, 0), (2, 0), (3, 2), (4, 2), (5, 3), (6, 3)])
+    machine.event(FlowsSeen(tuple(flows)), now)
+    for sequence in range(40):
+        if actions := heard(machine, replace(ear, flow=flows[0].flow, sequence=10 + sequence), now):
+            break
+    found = dict(placed(actions))
+    port = found[flows[0].flow]
+    assert found == {one.flow: port if one.port == 5 else 5 for one in flows if one.port in (5, port)}
+    assert (machine.status()["moves"], machine.status()["swaps"]) == (2, 2)
+
+
+def test_flows_to_one_host_leave_a_dead_link_together():
+    fabric, machine, _, _, now = alone("key=dest,p=3")
+    flows = of_destinations(fabric, [(0, 1), (0, 1), (1, 1)])
+    machine.event(FlowsSeen(tuple(flows)), now)
+    left = dict(placed(machine.link_changed(5, False, now)))
+    assert left.keys() == {one.flow for one in flows}
+    assert left[flows[0].flow] == left[flows[1].flow] != 5
+    assert machine.status()["replaced"] == 3
+
+
 def test_an_informed_request_leads_to_a_spine_with_room_at_both_ends():
     fabric, machine, _, ear, now = alone("p=1,informed=1")
     flows = seen(fabric, [1, 0])

@@ -12,7 +12,7 @@ import pytest
 
 from tests.daemons.dar.dar_fabric import Fabric
 from weft.daemons.dar import iteration
-from weft.daemons.dar.iteration import Network, Rules
+from weft.daemons.dar.iteration import DEST, Network, Rules
 from weft.daemons.routing.selection import below
 from weft.daemons.simulator.wires import Wire
 
@@ -55,13 +55,26 @@ def abstract(n, r, m, rules, destination, seed):
     return iterations, counts
 
 
-def synchronous(fabric, destination, ports):
-    """The same of the daemons."""
+def paired(n, r, generator):
+    """Of each leaf pairs of flows go to the same host, of leaves to which no other pair of it goes."""
+    destination = []
+    for leaf in range(r):
+        own = [(leaf + at // 2) % r * n + at // 2 * 2 for at in range(n)]
+        destination += generator.sample(own, n)
+    return destination
+
+
+def synchronous(fabric, destination, ports, losing):
+    """The same of the daemons, from the first look on that finds flows to the same host on one way."""
     simulator = fabric.simulator
     periods = int(simulator.now / PERIOD_S) + 20  # what was there before counts no more
     simulator.run_until((periods + 0.5) * PERIOD_S)
-    before = [fabric.total("ears", "sent"), fabric.total("moves"), fabric.total("swaps")]
     flows = [fabric.flows.begin(src, dst, ports) for src, dst in enumerate(destination)]
+    if len(set(destination)) < len(destination):
+        losing[0] = True
+        simulator.run_for(PERIOD_S)
+        losing[0] = False
+    before = [fabric.total("ears", "sent"), fabric.total("moves"), fabric.total("swaps")]
     iterations = 0
     while fabric.worst() > fabric.p:
         iterations += 1
@@ -78,6 +91,7 @@ VARIANTS = {
     "no spare link": ((3, 3, 3), Rules(p=1, folded=1), 100),
     "informed": ((6, 6, 6), Rules(p=2, folded=1, informed=1), 120),
     "every link": ((6, 6, 6), Rules(p=2, folded=1, every_link=1), 100),
+    "by destination": ((6, 6, 6), Rules(p=2, folded=1, key=DEST), 120),
 }
 
 
@@ -99,11 +113,15 @@ def check(n, r, m, rules, runs):
     generator = random.Random(11)
     options = f"p={rules.p},informed={rules.informed},every={rules.every_link},together=1,cool=0,hello_ms=1000"
     wire = Wire(delay_s=50e-6, jitter_s=20e-6)  # requests come in random order
+    by_destination = rules.key == DEST
+    options += f",key={'dest' if by_destination else 'flow'}"
     fabric = Fabric(f"clos:n={n},r={r},m={m}", options, wire=wire, random=random.Random(12))
+    losing = [False]
+    fabric.filter_ears(lambda *_: not losing[0])
     ours, theirs = [], []
     for run in range(runs):
-        destination = worst_permutation(n, r, generator)
-        took, counts = synchronous(fabric, destination, run)
+        destination = (paired if by_destination else worst_permutation)(n, r, generator)
+        took, counts = synchronous(fabric, destination, run, losing)
         ours.append([took, *counts])
         for again in range(4):
             took, counts = abstract(n, r, m, rules, destination, 1 + 4 * run + again)

@@ -214,7 +214,6 @@ def test_the_daemons_settle_where_the_model_does() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"key": "dest"}, "take key=flow"),
         ({"key": "flow", "start": "limited"}, "modulo or random, got limited"),
         ({"key": "flow", "topology": "clos:n=24,r=48,m=24"}, "at most 256 hosts on fabric"),
     ],
