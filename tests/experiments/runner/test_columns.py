@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
 import pytest
 from quick import EXPERIMENT
 
@@ -41,6 +46,27 @@ CELLS = {
     "ttc_theory": {"load_fraction": "0.5", "delta": "1", "queues": "20"},
 }
 ENGINES = ("graph", "fabric")
+FLOOR = Path(definition.__file__).parents[1]
+TREES = {path: ast.parse(path.read_text()) for path in FLOOR.glob("*/*.py") if "columns" not in path.stem}
+
+
+def written() -> Iterator[str]:
+    """Every text in the code of experiments that may be a column's name; what is put into one is a *."""
+    for tree in TREES.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+            if isinstance(node, ast.JoinedStr):
+                parts = [str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values]
+                if any(len(part) > 3 for part in parts):
+                    yield "".join(parts)
+
+
+def literal_figures(tree: ast.AST) -> set[str]:
+    """The columns that a module's runs give, as far as they stand in it: figures={"name": ...}."""
+    given = [node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "figures"]
+    keys = [key for one in given if isinstance(one, ast.Dict) for key in one.keys]
+    return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 
 
 @pytest.mark.parametrize("name", definition.names())
@@ -49,6 +75,24 @@ def test_an_experiment_explains_its_columns_and_no_others(name):
     assert experiment.columns
     assert not experiment.columns.keys() & {*experiment.sweep, *columns.CIRCUMSTANCES}
     assert all(text and text == text.strip() and not text.endswith(".") for text in experiment.columns.values())
+
+
+def test_every_column_that_is_explained_is_written_somewhere():
+    """One that is misspelt, or that there was once, is not."""
+    names = set(written())
+    forms = [name for name in names if "*" in name]
+    for experiment in definition.discover().values():
+        for name in experiment.columns:
+            there = name in names or any(fnmatchcase(name.replace("*", "x"), form) for form in forms)
+            assert there, f"{experiment.name}: {name}"
+
+
+@pytest.mark.parametrize("path", [path for path in TREES if literal_figures(TREES[path])], ids=lambda path: path.stem)
+def test_every_column_that_is_written_is_explained(path):
+    """Also of experiments on the kernel, which is not asked here."""
+    if path.stem in definition._modules():
+        experiment = definition.find(path.stem)
+        assert not columns.unexplained(literal_figures(TREES[path]), experiment.columns, experiment.sweep)
 
 
 def test_every_experiment_that_needs_no_kernel_has_a_cell_here():
