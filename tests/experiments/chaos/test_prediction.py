@@ -29,6 +29,8 @@ def test_what_goes_by_one_path_is_lost_with_it_and_what_knows_others_is_not():
 def test_a_dead_router_is_lost_and_one_without_a_daemon_is_not_judged():
     assert lost(DCELL, "bfs", "0:die:h2") == {pair for pair in everybody(DCELL) if 2 in pair}
     assert lost(DCELL, "bfs", "0:kill:h2") == set()
+    by_h0 = {pair for pair in everybody(DCELL) - {(0, 3), (3, 0)} if {pair[0] // 3, pair[1] // 3} == {0, 1}}
+    assert lost(DCELL, "dr", "0:kill:h0") == {pair for pair in by_h0 if 0 not in pair}, "nobody leads through it"
     assert doubtful(DCELL, broken("0:kill:h2", DCELL)) == {pair for pair in everybody(DCELL) if 2 in pair}
     edge = FATTREE.naming.node("e0.0")
     assert hosts_of(FATTREE, [edge]) == {0, 1}

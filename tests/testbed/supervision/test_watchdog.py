@@ -93,6 +93,33 @@ def test_a_supervisor_that_beats_is_left_alone_and_one_that_does_not_is_ended(sl
     one.beat()  # to nobody, which is no error
 
 
+class Looks:
+    """What each look of a successor finds readable, in turn."""
+
+    def __init__(self, *found):
+        self.found = list(found)
+
+    def register(self, fd, events):
+        pass
+
+    def poll(self, timeout_ms):
+        return [(fd, 1) for fd in self.found.pop(0)]
+
+
+def test_only_silences_in_a_row_count(monkeypatch):
+    supervisor, (heard, beats), killed = 99, os.pipe2(os.O_NONBLOCK), []
+    silence = [()] * (SUPERVISOR_LOOKS - 1)
+    looks = Looks(*silence, (heard,), *silence, (heard,), *silence, (), (), (supervisor,))
+    monkeypatch.setattr("select.poll", lambda: looks)
+    monkeypatch.setattr("signal.pidfd_send_signal", lambda fd, number: killed.append((fd, number, len(looks.found))))
+    os.write(beats, b"...")
+    monkeypatch.setattr("os.read", lambda fd, size: b".")
+    watch(supervisor, heard, 1.0)
+    assert killed == [(supervisor, signal.SIGKILL, 2)], "once, after so many looks in a row"
+    os.close(heard)
+    os.close(beats)
+
+
 def test_a_supervisor_that_ends_is_succeeded_at_once(sleeper):
     heard, beats = os.pipe2(os.O_NONBLOCK)
     watching = threading.Thread(target=watch, args=(sleeper, heard, 3600.0))
