@@ -40,6 +40,17 @@ def with_quick(monkeypatch):
 
 
 @pytest.fixture
+def as_root(monkeypatch):
+    """Whoever runs the tests is taken for root, and asks nothing of the kernel."""
+
+    def become():
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        monkeypatch.setattr(provenance, "probe", lambda: [])
+
+    return become
+
+
+@pytest.fixture
 def weft(capsys):
     """Run a command; its status, what it printed, and what it complained of, in lines."""
 
@@ -396,19 +407,19 @@ def test_what_must_hold_and_does_not_is_status_1(weft, with_quick):
     assert err[-1] == "weft: quick: right does not hold in 2 of 4 runs"
 
 
-def test_the_kernel_engine_has_fidelity_and_needs_root(weft, with_quick, monkeypatch):
+def test_the_kernel_engine_has_fidelity_and_needs_root(weft, with_quick, as_root, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     status, _, err = weft("run", "quick", "--engine", "kernel")
     assert status == 2
     assert err[0].startswith("weft: quick: the kernel engine needs root; --engine graph needs none, and `weft uml -- ")
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    as_root()
     rows = of(weft("run", "quick", "--engine", "kernel", "--json"))
     assert {row["size"]: row["fidelity"] for row in rows} == {1: "PASS", 2: "PASS", 3: "FAIL"}
 
 
 @pytest.mark.slow
-def test_plot_draws_what_is_stored(weft, with_quick, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+def test_plot_draws_what_is_stored(weft, with_quick, tmp_path, as_root):
+    as_root()
     assert weft("run", "quick", "--engine", "kernel,graph")[0] == 0
     assert weft("plot", "quick") == (0, f"{tmp_path}/results/quick.png\n", [])
     assert (tmp_path / "results" / "quick.png").read_bytes()[:4] == b"\x89PNG"
@@ -507,10 +518,10 @@ def test_export_writes_what_is_stored(weft, with_quick, tmp_path):
     assert len(Path("a.csv").read_text().splitlines()) == 3
 
 
-def test_export_to_parquet(weft, with_quick, tmp_path, monkeypatch):
+def test_export_to_parquet(weft, with_quick, tmp_path, as_root):
     parquet = pytest.importorskip("pyarrow.parquet")
     engines = ["--engine", "graph,kernel"]  # of which only one has fidelity
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    as_root()
     rows = of(weft("run", "quick", "--set", "size=1", "scheme=dr", "--seeds", "1", *engines, "--json"))
     assert weft("export", "quick", "--format", "parquet", "-o", "a.parquet") == (0, "", [])
     read = parquet.read_table("a.parquet").to_pylist()
