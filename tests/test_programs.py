@@ -21,7 +21,7 @@ FOLDERS = ("topologies", "daemons", "testbed", "experiments", "tests", "bench")
 STARTERS = {"run", "Popen", "call", "check_call", "check_output", "execvp", "execv", "which"}
 PLACES = {"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/lib/frr"}
 # Tests skip where these are not: no machine needs them.
-OPTIONAL = {"vagrant"}
+OPTIONAL = {"vagrant", "tshark"}
 
 
 def started(tree: ast.AST) -> Iterator[str]:

@@ -42,6 +42,7 @@ class Terminated(BaseException):
 def parser() -> Parser:
     """The parser of every command; `action` of what it returns carries the command out."""
     from weft.experiments.commands import (
+        capture_commands,
         compare_commands,
         completion,
         graph_commands,
@@ -58,7 +59,7 @@ def parser() -> Parser:
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(metavar="COMMAND", title="commands")
     rooms = (graph_commands, run_commands, stored_commands, compare_commands, network_commands, lab_commands)
-    for part in (*rooms, watch_commands, view_commands, machine_commands, completion):
+    for part in (*rooms, watch_commands, view_commands, capture_commands, machine_commands, completion):
         part.add_commands(commands)
     return top
 

@@ -1,0 +1,132 @@
+"""Files of packets, pcapng (draft-ietf-opsawg-pcapng), written as packets come and read back."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+SECTION, INTERFACE, STATISTICS, PACKET = 0x0A0D0D0A, 1, 5, 6
+BYTE_ORDER, ETHERNET = 0x1A2B3C4D, 1
+IF_NAME, IF_RESOLUTION, EPB_FLAGS, ISB_DROPS, APPLICATION = 2, 9, 2, 5, 4
+INBOUND, OUTBOUND = 1, 2
+
+
+class Packet(NamedTuple):
+    """A packet: of which interface, when in ns since 1970, its bytes as far as they were kept."""
+
+    interface: str
+    at_ns: int
+    data: bytes
+
+
+def block(kind: int, body: bytes) -> bytes:
+    size = 12 + len(body)
+    return struct.pack("<II", kind, size) + body + struct.pack("<I", size)
+
+
+def option(code: int, value: bytes) -> bytes:
+    return struct.pack("<HH", code, len(value)) + padded(value)
+
+
+def padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)
+
+
+class Files:
+    """The files of one link or node: DIR/NAME.pcapng; where they are limited, NAME.00001.pcapng and so on, of which the
+    newest are kept.
+
+    dropped: by interface, packets that the kernel had no room for, told at the end.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, interfaces: Sequence[str], snap: int, *, most_bytes: int, most_files: int
+    ) -> None:
+        self._folder, self._name, self._interfaces, self._snap = folder, name, interfaces, snap
+        self._most_bytes, self._most_files = most_bytes, most_files
+        self._paths: list[Path] = []
+        self._number = self._size = 0
+        self.dropped = [0] * len(interfaces)
+        self._file = self._next()
+
+    def _next(self) -> BinaryIO:
+        self._number += 1
+        number = f".{self._number:05}" if self._most_bytes else ""
+        path = self._folder / f"{self._name}{number}.pcapng"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        made = os.fdopen(fd, "wb", buffering=1 << 16)
+        self._paths.append(path)
+        while self._most_files and len(self._paths) > self._most_files:
+            self._paths.pop(0).unlink(missing_ok=True)
+        head = block(
+            SECTION, struct.pack("<IHHq", BYTE_ORDER, 1, 0, -1) + option(APPLICATION, b"weft") + option(0, b"")
+        )
+        for name in self._interfaces:
+            options = option(IF_NAME, name.encode()) + option(IF_RESOLUTION, b"\x09") + option(0, b"")
+            head += block(INTERFACE, struct.pack("<HHI", ETHERNET, 0, self._snap) + options)
+        made.write(head)
+        self._size = len(head)
+        return made
+
+    def write(self, interface: int, at_ns: int, data: bytes, length: int, direction: int) -> None:
+        """A packet of `length` bytes, of which `data` is kept."""
+        fixed = struct.pack("<IIIII", interface, at_ns >> 32, at_ns & 0xFFFFFFFF, len(data), length)
+        made = block(PACKET, fixed + padded(data) + option(EPB_FLAGS, struct.pack("<I", direction)) + option(0, b""))
+        if self._most_bytes and self._size + len(made) > self._most_bytes:
+            self._file.close()
+            self._file = self._next()
+        self._file.write(made)
+        self._size += len(made)
+
+    def flush(self) -> None:
+        """Let others read what was written."""
+        self._file.flush()
+
+    def close(self, at_ns: int) -> None:
+        for interface, dropped in enumerate(self.dropped):
+            options = option(ISB_DROPS, struct.pack("<Q", dropped)) + option(0, b"")
+            fixed = struct.pack("<III", interface, at_ns >> 32, at_ns & 0xFFFFFFFF)
+            self._file.write(block(STATISTICS, fixed + options))
+        self._file.close()
+
+
+def read(path: Path) -> Iterator[Packet]:
+    """The packets of a file as Files writes it; one that is cut short, as of a capture that goes on, ends there.
+
+    ValueError if it is no pcapng file of this byte order, or its times are not in ns.
+    """
+    names: list[str] = []
+    with open(path, "rb") as file:
+        while len(head := file.read(8)) == 8:
+            kind, size = struct.unpack("<II", head)
+            if kind == SECTION:
+                names.clear()
+            if (not names and kind not in (SECTION, INTERFACE)) or size < 12:
+                raise ValueError(f"{path} is no pcapng file, or one that was written on another kind of machine")
+            body = file.read(size - 8)
+            if len(body) < size - 8:
+                return
+            if kind == SECTION and body[:4] != struct.pack("<I", BYTE_ORDER):
+                raise ValueError(f"{path} is no pcapng file, or one that was written on another kind of machine")
+            if kind == INTERFACE:
+                options = _options(body[8:-4])
+                if options.get(IF_RESOLUTION) != b"\x09":
+                    raise ValueError(f"{path}: times are not in ns, as weft capture writes them")
+                names.append(options.get(IF_NAME, b"").decode())
+            elif kind == PACKET:
+                interface, high, low, kept, _ = struct.unpack_from("<IIIII", body)
+                yield Packet(names[interface], high << 32 | low, body[20 : 20 + kept])
+
+
+def _options(data: bytes) -> dict[int, bytes]:
+    found, at = {}, 0
+    while at + 4 <= len(data):
+        code, size = struct.unpack_from("<HH", data, at)
+        if not code:
+            break
+        found[code] = data[at + 4 : at + 4 + size]
+        at += 4 + (size + 3) // 4 * 4
+    return found

@@ -1,0 +1,226 @@
+"""The description of every message, against the codecs that the daemons use."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.daemons.control.scoped_flooding import Notice
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Flow
+from weft.daemons.dar import messages as dar
+from weft.daemons.lbsp import messages as lbsp
+from weft.daemons.messages.formats import BYTES, Malformed, flat, take_apart
+from weft.daemons.messages.registry import BY_KIND, FORMATS, SEAL_BYTES, dissect
+from weft.daemons.messages.wireshark import dissector
+from weft.daemons.tar import messages as tar
+from weft.topologies.core.address import Prefix, dotted
+
+U8, U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (8, 16, 32, 64))
+I31 = st.integers(0, (1 << 31) - 1)
+PATH = st.lists(U32, min_size=1, max_size=20).map(tuple)
+FLOW = st.builds(Flow, U32, U32, U8, U32)
+PAIRS = st.lists(st.tuples(U32, U64), max_size=20).map(tuple)
+HEARD = st.builds(wire.Hello, U32, st.integers(0, (1 << 63) - 1), U32, st.integers(1, 10_000), U64, PAIRS)
+LINKS = st.lists(st.tuples(U16, U32), max_size=10).map(wire.pack_links)
+TOLD = st.builds(wire.Advertisement, U32, U64, U32, LINKS)
+STATES = st.builds(wire.LinkStates, U32, st.lists(TOLD, max_size=6).map(tuple))
+ENTRIES = st.lists(st.tuples(U32, U64, U32), max_size=20).map(tuple)
+SUMMARY = st.builds(wire.Summary, U32, U32, U32, U32, ENTRIES)
+PROBE = st.builds(wire.Probe, *[U32] * 5, U16, U32, st.integers(0, 2), st.integers(0, 1), PATH)
+DIED = st.builds(wire.HopDied, U32, U32, U32, U32, PATH)
+FAILURE = st.builds(lbsp.Failure, U8, st.builds(Prefix, U32, st.integers(0, 32)), U32, st.booleans())
+FAILURES = st.builds(lbsp.Failures, st.lists(FAILURE, max_size=9).map(tuple))
+NOTICE = st.builds(Notice, U32, U32, U32, U64, U32, U8, FAILURES | st.builds(lbsp.Crowding, st.integers(0, 2)))
+MARKS = st.lists(st.integers(-1, (1 << 31) - 1), max_size=9).map(tuple)
+NODES = st.lists(I31, min_size=1, max_size=9).map(tuple)
+FLOW_PROBE = st.builds(tar.FlowProbe, U32, U32, FLOW, U32, U32, U32, st.integers(0, 2), MARKS, NODES)
+BREAKS = st.tuples(U32, U32, st.lists(st.tuples(FLOW, U32), min_size=1, max_size=9))
+
+
+@st.composite
+def ears(draw: st.DrawFn) -> dar.Ear:
+    spines = draw(st.integers(0, dar.MOST_SPINES))
+    room = draw(st.integers(0, (1 << spines) - 1))
+    return dar.Ear(*(draw(U32) for _ in range(4)), draw(U64), draw(FLOW), draw(U32), draw(U16), spines, room)
+
+
+def flow(of: Flow) -> dict[str, Any]:
+    return {**of._asdict(), "source": dotted(of.source), "destination": dotted(of.destination)}
+
+
+def listed(name: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    return {f"{name}_count": len(entries), name: entries}
+
+
+def visited(nodes: tuple[int, ...]) -> dict[str, Any]:
+    return listed("visited", [{"node": node} for node in nodes])
+
+
+def plain(message: Any) -> dict[str, Any]:
+    """The fields of a message under the names of the registry."""
+    values = dict(message._asdict()) if hasattr(message, "_asdict") else dict(vars_of(message))
+    match message:
+        case wire.Hello():
+            return values | listed("heard", [{"node": a, "incarnation": b} for a, b in message.heard])
+        case wire.LinkStates():
+            return {"sender": message.sender} | listed("advertisements", list(map(advertised, message.advertisements)))
+        case wire.Summary():
+            return values | listed("entries", [entry(*one) for one in message.entries])
+        case Notice():
+            del values["body"]
+            return values | body(message.body)
+        case dar.Ear():
+            return {key: value for key, value in values.items() if key != "flow"} | flow(message.flow)
+        case tar.FlowProbe():
+            del values["flow"]
+            marks = listed("marks", [{"mark": mark} for mark in message.marks])
+            return values | flow(message.flow) | marks | visited(message.visited)
+    return values | visited(message.visited)
+
+
+def entry(origin: int, sequence: int, check: int) -> dict[str, int]:
+    return {"origin": origin, "sequence": sequence, "check": check}
+
+
+def vars_of(message: Any) -> dict[str, Any]:
+    return {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
+
+
+def advertised(one: wire.Advertisement) -> dict[str, Any]:
+    links = [{"port": port, "neighbour": node} for port, node in wire.unpack_links(one.links)]
+    return {"origin": one.origin, "sequence": one.sequence, "lifetime_ms": one.lifetime_ms, **listed("links", links)}
+
+
+def body(of: lbsp.Body) -> dict[str, Any]:
+    if isinstance(of, lbsp.Crowding):
+        return {"state": of.state}
+    return listed(
+        "failures",
+        [
+            {
+                "kind": one.kind,
+                "degraded": int(one.degraded),
+                "network": dotted(one.affected.network),
+                "length": one.affected.length,
+                "neighbour": one.neighbour,
+            }
+            for one in of.failures
+        ],
+    )
+
+
+def check(name: str, payload: bytes, fields: dict[str, Any]) -> None:
+    assert dissect(payload) == {"message": name, **fields}
+    sealed = dissect(payload + bytes(7) + b"\x05" + bytes(3) + b"\x09" + bytes(SEAL_BYTES - 12))
+    assert sealed.pop("seal") == {"number": 5, "sealer": 9, "cookie": 0}
+    assert sealed == {"message": name, **fields}
+    for size in (0, 2, len(payload) - 1):
+        with pytest.raises(Malformed):
+            dissect(payload[:size])
+
+
+@given(HEARD | STATES | SUMMARY | PROBE | DIED)
+def test_messages_that_schemes_share_are_dissected_as_their_codec_made_them(message: wire.Message) -> None:
+    names = {wire.Hello: "hello", wire.LinkStates: "link_states", wire.Summary: "summary", wire.Probe: "probe"}
+    check(names.get(type(message), "hop_died"), wire.encode(message), plain(message))
+
+
+@given(NOTICE)
+def test_messages_of_lbsp_are(message: lbsp.Told) -> None:
+    name = "lbsp_crowding" if isinstance(message.body, lbsp.Crowding) else "lbsp_failures"
+    check(name, lbsp.encode(message), plain(message))
+
+
+@given(ears())
+def test_requests_of_dar_are(message: dar.Ear) -> None:
+    check("dar_ear", dar.encode(message), plain(message))
+
+
+@given(FLOW_PROBE)
+def test_probes_of_tar_are(message: tar.FlowProbe) -> None:
+    check("flow_probe", tar.encode(message), plain(message))
+
+
+@given(BREAKS)
+def test_breaks_of_tar_are(given_: tuple[int, int, list[tuple[Flow, int]]]) -> None:
+    sender, target, flows = given_
+    (payload,) = tar.breaks(sender, target, flows)
+    entries = [flow(one) | {"token": token} for one, token in flows]
+    check("flow_breaks", payload, {"sender": sender, "target": target, **listed("flows", entries)})
+
+
+def test_no_type_of_message_is_missing() -> None:
+    names = {name: value for name, value in vars(wire).items() if name.isupper() and isinstance(value, int)}
+    kinds = {value for name, value in names.items() if name.startswith(("LBSP_", "FLOW_", "DAR_"))}
+    kinds |= {wire.HELLO, wire.LINK_STATES, wire.SUMMARY, wire.PROBE, wire.HOP_DIED}
+    assert set(BY_KIND) == kinds
+    assert len(BY_KIND) == len(FORMATS)
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_dissected_or_refused(data: bytes) -> None:
+    for payload in (data, bytes([wire.MAGIC, wire.VERSION]) + data):
+        try:
+            dissect(payload)
+        except Malformed:
+            continue
+
+
+def lua() -> str:
+    return dissector(port=6330, magic=wire.MAGIC, version=wire.VERSION)
+
+
+def test_the_dissector_declares_every_field_and_lists_every_message() -> None:
+    text = lua()
+    for opening, closing in ("()", "{}", "[]"):
+        assert text.count(opening) == text.count(closing)
+    words = text.replace("(", " ").split()
+    assert sum(words.count(word) for word in ("function", "if", "for")) == words.count("end")
+    for each in FORMATS:
+        assert f'[{each.kind}] = {{ name = "{each.name}", parts = ' in text
+        for path, kind in flat(each.parts).items():
+            assert (f'["{each.name}.{path}"] = ProtoField.' in text) == (kind != "entries")
+            size = BYTES.get(kind)
+            assert f'name = "{path.rpartition(".")[2]}"' + (f", size = {size}" if size else ", count = ") in text
+    assert "@" not in text
+
+
+TSHARK = shutil.which("tshark")  # setup does not install it
+
+
+@pytest.mark.skipif(TSHARK is None, reason="no tshark on this machine")
+def test_wireshark_shows_a_hello(tmp_path: Path) -> None:
+    from weft.testbed.capture.pcapng import OUTBOUND, Files
+
+    plugin = tmp_path / "weft.lua"
+    plugin.write_text(lua())
+    payload = wire.encode(wire.Hello(7, 3, 9, 30, 0, ((5, 6),)))
+    files = Files(tmp_path, "one", ["h0-eth0"], 1 << 16, most_bytes=0, most_files=0)
+    frame = bytes.fromhex("01005e0000ea020000000000 0800") + udp(payload)
+    files.write(0, 1, frame, len(frame), OUTBOUND)
+    files.close(2)
+    command = [str(TSHARK), "-X", f"lua_script:{plugin}", "-r", str(tmp_path / "one.pcapng"), "-T", "fields"]
+    shown = subprocess.run([*command, "-e", "weft.hello.sender"], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "7"
+
+
+def udp(payload: bytes) -> bytes:
+    head = (
+        bytes.fromhex("4500")
+        + (28 + len(payload)).to_bytes(2, "big")
+        + bytes.fromhex("00000000ff110000 0a000001e00000ea")
+    )
+    return head + bytes.fromhex("18ba18ba") + (8 + len(payload)).to_bytes(2, "big") + bytes(2) + payload
+
+
+def test_parts_are_taken_apart_in_order() -> None:
+    parts = BY_KIND[wire.LBSP_CROWDING].parts
+    assert take_apart(parts, bytes(26), 0)[1] == 26
