@@ -187,8 +187,8 @@ def on_kernel(
     network = Network.create(topology, link, scheme=scheme or (NDP_SCHEME if ndp else TCP_SCHEME))
     try:
         with Counters(network) as counters, DataPlane.open(network) as plane:
-            before = counters.snapshot()
             with Fidelity(network) as fidelity:
+                before = counters.snapshot()  # not before its reference packets, some of which a full queue drops
                 found = (
                     by_ndp(run, network, loads, deadline_s, layers) if ndp else by_tcp(run, network, loads, deadline_s)
                 )
