@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from weft.testbed.linux import clock, netlink, netns
-from weft.testbed.network import clean
+from weft.testbed.network import clean, network
 from weft.testbed.plan import network_plan as plan
 from weft.testbed.plan import run
 from weft.testbed.processes import hosts_file
@@ -57,7 +57,7 @@ class Lan:
     def _write(self) -> None:
         namespaces = [self.run.namespace(node) for node in self._names]
         told = {"id": self.run.id, "slot": self.run.slot, "command": sys.argv, "pid": os.getpid()}
-        told |= {"began_unix_s": clock.wall(), "topology": "lan", "scheme": "bridge", "namespaces": namespaces}
+        told |= {"began_unix_s": clock.wall(), "topology": "lan", "scheme": network.BRIDGES, "namespaces": namespaces}
         run.write_journal(self.run, self.run.journal | told)
 
     def expect(self, nodes: Iterable[str]) -> None:

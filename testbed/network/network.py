@@ -33,6 +33,8 @@ from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import document
 
+BRIDGES = "bridge"  # the scheme of a run whose switches are bridges: testbed/lan, not a Network
+
 
 class Network(Handle):
     """The namespaces, links, queues and routes of one run.
@@ -106,6 +108,9 @@ class Network(Handle):
         told = found.journal
         if "topology" not in told:
             raise ValueError(f"run {found.id} is still coming up")
+        if told["scheme"] == BRIDGES:
+            way = f"ip netns exec {found.namespace('NODE')} COMMAND"
+            raise ValueError(f"run {found.id} is a Mininet script's, and ends with it; {way} runs a command in it")
         link, host_link = (LinkSpec(**told[key]) if told.get(key) else None for key in ("link", "host_link"))
         topology = build(told.get("topology_file") or told["topology"])
         static = is_static(told["scheme"])

@@ -10,6 +10,7 @@ import pytest
 
 from weft.testbed.linux import live_port, netns, tc
 from weft.testbed.network import clean, outside
+from weft.testbed.network.network import Network
 from weft.testbed.plan import run
 from weft.testbed.processes import cgroup, hosts_file
 
@@ -106,6 +107,11 @@ def test_iperf_is_iperf3_and_gives_what_mininets_gives(net):
     assert sent.endswith("/sec")
     with pytest.raises(ValueError, match="l4Type is TCP or UDP"):
         net.iperf(l4Type="SCTP")
+
+
+def test_other_commands_say_that_the_run_is_a_scripts(net):
+    with pytest.raises(ValueError, match=rf"run {net.identity.id} is a Mininet script's, and ends with it"):
+        Network.open(net.identity.id)
 
 
 def held(port):
