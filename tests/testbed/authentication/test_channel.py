@@ -111,6 +111,16 @@ def test_a_key_is_replaced_in_three_steps_and_nothing_is_lost_on_the_way() -> No
     assert far.dropped == {FORGED: 1}
 
 
+def test_while_a_key_is_replaced_neither_a_third_one_nor_a_changed_message_is_believed() -> None:
+    far = end(2, (1,), keys=(KEY, OTHER))
+    assert far.open(end(1, (2,), keys=(b"t" * 32,)).seal(b"of another run"), 0.0) is None
+    for key in (KEY, OTHER):
+        frame = end(1, (2,), keys=(key,)).seal(b"sound")
+        assert far.open(b"S" + frame[1:], 0.0) is None
+    assert far.dropped == {FORGED: 3}
+    assert far.open(frame, 0.0) == b"sound"
+
+
 @pytest.mark.parametrize("bare", [False, True])
 def test_a_neighbour_that_has_gone_mad_is_heard_now_and_then(bare: bool) -> None:
     near = end(1, (2, 3))
