@@ -67,6 +67,7 @@ class EventStream:
         specs = [network.plan.link_spec(link) for link in range(len(links))]
         self._steps = np.array([[max(spec.rate_bps // STEPS, 1) if spec else STEP_BPS] for spec in specs])
         self._last: tuple[float, Reading] | None = None
+        self._rates = np.zeros(len(self._ports.ports))
         self._told = np.full((len(links), 6), -1, dtype=np.int64)
         self._stamp = self._journal_time()
         self._alive_s = clock.monotonic() + ALIVE_S
@@ -173,8 +174,11 @@ class EventStream:
         if before is None:
             return []
         last_s, last = before
-        rates = (reading.sent_bytes - last.sent_bytes).clip(0) * 8 / (now - last_s)
-        rates = (rates[self._ends] / self._steps).round().astype(np.int64) * self._steps
+        over_s = reading.at_s - last.at_s
+        asked = over_s > 0
+        sent = (reading.sent_bytes - last.sent_bytes).clip(0)
+        np.divide(sent * 8, over_s, out=self._rates, where=asked)
+        rates = (self._rates[self._ends] / self._steps).round().astype(np.int64) * self._steps
         told = np.hstack([rates, reading.waiting[self._ends], (reading.drops - last.drops).clip(0)[self._ends]])
         differ = np.flatnonzero((told != self._told).any(axis=1))
         if not len(differ):

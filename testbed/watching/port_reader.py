@@ -3,6 +3,8 @@
 One dump for each namespace over a socket that is kept, and all of them joined.  The counters lie where they lay the
 time before, so that numpy takes all of them out at once; a dump is parsed only where something has another form than
 before.  testbed/measure/port_counters.py tells more, and costs five times as much.
+
+Nine tenths of the time is the kernel's.  So nodes at which hardly anything happens are asked only every third time.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.testbed.linux import netlink, tc
+from weft.testbed.linux import clock, netlink, tc
 from weft.testbed.plan.network_handle import NetworkHandle, netlink_of, ports
 
 TCA_STATS = 3
@@ -24,6 +26,7 @@ RECEIVE_BYTES = 1 << 15  # the kernel fills no more with one part of a dump
 DONE = struct.pack("=IHHI", 20, netlink.NLMSG_DONE, 2, 1)  # the end of a dump's last part: NLM_F_MULTI, sequence 1
 DONE_BYTES = 20
 TRIES = 5
+SELDOM, BUSY_BYTES = 3, 4000  # how seldom quiet nodes are asked; bytes that a port of one may have sent meanwhile
 
 Words = NDArray[np.int64]
 
@@ -32,11 +35,13 @@ class Reading(NamedTuple):
     """All ports at one time, in the order of PortReader.ports.
 
     drops: of packets that found the queue full.  waiting: packets in the queue.
+    at_s: when each port was asked, on CLOCK_MONOTONIC: not at every reading.
     """
 
     sent_bytes: Words
     drops: Words
     waiting: Words
+    at_s: NDArray[np.float64]
 
 
 class PortReader:
@@ -57,34 +62,59 @@ class PortReader:
         flags = netlink.NLM_F_REQUEST | netlink.NLM_F_DUMP
         self._request = netlink.HEADER.pack(16 + len(body), kind, flags, 1, 0) + body
         self._sizes: list[int] = []
-        self._find(self._dumps())
+        self._node_of_row = np.array([node for node, _ in self.ports])
+        self._busy = np.ones(net.topology.nodes, dtype=bool)
+        self._at_s = np.zeros(net.topology.nodes)
+        self._kept = [b""] * net.topology.nodes
+        self._last: Reading | None = None
+        self._turn = 0
+        self._find(self._dumps(everything=True))
 
-    def read(self) -> Reading:
-        """All ports, now; those of one node at one instant."""
-        dumps = self._dumps()
+    def read(self, *, everything: bool = False) -> Reading:
+        """All ports, now, or a little before if they are quiet; those of one node at one instant.
+
+        everything: all of them now.
+        """
+        self._turn += 1
+        dumps = self._dumps(everything=everything)
         for _ in range(TRIES):
             data = np.frombuffer(b"".join(dumps), dtype=np.uint8)
             if list(map(len, dumps)) == self._sizes and (_words(data, self._marks, 4) == self._indexes).all():
                 break
             self._find(dumps)  # a device came or went, or its queue
         width = 4 if self._shaped else 8
-        found = Reading(*(np.zeros(len(self.ports), dtype=np.int64) for _ in Reading._fields))
+        none = np.zeros(len(self.ports), dtype=np.int64)
+        found = Reading(none.copy(), none.copy(), none, self._at_s[self._node_of_row])
         found.sent_bytes[self._rows] = _words(data, self._sent, 8)
         found.drops[self._rows] = _words(data, self._drops, width)
         if self._shaped:
             found.waiting[self._rows] = _words(data, self._waiting, 4)
+        self._look_who_is_busy(found)
         return found
 
-    def _dumps(self) -> list[bytes]:
-        """What each namespace tells."""
-        found = []
-        for each in self._sockets:
-            each.socket.send(self._request)
-            data = each.socket.recv(RECEIVE_BYTES)
+    def _look_who_is_busy(self, now: Reading) -> None:
+        """Nodes that were asked for this reading are quiet if none of their ports has sent much, or holds anything."""
+        if self._last is not None:
+            asked = now.at_s > self._last.at_s
+            much = (now.sent_bytes - self._last.sent_bytes > BUSY_BYTES) | (now.waiting > 0)
+            nodes = len(self._busy)
+            self._busy[np.unique(self._node_of_row[asked])] = False
+            self._busy |= np.bincount(self._node_of_row[asked & much], minlength=nodes) > 0
+        self._last = now
+
+    def _dumps(self, *, everything: bool) -> list[bytes]:
+        """What each namespace tells, or told when it was asked last."""
+        asked = np.ones(len(self._busy), dtype=bool) if everything else self._busy.copy()
+        asked[self._turn % SELDOM :: SELDOM] = True
+        for node in np.flatnonzero(asked).tolist():
+            each = self._sockets[node].socket
+            each.send(self._request)
+            data = each.recv(RECEIVE_BYTES)
             while data[-DONE_BYTES:-8] != DONE:
-                data += each.socket.recv(RECEIVE_BYTES)
-            found.append(data)
-        return found
+                data += each.recv(RECEIVE_BYTES)
+            self._kept[node] = data
+            self._at_s[node] = clock.monotonic()
+        return self._kept
 
     def _find(self, dumps: list[bytes]) -> None:
         """Note where in `dumps`, joined, each port's counters lie."""
