@@ -228,7 +228,9 @@ def plot(table: Table, figure: Figure) -> None:
     )
     table = [row for row in table if row["engine"] == "kernel"]
     groups = figures.by_setting(table, keys)
-    names = style.in_order({name_of(row) for row in table})
+    schemes = {name_of(row): str(row["scheme"]) for row in table}
+    order = style.in_order(schemes.values())
+    names = sorted(schemes, key=lambda name: (order.index(schemes[name]), name))
     figure.set_size_inches(12.8, 0.6 + (0.5 + 0.28 * len(names)) * len(groups))
     lines = figure.subplots(len(groups), len(PANELS), squeeze=False, sharey=True)
     for line, (title, rows) in zip(lines, groups.items(), strict=True):
@@ -236,7 +238,7 @@ def plot(table: Table, figure: Figure) -> None:
             for y, name in enumerate(names):
                 known = [row for row in rows if name_of(row) == name and row.get(key) is not None]
                 values = [float(str(row[key])) for row in known]
-                look = style.lines([name])[name][0]
+                look = style.lines([schemes[name]])[schemes[name]][0]
                 if values:
                     axes.barh(y, mean(values), color=look.colour, alpha=0.5)
                 figures.marks(axes, values, [y] * len(values), look, [figures.failed_fidelity(row) for row in known])

@@ -168,9 +168,9 @@ def line(look: Look) -> dict[str, Any]:
 
 
 def in_order(specs: Iterable[str]) -> list[str]:
-    """Each of `specs` once, in the order of the table of schemes, however the sweep came."""
-    places = list(SCHEMES)
-    return sorted(dict.fromkeys(specs), key=lambda spec: (places.index(parse(spec)[0]), spec))
+    """Each of `specs` once, in the order of the table of schemes, however the sweep came; those it lacks come last."""
+    places = {name: at for at, name in enumerate(SCHEMES)}
+    return sorted(dict.fromkeys(specs), key=lambda spec: (places.get(parse(spec)[0], len(places)), spec))
 
 
 def axis(key: str, label: str = "") -> str:

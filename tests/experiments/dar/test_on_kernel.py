@@ -91,6 +91,7 @@ def test_figures_are_drawn():
     first = {key: values[0] for key, values in dar_goodput.EXPERIMENT.sweep.items()}
     seen = dict.fromkeys(dar_goodput.PANELS, 0.5)
     rows = [{**first, **common, **seen, "scheme": "dar"}, {**first, **common, **seen, "settled_ms": None}]
+    rows += [{**rows[1], "scheme": "central"}, {**rows[1], "scheme": "ecmp", "transport": "mptcp:subflows=4"}]
     figure = Figure()
     dar_goodput.plot(rows, figure)
     assert len(figure.axes) == 4
