@@ -1,5 +1,5 @@
 // The network as it is wired: each half of a link shows what the end that it begins at sends.
-const RAMP = [0, .02, .35, .7, 1], WIDTH = .07, QUEUE_WIDTH = .2, DROP_MS = 700, NAME_PX = 6.5, MARGIN = .9;
+const RAMP = [0, .02, .35, .7, 1], WIDTH = .07, LEAST_PX = 1.6, QUEUE_WIDTH = .2, DROP_MS = 700, NAME_PX = 6.5, MARGIN = .9;
 
 export class Drawing {
   constructor(svg, tip, state) {
@@ -31,6 +31,8 @@ export class Drawing {
     const low = [0, 1].map(i => d3.min(round, p => p[i] - p[2]) - MARGIN), high = [0, 1].map(i => d3.max(round, p => p[i] + p[2]) + MARGIN);
     this.box = [low[0], low[1], high[0] - low[0], high[1] - low[1]];
     svg.attr("viewBox", this.box.join(" "));
+    const room = svg.node().getBoundingClientRect(), px = Math.min(room.width / this.box[2], room.height / this.box[3]);
+    this.width = Math.max(WIDTH, LEAST_PX / px);
     const circle = (parent, [x, y, r]) => parent.append("circle").attr("cx", x).attr("cy", y).attr("r", r);
     groups.forEach(group => circle(root, group).attr("class", "group"));
     const layer = {};
@@ -54,7 +56,7 @@ export class Drawing {
     const first = mid(a, c), second = mid(c, b), middle = mid(first, second);
     const made = [[a, first], [b, second]].map(([from, by]) => {
       const d = `M${from[0]},${from[1]}Q${by[0]},${by[1]} ${middle[0]},${middle[1]}`;
-      return {d, path: this.layer.halves.append("path").attr("class", "half").attr("d", d).attr("stroke-width", WIDTH).node()};
+      return {d, path: this.layer.halves.append("path").attr("class", "half").attr("d", d).attr("stroke-width", this.width).node()};
     });
     this.halves.set(link.link, made);
     link.d = `M${a[0]},${a[1]}Q${c[0]},${c[1]} ${b[0]},${b[1]}`;
@@ -105,7 +107,7 @@ export class Drawing {
       for (let side = 0; side < 2; side++) {
         if (!link.rate) this.most = Math.max(this.most, load[side]);
         const share = load[side] / (link.rate ?? this.most), waiting = Math.min(1, load[2 + side] / (link.queue_packets ?? 250));
-        const half = halves[side], colour = this.ramp(share), width = WIDTH + QUEUE_WIDTH * Math.sqrt(waiting);
+        const half = halves[side], colour = this.ramp(share), width = this.width + QUEUE_WIDTH * Math.sqrt(waiting);
         if (half.colour !== colour) half.path.style.stroke = half.colour = colour;
         if (half.width !== width) half.path.setAttribute("stroke-width", half.width = width);
         if (load[4 + side]) this.drop(half);
