@@ -121,6 +121,7 @@ class KernelCampaigns:
     def _alter(self, event: Event) -> None:
         links = range(len(self.topology.links)) if event.where == ALL else [self.topology.link(event.where)]
         for link in links:
+            self._resume(clock.monotonic())  # for all links it takes seconds, and who is stopped for five is ended
             if event.kind == "clear":
                 self.wires.pop(link, None)
             else:
