@@ -32,8 +32,8 @@ from weft.experiments.chaos.prediction import doubtful, everybody, reachable
 from weft.experiments.scenarios import reachability
 from weft.experiments.scenarios.predicted_paths import both_ways
 from weft.experiments.scenarios.routes import Pairs
+from weft.testbed.link_changes.altered_links import AlteredLinks
 from weft.testbed.linux import clock, fib, netns
-from weft.testbed.network.altered_links import AlteredLinks
 from weft.testbed.supervision import control
 
 if TYPE_CHECKING:

@@ -42,17 +42,14 @@ class Terminated(BaseException):
 def parser() -> Parser:
     """The parser of every command; `action` of what it returns carries the command out."""
     from weft.experiments.commands import (
-        capture_commands,
         compare_commands,
         completion,
         graph_commands,
-        lab_commands,
         machine_commands,
-        network_commands,
         run_commands,
         stored_commands,
-        watch_commands,
     )
+    from weft.experiments.running_networks import capture_commands, lab_commands, network_commands, watch_commands
     from weft.experiments.view import commands as view_commands
 
     top = Parser(prog="weft", description=DESCRIPTION)

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from weft.experiments.commands.virtual_up import check_costs
+from weft.experiments.running_networks.virtual_up import check_costs
 
 EPILOG = """\
 weft mn SCRIPT [ARGUMENTS]     runs a script of Mininet's as it is

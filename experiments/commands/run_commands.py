@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.commands.experiment_description import Help
-from weft.experiments.commands.virtual_up import check_costs
+from weft.experiments.running_networks.virtual_up import check_costs
 
 if TYPE_CHECKING:
     from weft.experiments.runner.definition import Experiment, Row, Run

@@ -74,9 +74,9 @@ def on_kernel(run: Run) -> Result:
     """Mean queue of each hop of a network, and how far the link groups' means lie apart."""
     from weft.experiments.ttc.ttc_kernel import worse
     from weft.testbed.forwarding.data_plane import DataPlane
+    from weft.testbed.link_changes.degrade import one_at_a_time
     from weft.testbed.linux.clock import wait_until
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.network.degrade import one_at_a_time
     from weft.testbed.network.network import Network
     from weft.testbed.tracing.occupancy import Occupancies
     from weft.testbed.traffic import slotted_udp

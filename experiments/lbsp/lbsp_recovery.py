@@ -249,7 +249,7 @@ def sides(network: Network) -> tuple[list[int], list[int]]:
 
 def degraded(network: Network, run: Run) -> dict[str, Value]:
     """How long until an edge switch of another pod avoids a link that has lost most of its rate."""
-    from weft.testbed.network.degrade import set_rate
+    from weft.testbed.link_changes.degrade import set_rate
     from weft.testbed.supervision import control
     from weft.testbed.traffic import flows
     from weft.testbed.traffic.flows import Flow

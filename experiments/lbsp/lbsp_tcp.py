@@ -120,7 +120,7 @@ def fabric(run: Run) -> Iterator[Fabric]:
 
 def slow_core_links(network: Network, link: LinkSpec, oversubscription: int) -> None:
     """Ratios as the paper makes them: slower links between aggregation and core switches."""
-    from weft.testbed.network.degrade import set_rate
+    from weft.testbed.link_changes.degrade import set_rate
 
     for at in np.flatnonzero(network.topology.level == 2).tolist() if oversubscription > 1 else ():
         set_rate(network, network.topology.link_name(at), link.rate_bps // oversubscription)
@@ -128,7 +128,7 @@ def slow_core_links(network: Network, link: LinkSpec, oversubscription: int) -> 
 
 def damage(network: Network, plane: DataPlane, run: Run, link: LinkSpec) -> Topology:
     """Do it, and let the routes be those of switches that know; the topology that is left."""
-    from weft.testbed.network.degrade import set_rate
+    from weft.testbed.link_changes.degrade import set_rate
 
     topology, kind = network.topology, run.text("damage")
     name = damaged(topology)

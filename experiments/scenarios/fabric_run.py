@@ -15,8 +15,8 @@ from weft.experiments.runner.definition import Run, Value
 from weft.experiments.scenarios.common_parameters import network
 from weft.experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
 from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.link_changes.degrade import set_rate
 from weft.testbed.measure.fidelity import Fidelity, Report
-from weft.testbed.network.degrade import set_rate
 from weft.testbed.network.network import Network
 from weft.testbed.tracing.reordering import OrderTable, Reordering
 from weft.testbed.traffic import flows, mptcp

@@ -61,7 +61,7 @@ def load_in(text: str) -> float | None:
 def measure(run: Run) -> Result:
     """Queue lengths of each layer, packets' delays and order; for TCP its goodput; and the model's figures."""
     from weft.experiments.scenarios import fabric_run
-    from weft.testbed.network.degrade import one_at_a_time
+    from weft.testbed.link_changes.degrade import one_at_a_time
 
     rate_bps = run.integer("rate_mbps") * Mbps
     load = load_of(run)

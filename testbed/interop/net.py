@@ -19,7 +19,7 @@ from weft.testbed.interop.bridged_net import BridgedNet
 from weft.testbed.interop.mininet_arguments import Arguments
 from weft.testbed.interop.mininet_topology import graph_of, is_topo, node_parameters
 from weft.testbed.interop.node import Host, LazyShellNode, Link, Port, Switch
-from weft.testbed.network.degrade import set_rate
+from weft.testbed.link_changes.degrade import set_rate
 from weft.testbed.network.network import Network
 from weft.testbed.plan.run import Run
 from weft.testbed.supervision import control

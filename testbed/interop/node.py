@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mininet import link, node
 
 from weft.testbed.lan.lazy_shell import LazyShell
-from weft.testbed.network import impair
+from weft.testbed.link_changes import impair
 from weft.topologies.core.address import dotted
 
 if TYPE_CHECKING:

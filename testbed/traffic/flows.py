@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.testbed.linux import clock, netns
-from weft.testbed.linux.event_loop import EventLoop
 from weft.testbed.plan.network_handle import NetworkHandle, require_rate
 from weft.testbed.processes.process import allow_more_descriptors
 from weft.testbed.traffic import mptcp
+from weft.testbed.traffic.event_loop import EventLoop
 from weft.testbed.traffic.tcp_info import TcpInfo, multipath_info, tcp_info
 from weft.topologies.core.address import dotted
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from weft.daemons.core.node_config import routers
+from weft.testbed.link_changes.degrade import planned, set_rate
 from weft.testbed.linux import fib
 from weft.testbed.measure.traceroute import trace
-from weft.testbed.network.degrade import planned, set_rate
 from weft.testbed.network.network import Network
 from weft.testbed.supervision import control
 from weft.topologies.core.address import dotted

@@ -135,7 +135,7 @@ def test_no_scheduler_no_workers_and_no_dask_are_said_in_one_line(tmp_path, monk
     with pytest.raises(ValueError, match=r"looks like tcp://127\.0\.0\.1:8786, got here"):
         next(on_cluster("here", EXPERIMENT.runs()))
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ValueError, match=r"--scheduler needs dask.distributed: pip install 'weft\[cluster\]'"):
+    with pytest.raises(ValueError, match=r"--scheduler needs dask.distributed: pip install 'weft-testbed\[cluster\]'"):
         next(on_cluster("tcp://127.0.0.1:9", EXPERIMENT.runs()))
 
 

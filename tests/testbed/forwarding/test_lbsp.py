@@ -9,10 +9,11 @@ import pytest
 
 from weft.daemons.lbsp.routing import Shape, table
 from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.link_changes import degrade
 from weft.testbed.linux import netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
-from weft.testbed.network import degrade, scheme_change
+from weft.testbed.network import scheme_change
 from weft.testbed.network.network import Network
 from weft.testbed.plan.network_handle import all_pairs
 from weft.testbed.supervision import control

@@ -18,9 +18,9 @@ from weft.daemons.core import registry
 from weft.daemons.simulator.trimming_queue import LinkModel, TrimmingQueue
 from weft.daemons.transport import packets
 from weft.testbed.forwarding.data_plane import DataPlane, check_trims
+from weft.testbed.link_changes import degrade
 from weft.testbed.linux import libbpf, netns, tc
 from weft.testbed.measure.port_counters import Counters, PortCounters
-from weft.testbed.network import degrade
 from weft.testbed.network.network import Network
 from weft.topologies import build
 from weft.topologies.core.address import dotted

@@ -3,9 +3,10 @@ import subprocess
 
 import pytest
 
+from weft.testbed.link_changes import impair
 from weft.testbed.linux import netns, tc
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.network import clean, impair
+from weft.testbed.network import clean
 from weft.testbed.plan import run
 from weft.testbed.processes import hosts_file
 from weft.topologies.core.link import LinkSpec, Mbps

@@ -7,9 +7,9 @@ import pytest
 
 from weft.testbed.labs.lab_file import parse, written
 from weft.testbed.labs.running_lab import begin, lab_of
+from weft.testbed.link_changes import impair
+from weft.testbed.link_changes.impair import Impairment
 from weft.testbed.linux import live_port, tc
-from weft.testbed.network import impair
-from weft.testbed.network.impair import Impairment
 from weft.testbed.network.network import Network
 from weft.testbed.plan import run
 from weft.topologies import build

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from weft.testbed.link_changes import degrade
 from weft.testbed.linux import netlink, netns, tc
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.network import bring_up, clean, degrade
+from weft.testbed.network import bring_up, clean
 from weft.testbed.network.network import Network
 from weft.testbed.network.read_back import Mismatch
 from weft.testbed.plan import run

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from weft.testbed.link_changes.degrade import set_rate
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.network.degrade import set_rate
 from weft.testbed.network.network import Network
 from weft.testbed.supervision import control
 from weft.testbed.watching.event_stream import EventStream, require

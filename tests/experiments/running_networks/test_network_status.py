@@ -1,4 +1,4 @@
-from weft.experiments.commands.network_status import show_status
+from weft.experiments.running_networks.network_status import show_status
 
 LEAF = {
     "node": "e0", "up": {"c0": 2, "c3": 1}, "down": {"c1": 3}, "bad": ["down c1"], "moves": 4, "swaps": 1,

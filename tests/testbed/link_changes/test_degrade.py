@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from weft.testbed.link_changes.degrade import one_at_a_time, set_rate
 from weft.testbed.linux import netns, tc
 from weft.testbed.measure.port_counters import Counters
-from weft.testbed.network.degrade import one_at_a_time, set_rate
 from weft.testbed.network.network import Network
 from weft.testbed.plan.network_plan import mac
 from weft.topologies.core.link import LinkSpec, Mbps

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from weft.testbed.linux import clock
-from weft.testbed.linux.event_loop import EventLoop, Timer
+from weft.testbed.traffic.event_loop import EventLoop, Timer
 
 
 @pytest.fixture

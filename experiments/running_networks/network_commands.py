@@ -120,8 +120,8 @@ def _of_run(parser: argparse.ArgumentParser) -> None:
 
 def up(given: argparse.Namespace) -> int:
     from weft.daemons.core.registry import usual
-    from weft.experiments.commands import lab_commands, virtual_up
-    from weft.experiments.commands.network_status import print_plan
+    from weft.experiments.running_networks import lab_commands, virtual_up
+    from weft.experiments.running_networks.network_status import print_plan
     from weft.testbed.network import bring_up
     from weft.testbed.plan.plane_selection import planes, told_of_links
     from weft.testbed.plan.run import require_name
@@ -171,8 +171,8 @@ def _detach(lab: Lab, routing: str, name: str, wanted: dict[str, Any], *, view: 
 def _foreground(lab: Lab, routing: str, wanted: dict[str, Any], *, view: bool) -> int:
     from mininet.log import setLogLevel
 
-    from weft.experiments.commands import virtual_up
     from weft.experiments.runner.console import stages
+    from weft.experiments.running_networks import virtual_up
     from weft.experiments.view.commands import show_view
     from weft.testbed.interop.net import Net
     from weft.testbed.labs import running_lab
@@ -248,7 +248,7 @@ def restore(given: argparse.Namespace) -> int:
 
 
 def degrade(given: argparse.Namespace) -> int:
-    from weft.testbed.network.degrade import planned, report, set_rate
+    from weft.testbed.link_changes.degrade import planned, report, set_rate
     from weft.topologies.core.link import rate_bps
 
     network, rate = _open(given.run), rate_bps(given.rate)
@@ -273,7 +273,7 @@ def restart(given: argparse.Namespace) -> int:
 
 
 def status(given: argparse.Namespace) -> int:
-    from weft.experiments.commands.watch_commands import again_and_again
+    from weft.experiments.running_networks.watch_commands import again_and_again
 
     if given.watch is None:
         return _status_once(given)
@@ -283,7 +283,7 @@ def status(given: argparse.Namespace) -> int:
 
 
 def _status_once(given: argparse.Namespace) -> int:
-    from weft.experiments.commands.network_status import show_status
+    from weft.experiments.running_networks.network_status import show_status
     from weft.testbed.supervision import control
 
     network = _open(given.run)

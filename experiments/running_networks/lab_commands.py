@@ -95,7 +95,7 @@ def save(given: argparse.Namespace) -> int:
 
 
 def impair(given: argparse.Namespace) -> int:
-    from weft.testbed.network import impair as impairments
+    from weft.testbed.link_changes import impair as impairments
     from weft.testbed.network.network import Network
     from weft.topologies.core.link import delay_us, rate_bps
 
