@@ -209,7 +209,7 @@ EXPERIMENT = Experiment(
         "rto_ms": [200],
         "connections": ["new"],
         "reordering": [0],
-        "seconds": [15],
+        "seconds": [15.0],
     },
     parameters={
         **layered_network.PARAMETERS,

@@ -226,8 +226,8 @@ EXPERIMENT = Experiment(
     engines=("fabric", "kernel"),
     sweep={
         "topology": [
-            *("slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2", "hyperx:l=2,s=6,p=5", "xpander:r=7,l=6,p=4,seed=1"),
-            *("equivalent-jellyfish:seed=1,of=slimfly:q=5,p=4", "fattree:k=8,oversubscription=2"),
+            *("slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2,palm=0", "hyperx:l=2,s=6,p=5", "xpander:r=7,l=6,p=4,seed=1"),
+            *("jellyfish:n=50,r=7,p=4,seed=1", "fattree:k=8,oversubscription=2"),
         ],
         "routing": ["layers", "spray", "ecmp"],
         "construction": ["random"],

@@ -129,7 +129,7 @@ EXPERIMENT = Experiment(
         "rto_ms": [200],
         "connections": ["new"],
         "reordering": [0],
-        "seconds": [5],
+        "seconds": [5.0],
     },
     parameters={
         **layered_network.PARAMETERS,

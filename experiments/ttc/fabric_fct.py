@@ -261,7 +261,7 @@ EXPERIMENT = Experiment(
         "congestion_control": ["cubic"],
         "transport": ["tcp"],
         "min_rtt_window_s": [300],
-        "seconds": [5],
+        "seconds": [5.0],
     },
     parameters={
         "topology": common.TOPOLOGY,

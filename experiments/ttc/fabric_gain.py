@@ -180,7 +180,7 @@ EXPERIMENT = Experiment(
         "congestion_control": ["cubic"],
         "transport": ["tcp"],
         "min_rtt_window_s": [300],
-        "seconds": [4],
+        "seconds": [4.0],
     },
     parameters={
         "topology": common.TOPOLOGY,

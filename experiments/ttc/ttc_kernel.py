@@ -297,7 +297,7 @@ EXPERIMENT = Experiment(
         "queue_packets": [250],
         "delay_us": [0],
         "min_rtt_window_s": [300],
-        "seconds": [5],
+        "seconds": [5.0],
     },
     parameters={
         "topology": common.TOPOLOGY,
