@@ -30,7 +30,10 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
             super().waitForNode(node)
             return
         while node.waiting:
-            output(node.monitor())
+            try:
+                output(node.monitor())
+            except KeyboardInterrupt:  # Ctrl-C is for the command
+                node.sendInt()
 
     def _words(self, line: str, usage: str, least: int, most: int) -> list[str]:
         words = line.split()
