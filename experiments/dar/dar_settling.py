@@ -25,13 +25,13 @@ from weft.experiments.dar import columns
 from weft.experiments.dar.dar_table import PARAMETERS, SCHEMES, SWEEP, VARIED, check, outcome
 from weft.experiments.dar.settings import (
     daemon_options,
+    kernel_plan,
     kernel_slot_s,
     message_packets,
     size,
     slot_us,
     slots,
     slots_of_10_us,
-    spec_on_kernel,
 )
 from weft.experiments.dar.slotted_model import destinations
 from weft.experiments.figures import style
@@ -122,16 +122,11 @@ def on_kernel(run: Run) -> tuple[Moves, Outcome]:
     slot_s = kernel_slot_s(run)
     permutations = destinations(n, r, run.text("traffic"), count, np.random.default_rng(run.seed))
     found = clos_messages.carry_out(
-        clos_messages.Plan(
-            run.text("topology"),
-            spec_on_kernel(run),
-            run.integer("kernel_mbps") * 10**6,
-            run.number("host_gbps") / run.number("link_gbps"),
-            run.integer("room_packets"),
+        kernel_plan(
+            run,
             clos_run.messages(permutations, message_packets(run) * clos_messages.PAYLOAD_BYTES, length * slot_s),
-            seconds=count * length * slot_s,
+            count * length * slot_s,
             every_s=per * slot_s,
-            seed=run.seed,
         )
     )
     reroutes = np.zeros((r, count * length // per), np.int64)

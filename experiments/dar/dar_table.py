@@ -27,13 +27,13 @@ from weft.experiments.dar import columns
 from weft.experiments.dar.settings import (
     check_kernel,
     flows_of_link,
+    kernel_plan,
     kernel_slot_s,
     message_packets,
     size,
     slot_us,
     slots,
     slots_of_10_us,
-    spec_on_kernel,
 )
 from weft.experiments.dar.slotted_control import (
     COUNT,
@@ -140,17 +140,12 @@ def on_kernel(run: Run) -> Result:
     count = 2 + int(slots(run, "time_us") * run.number("host_gbps") / run.number("link_gbps") / message_packets(run))
     sequences = destinations(n, r, run.text("traffic"), count, np.random.default_rng(run.seed))
     found = clos_messages.carry_out(
-        clos_messages.Plan(
-            run.text("topology"),
-            spec_on_kernel(run),
-            run.integer("kernel_mbps") * 10**6,
-            run.number("host_gbps") / run.number("link_gbps"),
-            run.integer("room_packets"),
+        kernel_plan(
+            run,
             clos_run.messages(sequences[:1], size_bytes, 0.0),
             seconds,
             then=clos_run.in_turn(sequences),
             warm_up_s=slots(run, "skipped_us") * slot_s if run.number("skipped_us") else 0.0,
-            seed=run.seed,
         )
     )
     table, order = found.seen.flows, found.seen.order

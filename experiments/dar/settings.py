@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from weft.daemons.core import registry
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
 from weft.topologies.core.grammar import parse, unparse
+
+if TYPE_CHECKING:
+    from weft.experiments.scenarios.clos_messages import Plan
+    from weft.testbed.traffic.flows import Flow
 
 KERNEL_FRAME_BYTES, MOST_KERNEL_HOSTS = 1514, 256
 MOST_HOSTS = 4096
@@ -89,3 +96,21 @@ def check_kernel(run: Run) -> None:
         if run.text("start") not in ("modulo", "random"):
             raise ValueError(f"{run.experiment}: daemons start flows by modulo or random, got {run.text('start')}")
         registry.checked(build(run.text("topology")), unparse("dar", daemon_options(run, 0.01)))
+
+
+def kernel_plan(run: Run, wanted: Sequence[Flow], seconds: float, **more: Any) -> Plan:
+    """That `wanted` be sent on the kernel for `seconds`, in the network, at the rates and by the scheme of `run`; the
+    others are fields of the plan."""
+    from weft.experiments.scenarios import clos_messages
+
+    return clos_messages.Plan(
+        run.text("topology"),
+        spec_on_kernel(run),
+        run.integer("kernel_mbps") * 10**6,
+        run.number("host_gbps") / run.number("link_gbps"),
+        run.integer("room_packets"),
+        wanted,
+        seconds,
+        seed=run.seed,
+        **more,
+    )

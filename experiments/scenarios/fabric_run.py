@@ -19,7 +19,7 @@ from weft.testbed.link_changes.degrade import set_rate
 from weft.testbed.measure.fidelity import Fidelity, Report
 from weft.testbed.network.network import Network
 from weft.testbed.tracing.reordering import OrderTable, Reordering
-from weft.testbed.traffic import flows, mptcp
+from weft.testbed.traffic import flows
 from weft.testbed.traffic.flows import Flow, FlowResults
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
@@ -64,11 +64,6 @@ def check_scheme(run: Run) -> None:
         raise ValueError(f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}")
     if chosen.rule == Rule.LBSP:
         shape_of(topology, run.text("scheme"))
-
-
-def check_transport(run: Run) -> None:
-    """ValueError unless `run` names a transport: tcp, or mptcp:subflows=4."""
-    mptcp.subflows(run.text("transport"))
 
 
 @contextmanager

@@ -76,9 +76,7 @@ class DataPlane:
         self._layout = plane_program.switch_layout()
         self._ports = maps.map("ports", "=I", PORT.format)
         self._switches = maps.map("switches", "=I", f"={self._layout.size}s")
-        self.queue_reader = (
-            queue_reader or list(plane_program.READERS)[self._layout.unpack(*self._switches[0,])["reader"][0]]
-        )
+        self.queue_reader = queue_reader or self._noted_reader()
         counted = maps.map("counted", "=I", COUNTERS.format)
         every = "=" + libbpf.possible_cpus() * COUNTERS.format[1:]
         self._counted = libbpf.Map(counted.fd, struct.Struct("=I"), struct.Struct(every))
