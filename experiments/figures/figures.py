@@ -70,7 +70,7 @@ def foot(experiment: Experiment, entries: Sequence[tuple[Row, dict[str, Any]]]) 
     slow = sum(failed_fidelity(row) for row, _ in entries)
     hollow = f"   {slow} failed fidelity (hollow)" if slow else ""
     at = ", ".join(sorted(commits)[:3]) + (", ..." if len(commits) > 3 else "")
-    return f"{experiment.name}   {engines}   {len(entries)} runs{hollow}   commit {at}"
+    return f"{experiment.name}   {engines}   {len(entries)} run{'s' * (len(entries) > 1)}{hollow}   commit {at}"
 
 
 def engine_of(row: Row) -> str:

@@ -191,7 +191,7 @@ def appendix(stored: Sequence[tuple[Experiment, Entries]], machine: str, disk_by
     return (
         '<h2 id="repeat">To repeat it</h2><p><code>make setup</code> on two cores, 4 GB of memory and Linux 6.1 or '
         "later, then the command below each figure. Experiments on the kernel need root; those on other engines and "
-        f"those under the virtual clock do not. The results take {disk_bytes / 1e6:.1f} MB of disk. Where the same "
+        f"those under the virtual clock do not. The results take {disk_bytes / 1e3:,.0f} kB of disk. Where the same "
         "rows are expected, equal seeds give equal numbers on every machine, but for processor times; others differ as "
         "far as their fidelity allows. What is given here was measured on:</p>"
         f"<p>{escape(machine)}</p>"
@@ -216,4 +216,4 @@ def machines(stored: Sequence[tuple[Experiment, Entries]]) -> str:
         for _, about in entries
         if (m := about.get("machine"))
     )
-    return "; ".join(f"{name} ({count} runs)" for name, count in found.most_common())
+    return "; ".join(f"{name} ({count} run{'s' * (count > 1)})" for name, count in found.most_common())
