@@ -489,7 +489,7 @@ def test_report_is_one_page_that_loads_nothing(weft, with_quick, results):
     assert re.findall(r'(?:src|href)="([^#"]{4})', page) == ["data"]
     assert '<td class="number">25</td>' in page
     assert "<td>the same rows</td><td>right</td>" in page  # of the appendix, for who repeats it
-    assert " MB of disk" in page
+    assert " kB of disk" in page
 
 
 def test_report_explains_the_columns(weft, results, monkeypatch):
