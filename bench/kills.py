@@ -27,7 +27,7 @@ UP = ["up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit"]
 def kill_once(rng: random.Random, results: Path) -> list[str]:
     """Start the tool, kill it, clean up; what is left of its run, in words.
 
-    Other runs may come and go meanwhile: only what bears the name that was given to this one counts.
+    Other runs may come and go meanwhile: only what carries the name that was given to this one counts.
     """
     name = f"kill-{rng.randrange(16**6):06x}"
     kind = rng.choice(["up", "down", "run"])

@@ -2,7 +2,7 @@
 
 The program at hosts is run by the kernel on one packet after the other (BPF_PROG_TEST_RUN), each time once, since a
 packet that has left in a layer is no more what it was; the median beside that of a program that does nothing.  So every
-run finds what the system call left of the caches, which is less than packets in a row would.  Packets bear their time,
+run finds what the system call left of the caches, which is less than packets in a row would.  Packets carry their time,
 as those of TCP do.
 
 The hop is measured as in forwarding.py: the kernel's own forwarding beside the data plane with the routes of LAYERS

@@ -2,10 +2,10 @@
 
 Small UDP packets go through chains of routers (forwarding.py says how a hop is measured).  In one pair of chains the
 routers hold what the chain alone gives; in each of the others what servers have that route by one of the schemes, with
-the routes of a server of DCell_{2,3}, and the packets bear what they would there:
+the routes of a server of DCell_{2,3}, and the packets carry what they would there:
 
     pr               the address of a way
-    dfr              what a packet bears that goes on as it is, while others are rerouted at every router
+    dfr              what a packet carries that goes on as it is, while others are rerouted at every router
     dfr, rerouted    one of those: another octet at every router, there and back
     tar              the octet of a flow, which every router knows among THOUSANDS
 
@@ -55,11 +55,11 @@ def hops(network: Network) -> Iterator[tuple[int, int, End]]:
         yield node, port, network.plan.ends[node][port]
 
 
-def lead(network: Network, bear: set[int]) -> None:
-    """Give routers the routes of a server of SPEC, and everybody one to the second host for packets that bear one of
+def lead(network: Network, octets: set[int]) -> None:
+    """Give routers the routes of a server of SPEC, and everybody one to the second host for packets that carry one of
     these octets."""
     prefixes = {prefix for prefix, _ in proxy_addresses.prefix_routes(NAMING.network, NAMING.network.t[-1] // 2)}
-    own = {Prefix(first_octets.with_octet(network.plan.address(1), octet), 32) for octet in bear}
+    own = {Prefix(first_octets.with_octet(network.plan.address(1), octet), 32) for octet in octets}
     for node, _, end in hops(network):
         hop = [(end.ifindex, end.dev, network.plan.address(end.peer))]
         with network.at(node) as routes:
@@ -75,7 +75,7 @@ def inside(network: Network, node: int) -> Iterator[netlink.Socket]:
 
 
 def pr(network: Network, stack: ExitStack, _: int) -> int:
-    """Routers steer their own packets; the octet that packets for the second host bear."""
+    """Routers steer their own packets; the octet that packets for the second host carry."""
     octet = first_octets.first_octet(WAY)
     lead(network, {octet})
     for node, port, end in hops(network):
@@ -89,7 +89,7 @@ def pr(network: Network, stack: ExitStack, _: int) -> int:
 
 
 def dfr(octet: int) -> Equip:
-    """Routers reroute packets that bear BEFORE, and by turns AFTER."""
+    """Routers reroute packets that carry BEFORE, and by turns AFTER."""
 
     def equip(network: Network, stack: ExitStack, _: int) -> int:
         lead(network, {PASSING, BEFORE, AFTER})
@@ -109,7 +109,7 @@ def dfr(octet: int) -> Equip:
 
 
 def tar(network: Network, stack: ExitStack, first_port: int) -> int:
-    """Routers know THOUSANDS of flows, from ports from `first_port` on, and let each bear ONWARD."""
+    """Routers know THOUSANDS of flows, from ports from `first_port` on, and let each carry ONWARD."""
     lead(network, {ONWARD})
     transit_maps = stack.enter_context(closing(transit_program.of(network)))
     source, destination = network.plan.address(0), network.plan.address(1)
@@ -134,7 +134,7 @@ SCHEMES: dict[str, Equip] = {
 
 
 def chains(stack: ExitStack, equip: Equip | None) -> Chains:
-    """A short and a long chain, whose packets bear what `equip` says."""
+    """A short and a long chain, whose packets carry what `equip` says."""
     made = Chains(stack, planes=False)
     for network, sender in zip(made.networks, made.senders, strict=True):
         if equip:

@@ -3,8 +3,8 @@
 A hop through a port that carries hellos lives while the neighbour is up; a hop through another port, to a host that
 runs no daemon, while the port has a carrier.  A route keeps those of its hops that live, and has none when none does.
 
-Where a route is set before one to a longer prefix within its own, that one is set to nobody, lest packets follow the
-shorter prefix back to where they came from until the neighbour that they are for is up.
+Where a route is set before one to a longer prefix within its own, that one is made unreachable, so that packets do not
+follow the shorter prefix back to where they came from until the neighbour that they are for is up.
 """
 
 from __future__ import annotations

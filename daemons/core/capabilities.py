@@ -85,4 +85,4 @@ class FlowPlacement(Capability):
 
 
 IN_TRANSIT = frozenset({PrefixRewrite, FlowRewrite})  # kinds that rewrite packets which a server passes on
-REWRITES = frozenset({SourceRewrite}) | IN_TRANSIT  # kinds by which packets bear addresses that are no server's own
+REWRITES = frozenset({SourceRewrite}) | IN_TRANSIT  # kinds by which packets carry addresses that are no server's own

@@ -64,7 +64,7 @@ def _inner(function: FunctionType, instead: Instead) -> Any:
 
 
 def _jit(function: FunctionType, **options: Any) -> Any:
-    from numba import njit  # half a second, which whoever only lists what there is need not wait
+    from numba import njit  # half a second, for which a command that only lists need not wait
 
     return njit(nogil=True, error_model="numpy", **options)(function)
 

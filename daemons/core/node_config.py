@@ -1,4 +1,4 @@
-"""What a node's daemon has to know of the network: worked out once, by whoever holds the whole graph, as plain data.
+"""What a node's daemon has to know of the network: worked out once from the whole graph, as plain data.
 
 From it alone registry.machine() makes the state machine, without graph and without an array library.
 """
@@ -37,7 +37,7 @@ class NodeConfig:
     phase_fraction: where in an interval this node's hellos lie.
     radices: of a switch fabric, those of its hosts' labels.
     tables: what was worked out for all nodes alike, as the scheme packs it.
-    routers: the numbers of all nodes that run daemons; what claims to be of others is nobody's.
+    routers: the numbers of all nodes that run daemons; messages that name another origin are dropped.
     """
 
     scheme: str

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 MAGIC, VERSION = 0x77, 1
-# The type of every message, whoever's it is; from 128 on they are free for schemes of other packages.
+# The type of every message of every scheme; from 128 on they are free for schemes of other packages.
 HELLO, LINK_STATES, SUMMARY, PROBE, HOP_DIED = 1, 2, 3, 4, 5
 LBSP_FAILURES, LBSP_CROWDING = 16, 17
 FLOW_PROBE, FLOW_BREAKS = 24, 25

@@ -49,7 +49,7 @@ class Rules(NamedTuple):
     swap: a flow that is moved to an uplink with p flows changes places with one of them.  Without it, and from a start
         that overfills uplinks, input leaves move flows of their own fullest uplinks as well (section 4).
     stay: a new spine is drawn from all of them, the present one included.
-    informed: a request bears the map of spines with fewer than p flows towards the output leaf.  The input leaf takes
+    informed: a request carries the map of spines with fewer than p flows towards the output leaf.  The input leaf takes
         one of them whose uplink has room, or else any of them.  Not in the paper.
     folded: input leaf i and output leaf i are one switch, and flows within it need no spine.
     key: what an input leaf places and moves: FLOW, each flow by itself; DEST, all of its flows to one host together
@@ -302,7 +302,7 @@ def request(network: Network, rules: Rules, state: Words) -> tuple[int, int]:
 
 
 def new_spine(network: Network, rules: Rules, flow: int, informed: int, state: Words) -> int:
-    """The spine that `flow` moves to; `informed` if the request for it bears the output leaf's map `room`."""
+    """The spine that `flow` moves to; `informed` if the request for it carries the output leaf's map `room`."""
     m, leaf, output = network.m, flow // network.n, network.destination[flow] // network.n
     if informed:
         least = rules.p  # fewer flows than this on a link, and all that move have room

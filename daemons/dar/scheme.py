@@ -38,7 +38,7 @@ OWN = {
     "swap": Parameter.flag(
         "1: a flow that is moved to an uplink with p flows changes places with one of them", default=True
     ),
-    "informed": Parameter.flag("1: requests bear the map of spines with room; not in the paper"),
+    "informed": Parameter.flag("1: requests carry the map of spines with room; not in the paper"),
     "active_us": Parameter(
         meaning="silence from which on a flow does not count, in us", least=1, most=60_000_000, default=50_000
     ),

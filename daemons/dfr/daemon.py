@@ -8,9 +8,9 @@ packet's destination, what it carries (daemons/dfr/dfr_addresses.py) and the lin
 changes seldom.  So for every state that a packet may be in, and every prefix of destinations for which the decision is
 one and the same, the daemon asks onward(), the very function that decides per packet elsewhere, and sets
 
-    a route             where the packet goes on as it is
-    a readdress         where it is rerouted, or has reached its proxy: from here on it bears another state's address
-    a route to nobody   where it is dropped
+    a route               where the packet goes on as it is
+    a readdress           where it is rerouted, or has reached its proxy: it goes on with another state's address
+    an unreachable route  where it is dropped
 
 Ours: where any proxy link may be taken, not only the nearest, one is drawn for each server and not for each packet.  A
 packet that goes no further because its server is not told yet, or a flood is under way, lives as long as its TTL.
@@ -32,7 +32,7 @@ from weft.daemons.routing.scope import distances
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.recursive.ccrdn import Ccrdn
 
-OWN_PACKETS = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear what they carry
+OWN_PACKETS = Prefix(SERVER_BLOCK, 8)  # packets of our own, before their state's octet is in their address
 
 
 class DfrRouting(Flooding):

@@ -1,4 +1,4 @@
-"""What a DFR packet carries (daemons/dfr/routing.py), as the first octet of the address that it bears.
+"""What a DFR packet carries (daemons/dfr/routing.py), as the first octet of the address that it carries.
 
 A packet's proxy is the far end of a level-L link that leaves the X(b) in which it was rerouted, and until it is there
 the packet stays in that X(b).  Between two copies of level L there is one link, so that (L, the proxy's copy) says
@@ -8,7 +8,7 @@ are left, that makes
     1 + retry x ((g_L of all levels L > b) + (k - b))
 
 states: 1 without a scope to leave, 16 in FiConn_{2,4}, 43 in DCell_{2,3}, 67 in DCell_{2,4}.  A packet for 10.x.y.z in
-state number i bears the first octet of that number (daemons/routing/first_octets.py) in place of 10, number 0 when it
+state number i carries the first octet of that number (daemons/routing/first_octets.py) in place of 10, number 0 when it
 leaves its source.  The last field, hops that are left, is the IP header's own TTL.
 
 Ours: the paper has a header of its own for this, for which Linux has no place.

@@ -9,13 +9,13 @@ FatPaths' senders draw a layer uniformly at random for each flowlet (sections II
           is sent again of all that was sent before a cut belongs to it; the packet with which a recovery began, sent
           once more, is another cut.
     ecn   as Linux' tcp_plb: in each of ecn_rounds rounds, a window of packets long, at least ecn_percent of the
-          acknowledgements bore ECN echoes
+          acknowledgements carried ECN echoes
 
 Besides, a flow draws again when an ICMP error says that its path is broken.
 
-Least marked: for each layer between two hosts, an average of how many of the acknowledgements bore echoes while a flow
-was in that layer; it fades by an eighth whenever layers are compared, so that all are tried again.  Of layers that are
-as good, that is the first from a random one on.
+Least marked: for each layer between two hosts, an average of how many of the acknowledgements carried echoes while a
+flow was in that layer; it fades by an eighth whenever layers are compared, so that all are tried again.  Of layers that
+are as good, that is the first from a random one on.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def ends_gap(idle_ns: int, gap_us: int) -> bool:
 def shows_cut(flow: FlowState, seq: int, end: int, reduced: bool) -> bool:
     """Whether a packet with the sequence numbers from `seq` up to, not including, `end` shows that its window was cut.
 
-    reduced: it bears CWR.
+    reduced: it carries CWR.
     """
     if not flow.known:
         flow.known = True
@@ -101,7 +101,7 @@ def shows_cut(flow: FlowState, seq: int, end: int, reduced: bool) -> bool:
 
 
 def ends_congested_rounds(flow: FlowState, ack: int, echo: bool, *, percent: int, rounds: int) -> bool:
-    """Whether the acknowledgement of all before `ack` ends the last of `rounds` congested rounds; `echo`: it bears
+    """Whether the acknowledgement of all before `ack` ends the last of `rounds` congested rounds; `echo`: it carries
     ECE."""
     flow.acks += 1
     flow.echoes += echo

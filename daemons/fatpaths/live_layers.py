@@ -11,9 +11,9 @@ a packet either goes to such a router at once or comes nearer to t.  The second 
 an intact path forwards by it whether it has heard of the failure or not, so that who sees its own link die can act
 before anybody else knows.  Only the third one does.
 
-Of several neighbours that are as good, layers and destinations take different ones, lest all layers fall back to the
-same links.  FatPaths (section V-G) lets senders leave a layer that is broken; here the layer goes on, and the sender
-need not know.
+Of several neighbours that are as good, layers and destinations take different ones, so that not all layers fall back to
+the same links.  FatPaths (section V-G) lets senders leave a layer that is broken; here the layer goes on, and the
+sender need not know.
 
 Tables are what layers.py makes, in one row of bytes, so that daemons need no array library and share them: the node
 that is router 0 and how many routers there are, as 32-bit integers; then router numbers, counted from 0, by layer,

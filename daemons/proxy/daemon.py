@@ -2,7 +2,7 @@
 
 Every server routes the addresses of all ways (daemons/routing/proxy_addresses.py) over the links that live, and knows
 nothing of anybody's flows.  A source asks the paths to the destinations that are in use how they are, and lets its own
-packets for each of them bear the address of the best one:
+packets for each of them carry the address of the best one:
 
     first packet    DR at once; meanwhile ask, routinely, DR and the candidates that are no longer
     answers         take the best connected path by `choice`: by default the shortest, of those the one with the least
@@ -250,7 +250,7 @@ class Pr:
         self._alive = alive
         done = [*actions, *self._own_address_routes()]
         for hop in sorted(died):
-            # Also for paths that are taken on trust, and were not asked.
+            # Also for paths that are used unverified.
             done += self._lost((self.node, hop.node), self.node, now)
             done += self._follow_outcomes(self._probes.hop_died(hop, now), now)
         return done + self._ask(now)
@@ -362,7 +362,7 @@ class Pr:
         if question is None:
             return []  # too late: who knows what has happened since
         paths.connected(way, answer.load)
-        self._hops_of(paths, way)  # now, lest it take time when a hop dies
+        self._hops_of(paths, way)  # now, so that it takes no time when a hop dies
         return self._choose(paths, now)
 
     def _broke(self, paths: Paths, way: Way, now: float) -> list[Action]:

@@ -27,7 +27,7 @@ class Way:
     load: the greatest on it by the last answer, in kbit/s; None if it is not known to be connected.
     asking: whether a question of ours waits to leave or has no answer yet: NOT_ASKED, ROUTINE or URGENT.
     tries: how many before it had no answer.
-    held_s: until when it is left alone because it broke; hold_s: how long the last time.
+    held_s: until when it is held down because it broke; hold_s: the last hold-down time.
     over: its hops, from server to server; empty as long as nobody has asked for them.
     """
 

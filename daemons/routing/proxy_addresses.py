@@ -2,7 +2,7 @@
 
 A server has its address 10.x.y.z, and one more for each copy of each level that may be a proxy: 64 + p in place of 10,
 where p is 0 for no proxy (DR), and the copies of level 1, of level 2, ... are numbered from 1 on.  In DCell_{1,4},
-whose copies are 0 .. 4, a packet for 10.0.1.3 by way of copy 2 bears the address 67.0.1.3.
+whose copies are 0 .. 4, a packet for 10.0.1.3 by way of copy 2 carries the address 67.0.1.3.
 
 What a server does with such an address follows from prefixes alone.  By way of copy c of level h, outside c:
 

@@ -1,8 +1,8 @@
 """What simulated nodes can do beyond forwarding (daemons/core/capabilities.py), a class for each kind.
 
 actions   the kinds that apply() carries out
-leaving   what a packet of this node's own bears when it leaves, given the address that it is for
-passing   what a packet bears when its route is looked up here, be it this node's own or another's
+leaving   what a packet of this node's own carries when it leaves, given the address that it is for
+passing   what a packet carries when its route is looked up here, be it this node's own or another's
 sent      what the daemon is told when this node has sent a packet
 """
 
@@ -38,17 +38,17 @@ class Simulated:
     """A capability that changes nothing and tells nothing."""
 
     actions: Sequence[type[Action]] = ()
-    rewrites = False  # whether packets bear other addresses than those that they are for
+    rewrites = False  # whether packets carry other addresses than those that they are for
 
     def apply(self, actions: Sequence[Any]) -> None:
         """Carry out these actions, all of the kinds `actions`."""
 
     def leaving(self, address: int) -> int:
-        """What a packet of this node's own for `address` bears when it leaves."""
+        """What a packet of this node's own for `address` carries when it leaves."""
         return proxy_addresses.address(address, proxy_addresses.DIRECT) if self.rewrites else address
 
     def passing(self, address: int, flow: Flow) -> int:
-        """What a packet that bears `address` bears when its route is looked up."""
+        """What a packet that carries `address` carries when its route is looked up."""
         return address
 
     def sent(self, flow: Flow) -> Event | None:
@@ -57,7 +57,7 @@ class Simulated:
 
 
 class SourceRewrites(Simulated):
-    """By destination, the address that this node's own packets for it bear."""
+    """By destination, the address that this node's own packets for it carry."""
 
     actions = (SetSourceRewrite,)
     rewrites = True
@@ -80,7 +80,7 @@ class SourceRewrites(Simulated):
 
 
 class PrefixRewrites(Simulated):
-    """The first octet that packets for a prefix bear from here on; what comes out may be changed once more."""
+    """The first octet that packets for a prefix carry from here on; what comes out may be changed once more."""
 
     actions = (SetPrefixRewrite,)
     rewrites = True
@@ -105,7 +105,7 @@ class PrefixRewrites(Simulated):
 
 
 class FlowRewrites(Simulated):
-    """The first octet that packets of a flow bear from here on."""
+    """The first octet that packets of a flow carry from here on."""
 
     actions = (SetFlowRewrite,)
     rewrites = True

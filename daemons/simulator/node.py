@@ -107,13 +107,13 @@ class Node:
                 yield action
 
     def leaving(self, address: int) -> int:
-        """What a packet of this node's own for `address` bears when it leaves."""
+        """What a packet of this node's own for `address` carries when it leaves."""
         for capability in self.capabilities:
             address = capability.leaving(address)
         return address
 
     def passing(self, address: int, flow: Flow) -> int:
-        """What a packet of `flow` that bears `address` bears when its route is looked up here."""
+        """What a packet of `flow` that carries `address` carries when its route is looked up here."""
         for capability in self.capabilities:
             address = capability.passing(address, flow)
         return address

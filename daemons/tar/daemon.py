@@ -38,7 +38,7 @@ from weft.topologies.recursive.ccrdn import Ccrdn
 
 MOST_STATES, MOST_STATES_OF_ALL = 4096, 1 << 20  # at one server, and at all: the carriers' table is one for all
 MOST_ADDRESSES = 65_536  # whose servers are remembered
-OWN_PACKETS = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they bear another address
+OWN_PACKETS = Prefix(SERVER_BLOCK, 8)  # packets of our own, before they carry another address
 FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
 
 

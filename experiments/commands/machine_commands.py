@@ -29,7 +29,7 @@ def add_commands(commands: Any) -> None:
     parser.set_defaults(action=uml)
     parser.add_argument("--clock", choices=["real", "virtual"], default="real", help="virtual: computing takes no time")
     parser.add_argument("--seed", type=int, default=1, help="of all that is random under the virtual clock")
-    call = "ns that each system call takes of whoever makes it (0; --clock virtual)"
+    call = "ns that each system call takes of its process (0; --clock virtual)"
     parser.add_argument("--syscall-ns", type=int, metavar="N", default=0, help=call)
     parser.add_argument("--core", type=int, help="processor core to stay on; default: any one")
     parser.add_argument("--memory-mb", type=int, default=1500)

@@ -35,7 +35,7 @@ def add_commands(commands: Any) -> None:
     add.add_argument("--clock", choices=("real", "virtual"), default="real", help=clocks)
     hop = "ns that the processor takes for each packet that arrives at a node (0; --clock virtual)"
     add.add_argument("--hop-ns", metavar="N", type=int, default=0, help=hop)
-    call = "ns that each system call takes of whoever makes it (0; --clock virtual)"
+    call = "ns that each system call takes of its process (0; --clock virtual)"
     add.add_argument("--syscall-ns", metavar="N", type=int, default=0, help=call)
     cores = len(os.sched_getaffinity(0))
     add.add_argument(

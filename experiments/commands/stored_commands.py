@@ -135,7 +135,7 @@ def plot_each(given: argparse.Namespace) -> int:
 
 def draw(name: str, entries: Entries, output: Path) -> None:
     """A figure of the rows of the experiment called `name`; where they are of several clocks, one of each, in files
-    that bear the clock's name unless it is the first, the real one."""
+    that carry the clock's name unless it is the first, the real one."""
     from weft.experiments.figures import figures
     from weft.experiments.runner import definition
     from weft.experiments.runner.ownership import given_back

@@ -1,7 +1,7 @@
 """How many iterations does DAR take until no link is bad?  DAR, section 5.1, figures 10, 11 and 12.
 
 The iteration of section 2 on CLOS(n,r,m), from figure 9's start, for flows of 1/p of a link's rate: the paper's rule,
-and requests that bear the map of spines with room (rule=informed, not in the paper).  Beside them the Markov models of
+and requests that carry the map of spines with room (rule=informed, not in the paper).  Beside them the Markov models of
 sections 3.1 and 3.2 (p = 1) and 3.3 (p = 2, n >= 4).  The figures of the paper: 10a m=n=r, p=1; 10b m=2n=2r, p=1;
 11 n=m=6, p=1, by r; 12 m=n=r, p=2.
 """

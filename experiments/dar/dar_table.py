@@ -273,9 +273,7 @@ PARAMETERS: dict[str, Parameter] = {
     "queue_packets": Integer(
         meaning="packets that may wait at a port before DAR moves a flow", unit="packets", least=1, most=10_000
     ),
-    "rest_slots": Integer(
-        meaning="time for which a flow that has moved is left alone", unit="packet times", least=0, most=10_000
-    ),
+    "rest_slots": Integer(meaning="hold-down time of a flow that has moved", unit="packet times", least=0, most=10_000),
     "period_slots": Integer(meaning="time between counts", unit="packet times", least=1, most=10_000),
     "ears": Word(meaning="EARs at a spine's port: behind packets, or before them", words=("behind", "first")),
     "traffic": Word(

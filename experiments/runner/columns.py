@@ -51,7 +51,7 @@ CIRCUMSTANCES = {
     "clock": "of the kernel engine: real, or virtual (computing takes no time)",
     "virtual_s": "how long the run took by the virtual clock",
     "hop_ns": "what a packet took of the processor at each hop under the virtual clock",
-    "syscall_ns": "what a system call took of whoever made it under the virtual clock",
+    "syscall_ns": "what a system call took of the calling process under the virtual clock",
     "fidelity": "whether the emulation kept up: PASS, WARN or FAIL",
     "run": "the run's id: a hash of experiment, version, parameters, seed, engine and clock",
 }

@@ -163,7 +163,7 @@ def duration(seconds: float) -> str:
 
 
 def show(rows: list[Row], columns: list[str]) -> None:
-    """`rows` as a table on standard output: aligned text with a header, whoever reads it."""
+    """`rows` as a table on standard output: aligned text with a header, on a terminal or not."""
     cells = [columns] + [[cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     numeric = [all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns]

@@ -44,7 +44,7 @@ class Run:
 
     clock: of the kernel engine: this machine's, or a virtual one under which computing takes no time.
     hop_ns: what a packet takes of the processor at each hop under the virtual clock, in ns.
-    syscall_ns: what a system call takes of whoever makes it under the virtual clock, in ns.
+    syscall_ns: what a system call takes of the calling process under the virtual clock, in ns.
 
     A field that has a default is left out of the content where it has that value, so that ids stay what they were
     before there was such a field.

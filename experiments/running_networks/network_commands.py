@@ -48,7 +48,7 @@ def _add_up(commands: Commands) -> None:
     parser.add_argument("--pace", type=float, metavar="P", help="at most P virtual seconds a second (--clock virtual)")
     hop = "ns that the processor takes for each packet that arrives (0; --clock virtual)"
     parser.add_argument("--hop-ns", type=int, metavar="N", help=hop)
-    call = "ns that each system call takes of whoever makes it (0; --clock virtual)"
+    call = "ns that each system call takes of its process (0; --clock virtual)"
     parser.add_argument("--syscall-ns", type=int, metavar="N", help=call)
     parser.add_argument("--seed", type=int, help="of all that is random (--clock virtual)")
 

@@ -5,8 +5,8 @@ what was read before it gave its rights up, a pipe that events come from, and on
 side checks (testbed/watching/actions.py).
 
 Who asks must have the token: as a cookie, which the address with the token in it sets, or as `Authorization: Bearer`.
-The host that is asked for must be loopback, lest a name of somebody else's lead here; and a request to do something
-must come from the page itself, by its Origin, or, with the token in its header, from no page at all.
+The host that is asked for must be loopback, so that no name of somebody else's leads here; and a request to do
+something must come from the page itself, by its Origin, or, with the token in its header, from no page at all.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ class Guarded(RequestHandler):
         if name not in HOSTS:
             raise HTTPError(403, reason="This page is on 127.0.0.1 only")
         self.cookie = f"weft-{port}"
-        self.bears = self.same(self.request.headers.get("Authorization", "").removeprefix("Bearer "))
-        if not self.bears and not self.same(self.get_cookie(self.cookie) or ""):
+        self.has_token = self.same(self.request.headers.get("Authorization", "").removeprefix("Bearer "))
+        if not self.has_token and not self.same(self.get_cookie(self.cookie) or ""):
             self.without_token()
 
     def without_token(self) -> None:
@@ -219,7 +219,7 @@ class Do(Guarded):
     async def post(self) -> None:
         origin = self.request.headers.get("Origin")
         own = f"http://{self.request.host}"
-        if origin != own and not (origin is None and self.bears):
+        if origin != own and not (origin is None and self.has_token):
             raise HTTPError(403, reason="Only the page itself may do that")
         if self.request.headers.get("Content-Type", "").partition(";")[0] != "application/json":
             raise HTTPError(415)

@@ -1,8 +1,8 @@
 """One row of counters for each node, in a file that every process of a run maps.
 
-A daemon counts right in its row, so that reading costs it nothing and needs no answer: whoever waits for convergence
-reads it, and fidelity too.  A counter is one aligned 64-bit word, so that each is whole, though a row may be caught
-between two of its changes.
+A daemon counts right in its row, so that reading costs it nothing and needs no answer: a caller that waits for
+convergence reads it, and fidelity too.  A counter is one aligned 64-bit word, so that each is whole, though a row may
+be caught between two of its changes.
 """
 
 from __future__ import annotations

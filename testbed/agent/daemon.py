@@ -12,10 +12,10 @@ A change that the kernel refuses is logged and counted, and the daemon goes on: 
 news of it is on its way.  A second later it reads the kernel's routes back and sets right what differs.
 
 A state machine that raises is at fault.  Where it raises over a packet or an event, in which others have a hand, that
-is dropped, the traceback is logged and counted, and the daemon goes on, lest whoever finds such a packet ends daemons
-by it.  What it decides by itself, in start() and tick(), and what it makes of a carrier that comes or goes, must not be
-left out: who knows what it would do next.  There the daemon logs the traceback and ends, and the supervisor starts a
-new one, later each time.
+is dropped, the traceback is logged and counted, and the daemon goes on, so that nobody who finds such a packet ends
+daemons by it.  What it decides by itself, in start() and tick(), and what it makes of a carrier that comes or goes,
+must not be left out: who knows what it would do next.  There the daemon logs the traceback and ends, and the supervisor
+starts a new one, later each time.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ timespec = TIMESPEC.unpack
 arrival, deadline_of = itemgetter(0), attrgetter("deadline")
 EVENTS = 64
 AT_ONCE_S = 0.003  # between two turns: what came then may as well have come now
-ROUNDS = 64  # of reading in a turn, one packet of each socket at most, lest a flood keep a daemon from ticking
+ROUNDS = 64  # of reading in a turn, one packet of each socket at most, so that a flood does not stop ticks
 TURN_S = 0.005  # of ticking, after which daemons that are due are left to the next turn, and sockets are read first
 
 

@@ -1,4 +1,4 @@
-"""Many changes, made a slice in each turn, so that whoever shares a process with them is heard and served meanwhile."""
+"""Many changes, made a slice in each turn, so that other daemons of the process get their turns meanwhile."""
 
 from __future__ import annotations
 

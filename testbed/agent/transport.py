@@ -42,7 +42,7 @@ UDP_BYTES = 8
 def only_for(node: int, cookies: Sequence[bytes]) -> tuple[tuple[int, int, int, int], ...]:
     """The classic BPF program that lets through what a neighbour sent, and of what is for one neighbour alone only
     what is for `node`: at a crossbar everybody hears it, and need not wake for that.  If there are `cookies`, the
-    message must bear one of them (channel.py).
+    message must carry one of them (channel.py).
 
     GTSM, RFC 5082: every router takes one from the TTL, so what arrives with 255 was sent by a neighbour.
     """

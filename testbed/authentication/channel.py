@@ -45,7 +45,7 @@ class Channel(Protocol):
     """One port of a node.
 
     dropped: messages that were, by why.
-    cookies: those that messages may bear, none if there are no seals.
+    cookies: those that messages may carry, none if there are no seals.
     """
 
     dropped: Counter[str]

@@ -69,7 +69,7 @@ struct {
 	__type(value, struct totals);
 } histograms SEC(".maps");
 
-/* Whether an address bears a layer (FatPaths), a way (PR, DFR, TAR), in its first octet. */
+/* Whether an address carries a layer (FatPaths), a way (PR, DFR, TAR), in its first octet. */
 static __always_inline int in_layer(__be32 address)
 {
 	return (*(__u8 *)&address & 0xc0) == 64;

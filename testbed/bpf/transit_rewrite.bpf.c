@@ -1,7 +1,7 @@
-/* What a packet bears when it goes on from a server (DFR, TAR), the first octet of its destination, and where to.
+/* What a packet carries when it goes on from a server (DFR, TAR), the first octet of its destination, and where to.
  *
- * At the ingress hook of each server's ports.  A server knows octets for flows, and what bears an octet without being of
- * such a flow bears 64 from there on; or for prefixes of destinations, and other packets go on as they are.  Then the
+ * At the ingress hook of each server's ports.  A server knows octets for flows, and what carries an octet without being of
+ * such a flow carries 64 from there on; or for prefixes of destinations, and other packets go on as they are.  Then the
  * packet takes the kernel's own route for it, if that leads to a neighbour whom the kernel knows; whatever is not as
  * simple as that is left to the kernel, which has got the packet's new destination then: packets for the server itself,
  * refusals, the last hop that a packet may make, packets with options or too long.  transit_rewrite.py writes the maps.

@@ -5,7 +5,7 @@
         program.set({"layers": 9, "trigger": Trigger.CUT, ...})
         program.counters()
 
-What a flow's packets bear, and when that changes, is in the program and daemons/fatpaths/layer_choice.py.
+What a flow's packets carry, and when that changes, is in the program and daemons/fatpaths/layer_choice.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The data plane's routes, written by whoever routes: one daemon for each switch, each in a process of its own.
+"""The data plane's routes, written by daemons: one for each switch, each in a process of its own.
 
     tables = Tables(bpf.Attached(program_id))             # the maps of the program that is attached at the switches
     groups = tables.groups(switch)                        # the part of them that is this switch's

@@ -201,7 +201,7 @@ class Bgp(Routing):
 def as_numbers(topology: Topology) -> dict[int, int]:
     """The AS of each switch: one of its own at the edge, one for all of the top tier, between them one for each pod.
 
-    No path then goes down and up again, or through two aggregation switches of a pod: it would bear an AS twice.
+    No path then goes down and up again, or through two aggregation switches of a pod: it would carry an AS twice.
     """
     naming = topology.naming
     assert isinstance(naming, FabricNaming)

@@ -2,7 +2,7 @@
 a bit changed, or once more after others.
 
 At both ends of such a link a filter drops the daemons' packets when they arrive, and this process, which sees them
-before the filter, sends from the far end what is to arrive in their place.  That bears another type of service, by
+before the filter, sends from the far end what is to arrive in their place.  That carries another type of service, by
 which the filter knows it.  All other packets pass.  What is sent has no UDP checksum, so that the kernel does not
 notice a changed bit before the daemon does.
 

@@ -222,7 +222,7 @@ def remember_in(name: str) -> bytes:
 
 
 def log(group: int, size: int) -> bytes:
-    """Show the first bytes of the packet to whoever listens to that group of nfnetlink_log."""
+    """Log the first bytes of the packet to listeners of that group of nfnetlink_log."""
     return _expression("log", netlink.attribute(1, struct.pack(">H", group)), _u32(3, size))
 
 

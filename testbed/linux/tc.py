@@ -238,7 +238,7 @@ def redirect_arrivals(ifindex: int, dev: str, to: int, to_dev: str, *, seen: boo
     """The change that sends whatever arrives at `ifindex`, which has clsact, through device `to` (an ifb) first.
 
     seen: whether filters see the packet again when it comes back, as under the kernel for virtual time; elsewhere it
-        goes on to the stack.  It bears a mark then, so that it goes there once.
+        goes on to the stack.  It carries a mark then, so that it goes there once.
     """
     priority = SEEN_DELAY_PRIORITY if seen else DELAY_PRIORITY
     mirred = struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, to)  # TC_ACT_STOLEN, TCA_EGRESS_REDIR

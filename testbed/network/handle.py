@@ -13,7 +13,7 @@ from weft.topologies.core.topology import Topology
 
 
 class Handle:
-    """A network that is up, whoever made it.
+    """A network that is up, made by this process or another.
 
     spaces: the namespaces in order of node, in the process that made them; elsewhere none, and they are opened by name
         when they are needed.

@@ -1,7 +1,7 @@
 """A way out of a run, to the network of the machine that it is on, by a node that translates addresses.
 
-A link of a /30 of its own leads from the node to the machine, and whatever leaves by it bears the node's address there:
-the machine itself can be reached without any rule in it.  To networks beyond it leads a table of nftables called
+A link of a /30 of its own leads from the node to the machine, and whatever leaves by it carries the node's address
+there: the machine itself can be reached without any rule in it.  To networks beyond it leads a table of nftables called
 weft-RUN in the machine's namespace, which translates once more, where the machine forwards packets at all.  The link
 ends with the run's namespaces, the table with the run; `weft clean` removes it after a run that was killed.
 """

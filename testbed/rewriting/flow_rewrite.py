@@ -1,7 +1,7 @@
 """The next hops of flows (daemons/tar/daemon.py), on the kernel.
 
-What is forwarded by a flow's state bears 64 + i in place of 10, where the route 64 + i leads to one neighbour, whoever
-the packet is for; what is not, 64.  Before a route is looked up,
+What is forwarded by a flow's state carries 64 + i in place of 10, where the route 64 + i leads to one neighbour,
+whatever the packet's destination; what is not, 64.  Before a route is looked up,
 
     packets of its own   10.x.y.z becomes 64.x.y.z; then the first octet is what the map `flows` has for the flow, if
                          anything; by rules of nf_tables at output

@@ -6,7 +6,7 @@ Servers forward such addresses by their routes like any others.  Before a route 
                          of nf_tables at output
     of others            the first octet becomes what transit_rewrite.py has for the prefix, where two changes, one
                          after the other, are one
-    for itself           whatever bears an address of this server was for 10.x.y.z, and errors are about packets for
+    for itself           whatever carries an address of this server was for 10.x.y.z, and errors are about packets for
                          10.x.y.z; by rules at input
 
 The map is changed in one transaction, and so are those of the program in transit: no packet sees half of it.

@@ -1,11 +1,11 @@
 """A server's own packets, kept on the paths that its protocol chooses.
 
-On the wire a packet bears an address that says by way of whom it goes (daemons/routing/proxy_addresses.py), and servers
-on its way forward it by their routes like any other.  Here it is put in and taken out, by rules of nf_tables at the two
-places that only a server's own packets pass:
+On the wire a packet carries an address that says by which proxy it goes (daemons/routing/proxy_addresses.py), and
+servers on its way forward it by their routes like any other.  Here it is put in and taken out, by rules of nf_tables at
+the two places that only a server's own packets pass:
 
     output   10.x.y.z becomes what the map `steered` has for it, else 64.x.y.z; then the kernel looks for its route anew
-    input    whatever bears a steered address of this server was for 10.x.y.z, and errors are about packets for 10.x.y.z
+    input    a packet to a steered address of this server was for 10.x.y.z, and errors are about packets for 10.x.y.z
 
 An address that was not seen for AGAIN_MS is shown to the daemon, by which it knows what is in use.
 
@@ -67,7 +67,7 @@ Rule = tuple[Sequence[bytes], str]  # expressions, and nft's own words for them
 
 
 class Carried(NamedTuple):
-    """Addresses that packets bear on their way: what goes on only with these in the register, and nft's words."""
+    """Addresses that packets carry on their way: what goes on only with these in the register, and nft's words."""
 
     only: Sequence[bytes]
     words: str

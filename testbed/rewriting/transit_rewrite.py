@@ -1,6 +1,6 @@
 """Packets rewritten in transit: what bpf/transit_rewrite.bpf.c knows at each server that they reach.
 
-Daemons of two schemes let packets that pass their server bear another first octet from there on: TAR by flows
+Daemons of two schemes let packets that pass their server carry another first octet from there on: TAR by flows
 (flow_rewrite.py), DFR by prefixes (prefix_rewrite.py).  The program does that, and sends the packet where the kernel's
 routes lead then.  What is not as simple as that it leaves to the kernel, so that ping, traceroute, long packets and
 packets to the server itself go as ever: see there.  Users' own filters at "forward" do not see what it sends on.  On a
@@ -83,7 +83,7 @@ class TransitRewriting:
             del self._prefixes[key]
 
     def set_flow(self, flow: Flow, octet: int | None) -> None:
-        """Let packets of `flow` bear `octet`; None: nothing is known of it any more."""
+        """Let packets of `flow` carry `octet`; None: nothing is known of it any more."""
         addresses = (address.to_bytes(4, "big") for address in (flow.source, flow.destination & LABEL, flow.ports))
         key = (self._server, *addresses, flow.protocol)
         if octet is not None:
@@ -92,7 +92,7 @@ class TransitRewriting:
             del self._flows[key]
 
     def set_prefixes(self, octets: Mapping[Prefix, int]) -> None:
-        """Let packets to these prefixes, of the longest that holds their destination, bear these octets, and no
+        """Let packets to these prefixes, of the longest that holds their destination, carry these octets, and no
         others."""
         rule, generation = self._servers[self._server,]
         written: list[Prefix] = []

@@ -1,4 +1,4 @@
-"""What the daemons of a run start from, on disk: written by whoever brings the network up, read by their supervisor."""
+"""What the daemons of a run start from, on disk: written when the network comes up, read by their supervisor."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def check(net: NetworkHandle, messages: Sequence[Message], parameters: Parameter
 
 
 def octets(layers: int) -> bytes:
-    """The first octet of addresses in each layer: with one layer packets bear the address itself."""
+    """The first octet of addresses in each layer: with one layer packets carry the address itself."""
     return bytes([SERVER_BLOCK >> 24] if layers == 1 else [first_octet(layer) for layer in range(layers)])
 
 

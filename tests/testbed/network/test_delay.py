@@ -33,7 +33,7 @@ def test_a_delay_is_what_was_asked_and_takes_no_place_in_the_queue(network):
 
 @pytest.mark.uml("sch_netem", "ifb")
 def test_what_a_program_rewrites_is_held_back_all_the_same(network):
-    """h0 -> h5 by way of h4, which lets it bear 64 and then 10 again: three delays there."""
+    """h0 -> h5 by way of h4, which lets it carry 64 and then 10 again: three delays there."""
     net = network("ficonn:n=4,k=1", LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=5_000))
     with closing(transit_program.of(net)) as transit_maps:
         transit = transit_maps.at(4)

@@ -191,7 +191,7 @@ def test_a_change_that_is_refused_leaves_all_as_it_was(spare_netns):
 
 
 def test_two_changes_one_after_the_other_are_one():
-    """What reached its proxy (80 -> 81) and is rerouted at once (81 -> 82, of some destinations) bears 82 at once."""
+    """What reached its proxy (80 -> 81) and is rerouted at once (81 -> 82, of some destinations) carries 82 at once."""
     octets = {
         Prefix(80 << 24, 8): 81,
         Prefix(81 << 24 | 1 << 16, 16): 82,
