@@ -64,8 +64,9 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     previous = signal.signal(signal.SIGTERM, terminate)
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        return carry_out(sys.argv[1:] if argv is None else list(argv))
+        return carry_out(words)
     except ValueError as error:
         return complain(error, status=2)
     except KeyboardInterrupt:
@@ -75,8 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (OSError, TimeoutError) as error:
-        return complain(error, status=1)
+    except OSError as error:
+        named = error.filename is not None and error.strerror
+        what = f"{error.filename}: {error.strerror}" if named else error
+        return complain(what, status=2 if named and mentions(words, str(error.filename)) else 1)
     except ModuleNotFoundError as error:
         name = str(error.name).partition(".")[0]
         if name == "weft":  # a file of ours is missing
@@ -127,6 +130,11 @@ def explain(error: Exception) -> int:
     with tempfile.NamedTemporaryFile("w", prefix="weft-", suffix=".txt", delete=False) as file:
         traceback.print_exc(file=file)
     return complain(f"{type(error).__name__}: {one_line(error)} (all of it in {file.name})", status=1)
+
+
+def mentions(words: Sequence[str], path: str) -> bool:
+    """Whether a word of the command line is `path`, or gives it to an option: then it is the user's to correct."""
+    return any(word == path or word.endswith(f"={path}") for word in words)
 
 
 def complain(what: object, *, status: int) -> int:

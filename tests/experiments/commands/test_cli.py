@@ -636,6 +636,8 @@ def test_version(weft):
         ("run link_loss --engine graph --set routing=dr:hello=1", "scheme dr: no parameter 'hello', did you mean "),
         ("run link_loss --fresh --resume", "argument --resume: not allowed with argument --fresh/--no-resume"),
         ("plot link_loss", "nothing of link_loss is stored in "),
+        ("run link_loss --engine graph --results=/proc/none", "/proc/none: No such file or directory"),
+        ("decode no.pcapng", "no.pcapng: No such file or directory"),
         ("nonsense", "argument COMMAND: invalid choice: 'nonsense'"),
     ],
 )
@@ -655,7 +657,9 @@ def raising(error):
 @pytest.mark.parametrize(
     ("error", "status", "says"),
     [
-        (PermissionError(13, "Permission denied", "/x"), 1, "weft: [Errno 13] Permission denied: '/x'"),
+        (PermissionError(13, "Permission denied", "/x"), 1, "weft: /x: Permission denied"),
+        (PermissionError(13, "Permission denied", "star:n=4"), 2, "weft: star:n=4: Permission denied"),
+        (PermissionError(13, "interface h0"), 1, "weft: [Errno 13] interface h0"),
         (TimeoutError("10 routes on h1:\n still 3"), 1, "weft: 10 routes on h1: still 3"),
         (KeyboardInterrupt(), 130, "weft: interrupted"),
         (cli.Terminated(), 143, "weft: terminated"),
