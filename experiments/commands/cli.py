@@ -25,6 +25,7 @@ PACKAGES = {
     "--system-site-packages` for an environment that sees it; graphs and the simulator do without",
     "distributed": "dask.distributed: pip install 'weft-testbed[cluster]'",
     "pyarrow": "pyarrow: pip install 'weft-testbed[parquet]'",
+    "scapy": "scapy: pip install 'weft-testbed[packets]'",
 }
 
 

@@ -5,51 +5,23 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.daemons.messages import drawn_messages as drawn
 from weft.daemons.control.scoped_flooding import Notice
 from weft.daemons.core import wire
 from weft.daemons.core.actions import Flow
 from weft.daemons.dar import messages as dar
 from weft.daemons.lbsp import messages as lbsp
-from weft.daemons.messages.formats import BYTES, Malformed, flat, take_apart
-from weft.daemons.messages.registry import BY_KIND, FORMATS, SEAL_BYTES, dissect
+from weft.daemons.messages.formats import BYTES, Malformed, fields, flat, take_apart
+from weft.daemons.messages.registry import BY_KIND, FORMATS, SEAL, SEAL_BYTES, dissect
 from weft.daemons.messages.wireshark import dissector
 from weft.daemons.tar import messages as tar
-from weft.topologies.core.address import Prefix, dotted
-
-U8, U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (8, 16, 32, 64))
-I31 = st.integers(0, (1 << 31) - 1)
-PATH = st.lists(U32, min_size=1, max_size=20).map(tuple)
-FLOW = st.builds(Flow, U32, U32, U8, U32)
-PAIRS = st.lists(st.tuples(U32, U64), max_size=20).map(tuple)
-HEARD = st.builds(wire.Hello, U32, st.integers(0, (1 << 63) - 1), U32, st.integers(1, 10_000), U64, PAIRS)
-LINKS = st.lists(st.tuples(U16, U32), max_size=10).map(wire.pack_links)
-TOLD = st.builds(wire.Advertisement, U32, U64, U32, LINKS)
-STATES = st.builds(wire.LinkStates, U32, st.lists(TOLD, max_size=6).map(tuple))
-ENTRIES = st.lists(st.tuples(U32, U64, U32), max_size=20).map(tuple)
-SUMMARY = st.builds(wire.Summary, U32, U32, U32, U32, ENTRIES)
-PROBE = st.builds(wire.Probe, *[U32] * 5, U16, U32, st.integers(0, 2), st.integers(0, 1), PATH)
-DIED = st.builds(wire.HopDied, U32, U32, U32, U32, PATH)
-FAILURE = st.builds(lbsp.Failure, U8, st.builds(Prefix, U32, st.integers(0, 32)), U32, st.booleans())
-FAILURES = st.builds(lbsp.Failures, st.lists(FAILURE, max_size=9).map(tuple))
-NOTICE = st.builds(Notice, U32, U32, U32, U64, U32, U8, FAILURES | st.builds(lbsp.Crowding, st.integers(0, 2)))
-MARKS = st.lists(st.integers(-1, (1 << 31) - 1), max_size=9).map(tuple)
-NODES = st.lists(I31, min_size=1, max_size=9).map(tuple)
-FLOW_PROBE = st.builds(tar.FlowProbe, U32, U32, FLOW, U32, U32, U32, st.integers(0, 2), MARKS, NODES)
-BREAKS = st.tuples(U32, U32, st.lists(st.tuples(FLOW, U32), min_size=1, max_size=9))
-
-
-@st.composite
-def ears(draw: st.DrawFn) -> dar.Ear:
-    spines = draw(st.integers(0, dar.MOST_SPINES))
-    room = draw(st.integers(0, (1 << spines) - 1))
-    return dar.Ear(*(draw(U32) for _ in range(4)), draw(U64), draw(FLOW), draw(U32), draw(U16), spines, room)
+from weft.topologies.core.address import dotted
 
 
 def flow(of: Flow) -> dict[str, Any]:
@@ -117,39 +89,39 @@ def body(of: lbsp.Body) -> dict[str, Any]:
     )
 
 
-def check(name: str, payload: bytes, fields: dict[str, Any]) -> None:
-    assert dissect(payload) == {"message": name, **fields}
+def check(name: str, payload: bytes, told: dict[str, Any]) -> None:
+    assert dissect(payload) == {"message": name, **told}
     sealed = dissect(payload + bytes(7) + b"\x05" + bytes(3) + b"\x09" + bytes(SEAL_BYTES - 12))
     assert sealed.pop("seal") == {"number": 5, "sealer": 9, "cookie": 0}
-    assert sealed == {"message": name, **fields}
+    assert sealed == {"message": name, **told}
     for size in (0, 2, len(payload) - 1):
         with pytest.raises(Malformed):
             dissect(payload[:size])
 
 
-@given(HEARD | STATES | SUMMARY | PROBE | DIED)
+@given(drawn.HEARD | drawn.STATES | drawn.SUMMARY | drawn.PROBE | drawn.DIED)
 def test_messages_that_schemes_share_are_dissected_as_their_codec_made_them(message: wire.Message) -> None:
     names = {wire.Hello: "hello", wire.LinkStates: "link_states", wire.Summary: "summary", wire.Probe: "probe"}
     check(names.get(type(message), "hop_died"), wire.encode(message), plain(message))
 
 
-@given(NOTICE)
+@given(drawn.NOTICE)
 def test_messages_of_lbsp_are(message: lbsp.Told) -> None:
     name = "lbsp_crowding" if isinstance(message.body, lbsp.Crowding) else "lbsp_failures"
     check(name, lbsp.encode(message), plain(message))
 
 
-@given(ears())
+@given(drawn.ears())
 def test_requests_of_dar_are(message: dar.Ear) -> None:
     check("dar_ear", dar.encode(message), plain(message))
 
 
-@given(FLOW_PROBE)
+@given(drawn.FLOW_PROBE)
 def test_probes_of_tar_are(message: tar.FlowProbe) -> None:
     check("flow_probe", tar.encode(message), plain(message))
 
 
-@given(BREAKS)
+@given(drawn.BREAKS)
 def test_breaks_of_tar_are(given_: tuple[int, int, list[tuple[Flow, int]]]) -> None:
     sender, target, flows = given_
     (payload,) = tar.breaks(sender, target, flows)
@@ -196,20 +168,53 @@ def test_the_dissector_declares_every_field_and_lists_every_message() -> None:
 TSHARK = shutil.which("tshark")  # setup does not install it
 
 
+def shown(told: dict[str, Any], path: str) -> dict[str, list[str]]:
+    """What tshark shows of a message that dissect() tells: the values of each field, in order, by name."""
+    found: dict[str, list[str]] = {}
+    for key, value in told.items():
+        if isinstance(value, list):
+            for one in value:
+                for name, values in shown(one, f"{path}.{key}").items():
+                    found.setdefault(name, []).extend(values)
+        else:
+            found[f"{path}.{key}"] = [str(value)]
+    return found
+
+
+def columns() -> list[str]:
+    """The names of all fields in Wireshark."""
+    kinds = [("seal", fields(SEAL)), *((each.name, each.parts) for each in FORMATS)]
+    found = [(f"weft.{name}.{path}", kind) for name, parts in kinds for path, kind in flat(parts).items()]
+    return [name for name, kind in found if kind not in ("entries", "bits") and ".tag_" not in name]
+
+
 @pytest.mark.skipif(TSHARK is None, reason="no tshark on this machine")
-def test_wireshark_shows_a_hello(tmp_path: Path) -> None:
+@settings(max_examples=4, deadline=None, database=None)
+@given(payloads=st.lists(drawn.ENCODED, min_size=30, max_size=30), sealed=st.booleans())
+def test_wireshark_shows_what_the_codecs_wrote(tmp_path_factory: Any, payloads: list[bytes], sealed: bool) -> None:
     from weft.testbed.capture.pcapng import OUTBOUND, Files
 
-    plugin = tmp_path / "weft.lua"
-    plugin.write_text(lua())
-    payload = wire.encode(wire.Hello(7, 3, 9, 30, 0, ((5, 6),)))
-    files = Files(tmp_path, "one", ["h0-eth0"], 1 << 16, most_bytes=0, most_files=0)
-    frame = bytes.fromhex("01005e0000ea020000000000 0800") + udp(payload)
-    files.write(0, 1, frame, len(frame), OUTBOUND)
-    files.close(2)
-    command = [str(TSHARK), "-X", f"lua_script:{plugin}", "-r", str(tmp_path / "one.pcapng"), "-T", "fields"]
-    shown = subprocess.run([*command, "-e", "weft.hello.sender"], capture_output=True, text=True, check=True).stdout
-    assert shown.strip() == "7"
+    folder = tmp_path_factory.mktemp("tshark")
+    (folder / "weft.lua").write_text(lua())
+    payloads = [payload + bytes(range(SEAL_BYTES)) for payload in payloads] if sealed else payloads
+    files = Files(folder, "one", ["h0-eth0"], 1 << 16, most_bytes=0, most_files=0)
+    for at_ns, payload in enumerate(payloads):
+        frame = bytes.fromhex("01005e0000ea020000000000 0800") + udp(payload)
+        files.write(0, at_ns, frame, len(frame), OUTBOUND)
+    files.close(len(payloads))
+    names = columns()
+    command = [str(TSHARK), "-X", f"lua_script:{folder / 'weft.lua'}", "-r", str(folder / "one.pcapng"), "-T", "fields"]
+    command += [word for name in names for word in ("-e", name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "error" not in done.stderr.lower()
+    lines = done.stdout.split("\n")[:-1]
+    assert len(lines) == len(payloads)
+    for line, payload in zip(lines, payloads, strict=True):
+        told = dissect(payload)
+        seal = shown(told.pop("seal", {}), "weft.seal")
+        expected = shown(told, f"weft.{told.pop('message')}") | seal
+        given_ = {name: cell.split(",") for name, cell in zip(names, line.split("\t"), strict=True) if cell}
+        assert given_ == {name: values for name, values in expected.items() if name in names}
 
 
 def udp(payload: bytes) -> bytes:

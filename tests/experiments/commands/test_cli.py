@@ -675,7 +675,8 @@ def test_what_the_system_refuses_is_one_line(weft, monkeypatch, error, status, s
     [
         ("mininet.net", "weft: this needs Mininet, which comes from the system: `apt-get install mininet`"),
         ("distributed", "weft: this needs dask.distributed: pip install 'weft-testbed[cluster]'"),
-        ("scapy.all", "weft: this needs the Python package scapy: pip install scapy"),
+        ("scapy.all", "weft: this needs scapy: pip install 'weft-testbed[packets]'"),
+        ("seaborn", "weft: this needs the Python package seaborn: pip install seaborn"),
     ],
 )
 def test_a_missing_package_is_one_line_that_says_how_to_get_it(weft, monkeypatch, module, says):
