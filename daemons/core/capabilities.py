@@ -69,11 +69,13 @@ class FlowPlacement(Capability):
 
     phase_fraction: where in a period that is, of a clock whose origin the carrier and the state machine share.
     idle_s: flows that send nothing for so long are forgotten.
+    by_destination: flows to one destination are sent by one port, and a new one goes where the others go.
     """
 
     period_s: float
     phase_fraction: float
     idle_s: float
+    by_destination: bool = False
 
     def turn(self, now: float) -> int:
         """The number of the period in which `now` is; what comes a millionth too early counts as the next."""

@@ -27,13 +27,6 @@ OWN = {
         meaning="time between looks at a switch's flows, in us", least=1, most=10_000_000, default=10_000
     ),
     "cool": Parameter(meaning="periods that a flow rests when it has been moved", least=0, most=1000, default=2),
-    "key": Parameter(
-        meaning="what a leaf places and moves: a flow, or all of its flows to one host (section 4)",
-        least=0,
-        most=1,
-        default=0,
-        words=("flow", "dest"),
-    ),
     "every": Parameter.flag("1: an output leaf asks for a flow of each bad link at once, not only of the fullest"),
     "swap": Parameter.flag(
         "1: a flow that is moved to an uplink with p flows changes places with one of them", default=True
@@ -54,6 +47,9 @@ PLANE = {
     ),
     "start": Parameter.word(
         "where a flow begins: spine (source mod n), as in figure 9, or its hash", ("modulo", "hash")
+    ),
+    "key": Parameter.word(
+        "what a leaf places and moves: a flow, or all of its flows to one host (section 4)", ("flow", "dest")
     ),
     "elephant_kb": Parameter(
         meaning="data from which on a flow is counted and moved, in kB; before, it goes by its hash",
@@ -109,7 +105,9 @@ def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int,
     found = {}
     for node, config in configs.items():
         phase = 0.0 if options["together"] else node * GOLDEN_FRACTION % 1
-        looks = FlowPlacement(options["period_us"] / 1e6, phase, options["idle_ms"] / 1000)
+        looks = FlowPlacement(
+            options["period_us"] / 1e6, phase, options["idle_ms"] / 1000, by_destination=bool(options["key"])
+        )
         has_use = bool(config.candidates) or options["detect"] == QUEUE
         found[node] = replace(config, needs=(looks,) if has_use else ())
     return found

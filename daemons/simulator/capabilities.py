@@ -145,6 +145,7 @@ class FlowPlacements(Simulated):
     """The port of each flow that has been given one; flows.py tells which flows there are.
 
     turn: the period of the last look.  seen: of each flow that came in, the port, since when, and when that was last.
+    shared: by destination, the port of flows that go together, where they do.
     """
 
     actions = (SetFlowPort,)
@@ -154,11 +155,14 @@ class FlowPlacements(Simulated):
         self.ports: dict[Flow, tuple[int, float]] = {}  # and since when
         self.turn: int | None = None
         self.seen: dict[Flow, tuple[int, float, float]] = {}
+        self.shared: dict[int, int] = {}
         self.now = 0.0
 
     def apply(self, actions: Sequence[Any]) -> None:
         for action in actions:
             self.ports[action.flow] = action.port, self.now
+            if self.config.by_destination:
+                self.shared[action.flow.destination] = action.port
 
 
 class SoundLinks(Simulated):

@@ -39,6 +39,7 @@ class Flows:
         address = self._topology.naming.address
         flow = Flow(address(src), address(dst), TCP, ports)
         self._live[flow] = src, dst
+        self._share(flow)
         return flow
 
     def end(self, flow: Flow) -> None:
@@ -52,17 +53,13 @@ class Flows:
     def path(self, flow: Flow) -> Walk:
         """Where packets of `flow` go now."""
         src, dst = self._live[flow]
-        (leaf,) = self._topology.neighbours(src)[0]
-        options = self._nodes[leaf].config.options
-        count = len(self._nodes[leaf].fib.lookup(flow.destination)) or 1
-        begins = src - self._topology.neighbours(leaf)[0][0]  # hosts are on the first ports
-        choice = below(flow_hash(leaf, *flow[:2], flow.ports, flow.protocol), count) if options["start"] else begins
 
         def placed(node: int) -> Hop | None:
-            port, _ = self._placements(node).ports.get(flow, (None, 0.0))
+            port = self._placed(node, flow)
             return None if port is None else Hop(port, self._topology.neighbours(node)[port][0])
 
-        return packet_walk.walk(self._topology, self._wires, self._nodes, src, dst, choice, placed=placed)
+        start = self._start(flow)
+        return packet_walk.walk(self._topology, self._wires, self._nodes, src, dst, start, placed=placed)
 
     def loads(self) -> Counter[tuple[int, int]]:
         """Flows on each link between two switches, by the switch that sends and the one that hears."""
@@ -82,6 +79,33 @@ class Flows:
         if turn != held.turn:
             held.turn = turn
             yield FlowsSeen(tuple(self._seen(number, held, now)))
+
+    def _start(self, flow: Flow) -> int:
+        """Which of its leaf's hops `flow` takes by itself, modulo how many there are."""
+        src, _ = self._live[flow]
+        leaf = self._at(src)
+        if not self._nodes[leaf].config.options["start"]:
+            return src - self._topology.neighbours(leaf)[0][0]  # hosts are on the first ports
+        count = len(self._nodes[leaf].fib.lookup(flow.destination)) or 1
+        return below(flow_hash(leaf, *flow[:2], flow.ports, flow.protocol), count)
+
+    def _share(self, flow: Flow) -> None:
+        """Where flows to a destination go together, the first of a leaf tells where."""
+        src, dst = self._live[flow]
+        leaf = self._at(src)
+        hops = self._nodes[leaf].fib.lookup(flow.destination)
+        held = self._nodes[leaf].capability(FlowPlacements) if hops else None
+        if held and held.config.by_destination and self._at(dst) != leaf:
+            held.shared.setdefault(flow.destination, hops[self._start(flow) % len(hops)].port)
+
+    def _placed(self, leaf: int, flow: Flow) -> int | None:
+        """The port at `leaf`, whose host sends it, that `flow` was given, or that it shares with those to the same
+        destination; None if it goes by its own start."""
+        held = self._placements(leaf)
+        port, _ = held.ports.get(flow, (None, 0.0))
+        if port is not None or not held.config.by_destination:
+            return port
+        return held.shared.get(flow.destination)
 
     def _placements(self, node: int) -> FlowPlacements:
         return self._nodes[node].capability(FlowPlacements)
@@ -108,6 +132,8 @@ class Flows:
                 before, since_s, _ = held.seen.get(flow, (port, -inf, now))
                 held.seen[flow] = port, since_s if before == port else now, now
                 yield SeenFlow(flow, port, 0.0, now - held.seen[flow][1], queued)
+        together = {flow.destination for flow in held.ports}
+        held.shared = {destination: port for destination, port in held.shared.items() if destination in together}
         yield from self._idle(held, now)
 
     def _idle(self, held: FlowPlacements, now: float) -> Iterator[SeenFlow]:

@@ -53,6 +53,7 @@ struct switch_ {
 	__u32 hosts;	   /* DAR: its first ports lead to so many */
 	__u32 elephant_kb; /* data from which on a flow is in the table */
 	__u32 start;	   /* 0: it begins at port (number of the source modulo ports), 1: where its hash has it */
+	__u32 key;	   /* 1: but where others to the same destination go already */
 	__u32 detect;	   /* 1: packets are compared with the queues that they find, from `queue` packets on */
 	__u32 queue;
 };
@@ -275,6 +276,22 @@ static __always_inline int is_late(const struct flow_entry *flow, __u32 sequence
 	return behind && behind < LATE_BYTES;
 }
 
+/* Where a flow begins that a host of this switch sends, if all to its destination go together (DAR): by the port of
+ * those that are here, or else by `start`, and so do others after it. */
+static __attribute__((noinline)) __u32 shared_port(__be32 switch_number, __be32 destination, __u32 start)
+{
+	struct flow_key key = {
+		.switch_number = switch_number,
+		.destination = destination,
+		.protocol = bpf_htonl(ANY_PROTOCOL),
+	};
+	struct flow_entry begun = { .last_ns = bpf_ktime_get_ns(), .port = start }, *shared;
+
+	bpf_map_update_elem(&flows, &key, &begun, BPF_NOEXIST);
+	shared = bpf_map_lookup_elem(&flows, &key);
+	return shared ? shared->port : start;
+}
+
 /* Note that a packet's flow is here, and by which port (DAR); returns the port that it is to leave by.
  *
  * out: where it would go that is in no table.  start: where it begins that enters the table now.
@@ -300,6 +317,8 @@ static __always_inline __u32 follow_flow(struct choice *choice, const struct swi
 	if (!flow) {
 		if (!bytes || !has_grown(choice, s, hash_of(s->seed, ip, end), bytes))
 			return out;
+		if (!in && s->key)
+			start = shared_port(key.switch_number, key.destination, start);
 		begun.last_ns = bpf_ktime_get_ns();
 		begun.bytes = bytes;
 		begun.port = in ? in : start;

@@ -44,7 +44,10 @@ struct flowlet_entry {
 	__u32 unused;
 };
 
-/* DAR: a flow at one switch, all in network order. */
+#define ANY_PROTOCOL 256 /* no packet's */
+
+/* DAR: a flow at one switch, all in network order; or, from source 0 by ANY_PROTOCOL, where those that hosts of this
+ * switch send to one destination go together. */
 struct flow_key {
 	__be32 switch_number;
 	__be32 source, destination;
@@ -53,7 +56,8 @@ struct flow_key {
 };
 
 /* port: an interface index.  Of a flow that a host of this switch sends, the port that it leaves by, which user space
- * may change; of any other, the port by which it came last, which the program writes. */
+ * may change; of any other, the port by which it came last, which the program writes.  The entry of a destination has
+ * only a port, and the time when it was made or changed in last_ns. */
 struct flow_entry {
 	__u64 last_ns;	 /* when data came last */
 	__u64 moved_ns;	 /* when `port` changed; 0: never */

@@ -8,7 +8,7 @@ from weft.daemons.core.actions import SetFlowPort
 from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.core.events import FlowsSeen, SeenFlow
 from weft.testbed.forwarding.capability import LinuxCapability
-from weft.testbed.forwarding.plane_tables import SwitchFlows
+from weft.testbed.forwarding.plane_tables import SwitchFlows, is_destination, to_destination
 from weft.testbed.linux import clock
 
 NS = 1e-9
@@ -31,6 +31,8 @@ class FlowPlacements(LinuxCapability):
         now_ns = round(clock.monotonic() / NS)
         for action in actions:
             self._flows.place(action.flow, self._ifindex[action.port], now_ns)
+            if self._need.by_destination:
+                self._flows.place(to_destination(action.flow.destination), self._ifindex[action.port], now_ns)
         return ""
 
     def look(self, now: float) -> list[FlowsSeen]:
@@ -38,12 +40,15 @@ class FlowPlacements(LinuxCapability):
         if turn == self._turn:
             return []
         self._turn = turn
-        found = []
-        for flow, noted in self._flows.read().items():
+        found, held = [], self._flows.read_all()
+        destinations = {flow.destination for flow in held if not is_destination(flow)}
+        for flow, noted in held.items():
             idle_s = now - noted.last_ns * NS
             if idle_s > self._need.idle_s:
-                self._flows.forget(flow)
-            elif noted.port in self._port:
+                # That of a destination stays as long as there are flows that would go elsewhere without it.
+                if not is_destination(flow) or flow.destination not in destinations:
+                    self._flows.forget(flow)
+            elif noted.port in self._port and not is_destination(flow):
                 queued = now - noted.queued_ns * NS <= self._need.period_s
                 found.append(SeenFlow(flow, self._port[noted.port], idle_s, now - noted.moved_ns * NS, queued))
         return [FlowsSeen(tuple(found))]

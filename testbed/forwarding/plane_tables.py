@@ -40,6 +40,7 @@ class Maps(Protocol):
 
 
 FLOWS_IN_BATCH = 512
+ANY_PROTOCOL = 256  # as in bpf/select_maps.h
 
 
 class Noted(NamedTuple):
@@ -50,6 +51,16 @@ class Noted(NamedTuple):
     queued_ns: int
     bytes_: int
     port: int
+
+
+def to_destination(address: int) -> Flow:
+    """What stands in the table for all flows to one destination, where those go together."""
+    return Flow(0, address, ANY_PROTOCOL, 0)
+
+
+def is_destination(flow: Flow) -> bool:
+    """Whether it is one of those."""
+    return flow.protocol == ANY_PROTOCOL
 
 
 class SwitchQueueState:
@@ -77,6 +88,10 @@ class SwitchFlows:
 
     def read(self) -> dict[Flow, Noted]:
         """All of them."""
+        return {flow: noted for flow, noted in self.read_all().items() if not is_destination(flow)}
+
+    def read_all(self) -> dict[Flow, Noted]:
+        """All of them, and the ports of destinations to which flows go together: see to_destination()."""
         return {
             Flow(*key[1:]): Noted(*value[:-1])
             for key, value in self._flows.batch(FLOWS_IN_BATCH)

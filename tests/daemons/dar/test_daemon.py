@@ -516,3 +516,23 @@ def test_paths_are_all_that_a_flow_may_be_moved_to():
     assert len(found) == 4
     assert {path.share for path in found} == {0.25}
     assert {len(path.nodes) for path in found} == {5}
+
+
+def test_by_destination_a_flow_begins_where_others_to_its_host_go():
+    fabric = Fabric("clos:n=4,r=4,m=4", "key=dest")
+    first = fabric.flows.begin(1, 4)
+    others = [fabric.flows.begin(src, 4, ports) for ports, src in enumerate((0, 2, 3), 7)]
+    assert [fabric.spine_of(flow) for flow in [first, *others]] == [1] * 4  # figure 9's start of the first
+    assert fabric.spine_of(fabric.flows.begin(2, 5)) == 2
+    fabric.simulator.run_for(0.1)
+    fabric.simulator.fail(fabric.link(0, 1))
+    fabric.simulator.run_for(0.1)
+    moved = {fabric.spine_of(flow) for flow in [first, *others]}
+    assert len(moved) == 1
+    assert moved != {1}
+    assert fabric.spine_of(fabric.flows.begin(1, 4, 99)) in moved  # before the next look
+    for flow in fabric.flows.live():
+        fabric.flows.end(flow)
+    fabric.simulator.restore(fabric.link(0, 1))
+    fabric.simulator.run_for(0.5)
+    assert fabric.spine_of(fabric.flows.begin(1, 4)) == 1  # nothing is left of the others

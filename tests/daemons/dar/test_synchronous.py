@@ -64,16 +64,12 @@ def paired(n, r, generator):
     return destination
 
 
-def synchronous(fabric, destination, ports, losing):
-    """The same of the daemons, from the first look on that finds flows to the same host on one way."""
+def synchronous(fabric, destination, ports):
+    """The same of the daemons."""
     simulator = fabric.simulator
     periods = int(simulator.now / PERIOD_S) + 20  # what was there before counts no more
     simulator.run_until((periods + 0.5) * PERIOD_S)
     flows = [fabric.flows.begin(src, dst, ports) for src, dst in enumerate(destination)]
-    if len(set(destination)) < len(destination):
-        losing[0] = True
-        simulator.run_for(PERIOD_S)
-        losing[0] = False
     before = [fabric.total("ears", "sent"), fabric.total("moves"), fabric.total("swaps")]
     iterations = 0
     while fabric.worst() > fabric.p:
@@ -116,12 +112,10 @@ def check(n, r, m, rules, runs):
     by_destination = rules.key == DEST
     options += f",key={'dest' if by_destination else 'flow'}"
     fabric = Fabric(f"clos:n={n},r={r},m={m}", options, wire=wire, random=random.Random(12))
-    losing = [False]
-    fabric.filter_ears(lambda *_: not losing[0])
     ours, theirs = [], []
     for run in range(runs):
         destination = (paired if by_destination else worst_permutation)(n, r, generator)
-        took, counts = synchronous(fabric, destination, run, losing)
+        took, counts = synchronous(fabric, destination, run)
         ours.append([took, *counts])
         for again in range(4):
             took, counts = abstract(n, r, m, rules, destination, 1 + 4 * run + again)

@@ -15,7 +15,7 @@ from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.routing import selection
 from weft.testbed.forwarding import plane_program
 from weft.testbed.forwarding.flow_placement import FlowPlacements
-from weft.testbed.forwarding.plane_tables import SwitchFlows, Tables
+from weft.testbed.forwarding.plane_tables import SwitchFlows, Tables, to_destination
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import scheme_change
@@ -42,7 +42,7 @@ def table(slow: Fabric) -> Iterator[SwitchFlows]:
     slow.plane.set_scheme("dar:elephant_kb=0", seed=1)
     found = Tables(slow.plane._source).flows(0)
     yield found
-    for flow in found.read():
+    for flow in found.read_all():
         found.forget(flow)
 
 
@@ -227,6 +227,51 @@ def test_a_daemon_is_told_once_a_period_and_flows_that_are_silent_are_forgotten(
     (told,) = placements.look(noted.last_ns / 1e9 + IDLE_S + 1)
     assert not told.flows
     assert not table.read()
+
+
+def test_by_destination_a_new_flow_goes_where_others_to_its_host_go(slow: Fabric, table: SwitchFlows) -> None:
+    slow.plane.set_scheme("dar:elephant_kb=2,key=dest", seed=1)
+    ports = {port: slow.network.ifindex(LEAF, port) for port in UPLINKS}
+    idle_s = 60.0  # longer than all of this takes
+    placements = FlowPlacements(FlowPlacement(0.010, 0.25, idle_s, by_destination=True), table, ports)
+
+    def grown(at: int, **ends: int) -> int:
+        """Where the second packet of a new flow leaves, with which it enters the table."""
+        leaves_by(slow, frame(1000, ports=(at, 1), **ends))
+        return leaves_by(slow, frame(1000, ports=(at, 1), **ends))
+
+    assert grown(1, src=H1) == UPLINKS[1]  # the first to this host, by its source's number
+    assert [grown(at, src=H0) for at in range(2, 12)] == [UPLINKS[1]] * 10
+    assert grown(1, src=H0, dst=H3 - 1) == UPLINKS[0]  # to another host
+    assert leaves_by(slow, frame(ports=(99, 1))) == hashed(slow, (99, 1))  # too little for the table
+    placements.apply([SetFlowPort(flow_of((1, 1), src=H1), UPLINKS[3])])
+    assert leaves_by(slow, frame(ports=(1, 1), src=H1)) == UPLINKS[3]
+    assert leaves_by(slow, frame(ports=(2, 1))) == UPLINKS[1]  # a daemon moves all of them, one by one
+    assert [grown(at, src=H0) for at in range(20, 24)] == [UPLINKS[3]] * 4
+    held = table.read_all()
+    shared = {to_destination(H3): ports[UPLINKS[3]], to_destination(H3 - 1): ports[UPLINKS[0]]}
+    assert {flow: noted.port for flow, noted in held.items() if flow not in table.read()} == shared
+    now = max(noted.last_ns for noted in held.values()) / 1e9
+    (told,) = placements.look(now)
+    assert {seen.flow for seen in told.flows} == table.read().keys()
+    assert len(told.flows) == 16
+    (told,) = placements.look(now + idle_s + 0.1)
+    assert not told.flows
+    assert table.read_all().keys() == shared.keys()
+    placements.look(now + idle_s + 0.2)
+    assert not table.read_all()
+
+
+def test_the_way_to_a_destination_is_known_as_long_as_flows_go_there(slow: Fabric, table: SwitchFlows) -> None:
+    slow.plane.set_scheme("dar:elephant_kb=0,key=dest", seed=1)
+    placements = FlowPlacements(FlowPlacement(0.010, 0.25, IDLE_S, by_destination=True), table, {})
+    leaves_by(slow, frame(src=H1))
+    shared_s = table.read_all()[to_destination(H3)].last_ns / 1e9
+    clock.sleep(0.001)
+    leaves_by(slow, frame(src=H1))
+    assert table.read()[flow_of((1000, 2000), src=H1)].last_ns / 1e9 > shared_s
+    placements.look(shared_s + IDLE_S + 1e-6)
+    assert to_destination(H3) in table.read_all()
 
 
 def test_a_table_is_read_in_batches(slow: Fabric, table: SwitchFlows) -> None:
