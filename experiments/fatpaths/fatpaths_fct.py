@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 GRACE_S = 15.0  # after the last arrival, for flows to end
+OF_FLOWS = {  # columns with what TCP knew of each flow, by field of TcpInfo
+    "repeated": "retransmissions",
+    "repeated_in_vain": "spurious",
+    "timeouts": "timeouts",
+    "timeout_ms": "timeout_ms",
+}
 
 
 def measure(run: Run) -> Result:
@@ -48,7 +54,7 @@ def measure(run: Run) -> Result:
         seen = layered_network.tcp(run, network, list(wanted), deadline_s=seconds + GRACE_S)
         return Result(
             figures={
-                **times(seen.flows, fraction),
+                **times(seen.flows, fraction, seconds),
                 **layered_network.layer_figures(network),
                 **fabric_run.order_figures(seen),
             },
@@ -57,21 +63,27 @@ def measure(run: Run) -> Result:
         )
 
 
-def times(table: FlowResults, fraction: float) -> dict[str, Value]:
-    """The columns about the flows' times; one that has not ended counts with the time that it has had."""
+def times(table: FlowResults, fraction: float, seconds: float) -> dict[str, Value]:
+    """The columns about the flows' times; one that has not ended counts with the time that it has had.
+
+    Of those that are warm, the flows that begin in the first half of `seconds` are dropped, as in section VII-A8.
+    """
     sizes = np.array([one.flow.size_bytes for one in table.results])
     ms = np.array(
         [1000 * (table.measured_s - one.began_s if one.seconds is None else one.seconds) for one in table.results]
     )
     long = sizes >= layered_network.LONG_BYTES * fraction
+    warm = np.array([one.flow.at_s >= seconds / 2 for one in table.results], dtype=bool)
     return {
         "flows": len(ms),
         "unfinished": table.unfinished,
         **summary("long", ms[long]),
         **summary("short", ms[~long]),
+        **summary("warm_long", ms[long & warm]),
         "long_flows": int(long.sum()),
         "sizes_bytes": sizes.tolist(),
         "times_ms": ms.round(3).tolist(),
+        **{name: [getattr(one.tcp, field, None) for one in table.results] for name, field in OF_FLOWS.items()},
     }
 
 

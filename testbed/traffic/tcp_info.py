@@ -13,8 +13,9 @@ class TcpInfo(NamedTuple):
     """What the sender's TCP knows when its flow ends (struct tcp_info).
 
     spurious: retransmissions that the receiver says it had already (DSACK).  reordered: times that it saw its segments
-    overtake each other.  marked: segments delivered with a congestion mark.  Of multipath TCP all are sums over the
-    subflows that there are at the end, but for the round-trip times, which are the first one's.
+    overtake each other.  marked: segments delivered with a congestion mark.  timeouts, timeout_ms: expiries of the
+    retransmission timer, and how long the recoveries from them took; 0 before Linux 6.7.  Of multipath TCP all are sums
+    over the subflows that there are at the end, but for the round-trip times, which are the first one's.
     """
 
     rtt_us: int
@@ -25,6 +26,8 @@ class TcpInfo(NamedTuple):
     spurious: int
     reordered: int
     marked: int
+    timeouts: int
+    timeout_ms: int
     subflows: int = 1
 
 
@@ -51,4 +54,5 @@ def unpacked(told: bytes) -> TcpInfo:
     return TcpInfo(
         rtt_us=word(68), min_rtt_us=word(148), congestion_window=word(80), segments=word(156),
         retransmissions=word(100), spurious=word(216), reordered=word(220), marked=word(196),
+        timeouts=word(240) & 0xFFFF, timeout_ms=word(244),
     )  # fmt: skip
