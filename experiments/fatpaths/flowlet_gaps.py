@@ -7,12 +7,12 @@ times: how long a full frame takes on a link.  Flows are endless, or come and go
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.experiments.fatpaths import columns, layered_network
+from weft.experiments.fatpaths import columns, fluid_shares, layered_network
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Word
@@ -21,6 +21,8 @@ from weft.topologies.core.link import Mbps
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
+
+    from weft.testbed.network.network import Network
 
 LOAD_FRACTION, SIZE_FRACTION = 0.2, 0.25
 MULTIPLES = (2, 7, 30)  # of a packet time
@@ -58,11 +60,27 @@ def measure(run: Run) -> Result:
                 **{f"beyond_{times}_fraction": table.beyond(times * packet_us) for times in MULTIPLES},
                 "gaps": list(table.gaps),
                 "goodput_bps": seen.flows.goodput_bps,
+                "fluid_bps": fluid_bps(run, network, chosen),
                 **fabric_run.order_figures(seen),
             },
             fidelity=seen.report.verdict,
             circumstances=layered_network.circumstances(network, seen),
         )
+
+
+def fluid_bps(run: Run, network: Network, chosen: Sequence[tuple[int, int]]) -> float | None:
+    """What max-min fair fluids would carry on the paths of the endless flows between the pairs `chosen`; None for other
+    flows, and where paths change or are not known."""
+    from weft.experiments.scenarios import fabric_run
+    from weft.testbed.traffic.flows import PORT
+
+    if (run.text("flows"), run.text("transport")) != ("endless", "tcp"):
+        return None
+    spec = layered_network.complete(run.text("scheme"), seed=run.seed, ecn=run.integer("ecn_packets"))
+    shares = fluid_shares.shares(network, spec, chosen, PORT)
+    if shares is None:
+        return None
+    return float(shares.sum()) * run.integer("rate_mbps") * Mbps * fabric_run.PAYLOAD_FRACTION
 
 
 SETTING = ("topology", "pattern", "mapping", "flows", "queue_packets", "ecn_packets", "min_rtt_window_s", "seconds")

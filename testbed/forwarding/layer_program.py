@@ -28,6 +28,8 @@ PRIORITY = 6
 FLOWS_PER_HOST, LEAST_FLOWS, MOST_FLOWS = 1 << 10, 1 << 14, 1 << 20
 LAYERS = 64  # in struct counters
 COUNTERS = f"{LAYERS + 5}Q"
+KEY = "!IIHHBxxx"  # struct key: addresses and ports in network order, and of the protocol the octet that is not 0
+BATCH = 1 << 12
 
 
 class Counted(NamedTuple):
@@ -87,6 +89,16 @@ def program_of(net: NetworkHandle) -> int | None:
         return libbpf.program_at(socket, net.ifindex(0, port), PRIORITY, hook=tc.EGRESS_HOOK)
 
 
+class FlowKey(NamedTuple):
+    """A flow as its hosts know it: addresses of servers, and ports, which only TCP and UDP have."""
+
+    source: int
+    destination: int
+    source_port: int
+    destination_port: int
+    protocol: int
+
+
 class LayerProgram:
     """The program at the hosts of a network, until close()."""
 
@@ -98,6 +110,9 @@ class LayerProgram:
         counted = self._maps.map("counted", "=I", f"={COUNTERS}")
         every = struct.Struct(f"={COUNTERS * libbpf.possible_cpus()}")
         self._counted = libbpf.Map(counted.fd, struct.Struct("=I"), every)
+
+        self._flow = btf.layouts(libbpf.DIRECTORY / PROGRAM)["flow"]
+        self._flows = self._maps.map("flows", KEY, f"={self._flow.size}s")
 
     @classmethod
     def open(cls, net: NetworkHandle) -> LayerProgram:
@@ -127,6 +142,11 @@ class LayerProgram:
         each, fields = self._counted[0,], LAYERS + 5
         sums = [sum(each[field::fields]) for field in range(fields)]
         return Counted(tuple(sums[:LAYERS]), *sums[LAYERS:])
+
+    def layers_of_flows(self) -> dict[FlowKey, int]:
+        """The layer of each flow of all hosts; the map forgets flows when there are more than it holds."""
+        each = self._flows.batch(BATCH)
+        return {FlowKey(*key): self._flow.unpack(value)["layer"][0] for key, (value,) in each}
 
 
 def counted(net: NetworkHandle) -> dict[str, Any] | None:
