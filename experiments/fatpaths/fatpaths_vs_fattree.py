@@ -4,6 +4,7 @@ FatPaths' figures 2 and 11.  All networks have the purified transport, whose swi
 fat-tree is oversubscribed two to one, so that a host costs what it does in the others.  `routing` says how packets go:
 
 layers    each flow in one layer, and in another when its receiver asks for it: FatPaths
+flowlets  the same over layers of shortest paths alone (rho = 1): the paper's fat-tree, NDP with flowlets
 spray     each packet by any shortest path: the fat-tree's, as NDP has it
 ecmp      each flow by one shortest path: minimal routing
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 Floats = NDArray[np.float64]
+FLOWLETS = "flowlets"
+LAYERED = ("layers", FLOWLETS)
 KERNEL_SCHEMES = {"spray": "rps", "ecmp": "vlb"}
 GRACE = 20  # times the window in which flows begin, for them to end
 LEAST_GRACE_S = 0.05
@@ -48,10 +51,8 @@ COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style
 
 def layered_scheme(run: Run) -> str:
     """The scheme whose layers are those of `run`; hosts choose none, the transport does."""
-    return (
-        f"fatpaths:layers={run.integer('layers')},construction={run.text('construction')},"
-        f"seed={1 + run.seed},trigger=none"
-    )
+    kind = "rho=1" if run.text("routing") == FLOWLETS else f"construction={run.text('construction')}"
+    return f"fatpaths:layers={run.integer('layers')},{kind},seed={1 + run.seed},trigger=none"
 
 
 def skewed(topology: Topology) -> list[tuple[int, int]]:
@@ -132,13 +133,13 @@ def carry(
     from weft.daemons.simulator.transport_network import hashed, layered, sprayed
 
     routing, count = run.text("routing"), run.integer("layers")
-    among = count if routing == "layers" else 1
+    among = count if routing in LAYERED else 1
     if run.engine == "kernel":
-        chosen = layered_scheme(run) if routing == "layers" else KERNEL_SCHEMES[routing]
+        chosen = layered_scheme(run) if routing in LAYERED else KERNEL_SCHEMES[routing]
         return transports.on_kernel(
             run, topology, wanted, rate_bps=rate_bps, deadline_s=deadline_s, scheme=chosen, layers=among
         )
-    if routing == "layers":
+    if routing in LAYERED:
         tables = scheme.tables(topology, registry.scheme(layered_scheme(run))[1])
         switches = range(topology.servers, topology.nodes)
         route = layered(topology, [{node: layers.routes(topology, one, node) for node in switches} for one in tables])
@@ -157,7 +158,7 @@ def carry(
 def check(run: Run) -> None:
     """ValueError unless the network of `run` has such layers, and its engine frames of that size."""
     transports.check(run)
-    if run.text("routing") == "layers":
+    if run.text("routing") in LAYERED:
         registry.checked(build(run.text("topology")), layered_scheme(run))
     if run.engine == "kernel" and run.integer("frame_bytes") != transports.FRAME_BYTES:
         raise ValueError(f"{run.experiment}: frames of the kernel have {transports.FRAME_BYTES} bytes, take that many")
@@ -167,7 +168,7 @@ SETTING = (
     *("mapping", "load_fraction", "size_fraction", "rate_mbps", "frame_bytes", "seconds", "transport"),
     *("header_packets", "engine", "clock"),
 )
-NAMES = {"layers": "FatPaths", "spray": "NDP", "ecmp": "ECMP"}
+NAMES = {"layers": "FatPaths", FLOWLETS: "flowlets", "spray": "NDP", "ecmp": "ECMP"}
 BEST = {"fattree": "spray"}  # of other families FatPaths
 
 
@@ -229,7 +230,7 @@ EXPERIMENT = Experiment(
             *("slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2,palm=0", "hyperx:l=2,s=6,p=5", "xpander:r=7,l=6,p=4,seed=1"),
             *("jellyfish:n=50,r=7,p=4,seed=1", "fattree:k=8,oversubscription=2"),
         ],
-        "routing": ["layers", "spray", "ecmp"],
+        "routing": ["layers", FLOWLETS, "spray", "ecmp"],
         "construction": ["random"],
         "layers": [9],
         "transport": ["ndp"],

@@ -59,6 +59,19 @@ def test_layers_carry_what_collides_on_one_link():
     fatpaths_vs_fattree.plot(rows, Figure())
 
 
+def test_flowlets_leave_full_links_by_other_shortest_paths_and_by_no_longer_ones():
+    """Where one path is shortest they stay on it, as under ECMP; in a fat-tree they have others, ECMP not."""
+    figures = {
+        (topology, routing): fatpaths_vs_fattree.measure(one(topology=topology, routing=routing)).figures
+        for topology in ("complete:n=6,p=4", "fattree:k=4,oversubscription=2")
+        for routing in ("flowlets", "ecmp")
+    }
+    assert figures["complete:n=6,p=4", "flowlets"]["times_ms"] == figures["complete:n=6,p=4", "ecmp"]["times_ms"]
+    tree = {routing: figures["fattree:k=4,oversubscription=2", routing] for routing in ("flowlets", "ecmp")}
+    assert tree["flowlets"]["unfinished"] == 0
+    assert tree["flowlets"]["long_mean_ms"] < 0.9 * tree["ecmp"]["long_mean_ms"]
+
+
 def test_what_cannot_be_is_refused():
     for wrong, why in (
         ({"engine": "kernel", "frame_bytes": "9000"}, "frames of the kernel have 1514 bytes"),
