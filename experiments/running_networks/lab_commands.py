@@ -97,32 +97,13 @@ def save(given: argparse.Namespace) -> int:
 def impair(given: argparse.Namespace) -> int:
     from weft.testbed.link_changes import impair as impairments
     from weft.testbed.network.network import Network
-    from weft.topologies.core.link import delay_us, rate_bps
 
-    change = impairments.Impairment(
-        rate_bps=None if given.rate is None else rate_bps(given.rate),
-        queue_packets=given.queue,
-        loss_ppb=None if given.loss is None else loss_ppb(given.loss),
-        delay_us=None if given.delay is None else delay_us(given.delay),
-        jitter_us=None if given.jitter is None else delay_us(given.jitter),
-    )
-    nothing = change == impairments.Impairment()
-    if given.clear != nothing:
+    words = {name: getattr(given, name) for name in ("loss", "delay", "jitter", "rate", "queue")}
+    if given.clear != all(value is None for value in words.values()):
         raise ValueError("impair: either --clear, or some of --loss, --delay, --jitter, --rate and --queue")
-    network = Network.open(given.run)
     if given.clear:
-        impairments.undo(network, given.link)
-    else:
-        impairments.impair(network, given.link, change)
+        impairments.undo(Network.open(given.run), given.link)
+        return 0
+    change = impairments.asked(**words)
+    impairments.impair(Network.open(given.run), given.link, change)
     return 0
-
-
-def loss_ppb(text: str) -> int:
-    """Of a billion packets, from per cent: 0.5 or 0.5%; ValueError otherwise."""
-    try:
-        percent = float(text.removesuffix("%"))
-    except ValueError:
-        percent = -1.0
-    if not 0 <= percent <= 100:
-        raise ValueError(f"--loss: per cent of packets, 0 to 100, got {text!r}")
-    return round(percent * 10_000_000)

@@ -42,6 +42,10 @@ def _add_up(commands: Commands) -> None:
     parser.add_argument(
         "--view", action="store_true", help="serve a page on which to watch and break it; see weft view"
     )
+    text = "let hosts reach this machine, and its network if it forwards, by links beside the network; needs nft"
+    parser.add_argument("--nat", action="store_true", help=text)
+    text = "refused: daemons, programs and routes are of IPv4; weft mn has IPv6 on its bridges"
+    parser.add_argument("--ipv6", action="store_true", help=text)
     parser.add_argument("--dry-run", action="store_true", help="print the plan as commands and make nothing")
     clocks = "virtual: exact, computing takes no time, which stands still while you type; needs --rate and no root"
     parser.add_argument("--clock", choices=["real", "virtual"], default="real", help=clocks)
@@ -122,12 +126,15 @@ def up(given: argparse.Namespace) -> int:
     from weft.daemons.core.registry import usual
     from weft.experiments.running_networks import lab_commands, virtual_up
     from weft.experiments.running_networks.network_status import print_plan
+    from weft.testbed.labs import lab_file
     from weft.testbed.network import bring_up
     from weft.testbed.plan.plane_selection import planes, told_of_links
     from weft.testbed.plan.run import require_name
     from weft.testbed.processes.process import need_root
 
     virtual_up.check(given)
+    if given.ipv6:
+        raise ValueError(f"--ipv6: {lab_file.NO_IPV6}")
     lab = lab_commands.lab_from(given)
     routing = usual(lab.topology) if lab.scheme is None else lab.scheme
     bring_up.require_processes(lab.packed)
@@ -139,6 +146,9 @@ def up(given: argparse.Namespace) -> int:
         raise ValueError(f"--packed shares out daemons, and scheme {routing} has none")
     wanted = {"link": lab.link, "host_link": lab.host_link, "own_links": lab.own_links, "packed": lab.packed}
     wanted |= {"authenticated": not given.unauthenticated, "restart": not given.no_restart}
+    wanted |= {"outwards": given.nat}
+    if given.dry_run and given.nat:
+        raise ValueError("--dry-run prints what the network is made of, and --nat lies beside it: leave one out")
     if given.dry_run:
         return print_plan(lab, static=how.static, name=given.detach)
     if given.clock == "virtual":
@@ -163,6 +173,7 @@ def _detach(lab: Lab, routing: str, name: str, wanted: dict[str, Any], *, view: 
             network.down()
             raise
     print(f"{network.run.id} is up: {summary(network)}", file=sys.stderr)
+    say_how_far(outwards=wanted["outwards"])
     network.close()
     show_view(network.run, wanted=view)
     return 0
@@ -184,6 +195,7 @@ def _foreground(lab: Lab, routing: str, wanted: dict[str, Any], *, view: bool) -
     try:
         running_lab.begin(net.network, lab.commands)
         print(f"run {net.identity.id} is up: {summary(net.network)}", file=sys.stderr)
+        say_how_far(outwards=wanted["outwards"])
         show_view(net.identity, wanted=view)
         virtual_up.command_line(net)
     finally:
@@ -191,6 +203,15 @@ def _foreground(lab: Lab, routing: str, wanted: dict[str, Any], *, view: bool) -
             progress("processes and namespaces")
             net.stop()
     return 0
+
+
+def say_how_far(*, outwards: bool) -> None:
+    """What hosts with a way out do not reach, and how they would."""
+    from weft.testbed.network.outside import machine_forwards
+
+    if outwards and not machine_forwards():
+        how = "sysctl net.ipv4.ip_forward=1 before weft up would let it"
+        print(f"--nat: hosts reach this machine and nothing beyond, since it does not forward; {how}", file=sys.stderr)
 
 
 def summary(network: Network) -> str:

@@ -30,6 +30,8 @@ def check(given: argparse.Namespace) -> None:
         raise ValueError("--detach needs the real clock: a virtual one ends with its command line")
     if given.view:
         raise ValueError("--view needs the real clock: a virtual one stands still while you look")
+    if given.nat:
+        raise ValueError("--nat needs the real clock: under a virtual one there is no network outside")
     if given.rate is None:
         raise ValueError("--clock virtual needs --rate: without it links would carry any load in no time")
     if given.pace is not None and not 0 < given.pace < math.inf:

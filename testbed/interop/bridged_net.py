@@ -17,6 +17,7 @@ from weft.testbed.interop.net_tests import NetTests
 from weft.testbed.lan import faults
 from weft.testbed.lan.classes import Classes
 from weft.testbed.lan.lan import Lan
+from weft.testbed.link_changes.impair import Impairment
 from weft.testbed.network import clean
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -60,7 +61,8 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
     def _making(self) -> Classes:
         """The classes of this network; ValueError if it is one of routers, which is whole from the beginning."""
         if not self.bridged:
-            raise ValueError("a routed network is built as a whole; with routing='bridge' nodes and links come and go")
+            why = "addresses and the neighbours of daemons follow from it; where switches are bridges nodes come and go"
+            raise ValueError(f"a routed network is built as a whole, for {why}")
         _ = self.lan
         assert self.classes is not None
         return self.classes
@@ -94,6 +96,12 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
         """Add a link, also to a network that is up; see Mininet.addLink."""
         return super().addLink(node1, node2, port1, port2, cls=self._making().link(cls or self.link), **params)
 
+    def delLinkBetween(self, node1: Any, node2: Any, index: int = 0, allLinks: bool = False) -> Any:
+        """Remove a link between two nodes, or all of them; ValueError if there is none."""
+        if not self.linksBetween(node1, node2)[index:]:
+            raise ValueError(f"no link {index} between {node1} and {node2}")
+        return super().delLinkBetween(node1, node2, index, allLinks)
+
     def delNode(self, node: Any, nodes: Any = None) -> None:
         """Remove a node, its links and its namespace."""
         self._making()
@@ -113,6 +121,8 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
 
     def addNAT(self, name: str = "nat0", connect: Any = True, inNamespace: bool = True, **params: Any) -> Any:
         """Add a node by which hosts reach the machine's network; see Mininet.addNAT.  It has a namespace of its own."""
+        if not self.bridged:
+            raise ValueError("hosts of a network of routers get a way out as it comes up: Net(..., outwards=True)")
         nat = self.addHost(name, cls=NAT, subnet=self.ipBase, **params)
         if connect:
             self.addLink(nat, self.switches[0] if connect is True else connect)
@@ -178,6 +188,10 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
     def degrade_bridged(self, link: str, rate_bps: int) -> None:
         """Let a link carry so much."""
         faults.set_rate(faults.links_called(self.links, link), rate_bps)
+
+    def impair_bridged(self, link: str, change: Impairment) -> None:
+        """Let a link lose or delay packets, or carry less."""
+        faults.impair(faults.links_called(self.links, link), change)
 
     def bridged_status(self) -> dict[str, Any]:
         """The run and its links that are down; JSON-able."""

@@ -11,7 +11,7 @@ from weft.topologies.core.link import rate_bps
 
 
 class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
-    """mininet> with fail, restore, degrade, scheme, status and routes; an error is one line, and it goes on."""
+    """mininet> with fail, restore, degrade, impair, scheme, status, routes; an error is one line, and it goes on."""
 
     def onecmd(self, line: str) -> Any:
         """Carry a line out; True to leave."""
@@ -100,6 +100,19 @@ class CommandLine(CLI):  # type: ignore[misc]  # mininet has no types
         Usage: degrade LINK RATE, as in degrade s1-s2 2mbit"""
         link, rate = self._words(line, "degrade LINK RATE, as in degrade s1-s2 2mbit", 2, 2)
         self.mn.degrade(link, rate_bps(rate))
+
+    def do_impair(self, line: str) -> None:
+        """Let a link lose or delay packets or carry less, both ways; clear: as it was when the network came up.
+        Usage: impair LINK loss PERCENT, delay TIME, jitter TIME, rate RATE, queue PACKETS, some of them; or clear"""
+        usage = "impair LINK clear, or impair LINK loss 0.5 delay 2ms jitter 1ms rate 3mbit queue 50, some of them"
+        link, *words = [word.removeprefix("--") for word in self._words(line, usage, 2, 11)]
+        if words == ["clear"]:
+            self.mn.unimpair(link)
+            return
+        known = ("loss", "delay", "jitter", "rate", "queue")
+        if len(words) % 2 or any(word not in known for word in words[::2]):
+            raise ValueError(f"usage: {usage}")
+        self.mn.impair(link, **dict(zip(words[::2], words[1::2], strict=True)))
 
     def do_scheme(self, line: str) -> None:
         """Let a running switch fabric choose ports by another scheme.

@@ -19,6 +19,7 @@ from weft.testbed.interop.bridged_net import BridgedNet
 from weft.testbed.interop.mininet_arguments import Arguments
 from weft.testbed.interop.mininet_topology import graph_of, is_topo, node_parameters
 from weft.testbed.interop.node import Host, LazyShellNode, Link, Port, Switch
+from weft.testbed.link_changes import impair
 from weft.testbed.link_changes.degrade import set_rate
 from weft.testbed.network.network import Network
 from weft.testbed.plan.run import Run
@@ -58,6 +59,7 @@ class Net(BridgedNet):
     packed: how many processes share the daemons; None: every node has one of its own.
     authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
     restart: whether daemons that die though nobody asked them to are started again.
+    outwards: whether hosts of a network of routers reach the machine's network, as by `weft up --nat`.
     progress: called with the name of each stage as it begins.
     Raises ValueError for what cannot be built.  start() raises OSError for what the kernel refuses, and leaves nothing.
     """
@@ -76,6 +78,7 @@ class Net(BridgedNet):
         packed: int | None = None,
         authenticated: bool = True,
         restart: bool = True,
+        outwards: bool = False,
         progress: Callable[[str], None] = lambda stage: None,
         **mininet: Any,
     ) -> None:
@@ -100,6 +103,7 @@ class Net(BridgedNet):
         self.packed = packed
         self.authenticated = authenticated
         self.restart = restart
+        self.outwards = outwards
         self.progress = progress
 
     def start(self) -> None:
@@ -117,6 +121,7 @@ class Net(BridgedNet):
             packed=self.packed,
             authenticated=self.authenticated,
             restart=self.restart,
+            outwards=self.outwards,
             progress=self.progress,
         )
         self._show(self.network)
@@ -214,6 +219,18 @@ class Net(BridgedNet):
             self.degrade_bridged(link, rate_bps)
         else:
             set_rate(self.up, link, rate_bps)
+
+    def impair(self, link: str, **words: Any) -> None:
+        """Let `link` lose or delay packets or carry less, both ways, as the words of impair.asked() say."""
+        change = impair.asked(**words)
+        if self.bridged:
+            self.impair_bridged(link, change)
+        else:
+            impair.impair(self.up, link, change)
+
+    def unimpair(self, link: str) -> None:
+        """Let `link` be again as it was when the network came up."""
+        impair.undo(self.up, link)
 
     def fail_node(self, node: str, *, silent: bool = False) -> None:
         """Fail `node`, h0; see faults.fail_node."""

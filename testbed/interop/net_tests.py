@@ -6,12 +6,14 @@ import os
 from typing import Any
 
 from mininet.log import output
+from mininet.net import Mininet
 
 from weft.testbed.lan.cpu_share import LimitedHost, measure
 from weft.testbed.linux import netns
 from weft.testbed.plan.run import Run
 from weft.testbed.traffic.iperf import Endpoint, IperfSpec, rates
 
+NO_ROUTE = "ping: connect: "  # and why, in words that Mininet does not know
 UNITS = {"k": ("Kbits", 1e3), "m": ("Mbits", 1e6), "g": ("Gbits", 1e9)}
 SUFFIXES = {"K": 1e3, "M": 1e6, "G": 1e9}
 
@@ -25,6 +27,22 @@ class NetTests:
     def identity(self) -> Run:
         """The run that the hosts belong to."""
         raise NotImplementedError
+
+    @staticmethod
+    def _parsePing(pingOutput: str) -> tuple[int, int]:
+        """Packets sent and received; a node without a route sends one that nobody gets, whatever its error."""
+        if NO_ROUTE in pingOutput:
+            return 1, 0
+        found: tuple[int, int] = Mininet._parsePing(pingOutput)
+        return found
+
+    @staticmethod
+    def _parsePingFull(pingOutput: str) -> tuple[float, ...]:
+        """The same, and round trip times."""
+        if NO_ROUTE in pingOutput:
+            return 1, 0, 0, 0, 0, 0
+        found: tuple[float, ...] = Mininet._parsePingFull(pingOutput)
+        return found
 
     def iperf(
         self,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.testbed.link_changes.impair import Impairment
 from weft.testbed.linux import tc
+from weft.testbed.linux.live_port import BILLION
 
 MBPS = 1_000_000
 
@@ -52,6 +54,19 @@ def has_failed(link: Any) -> bool:
         if not port.isUp() or port.end.ifindex in tc.blackholes(port.lan.spaces[port.node.name].netlink):
             return True
     return False
+
+
+def impair(link: Any, change: Impairment) -> None:
+    """Let a link lose or delay packets, or carry less, in both directions."""
+    wanted = {
+        "bw": None if change.rate_bps is None else change.rate_bps / MBPS,
+        "max_queue_size": change.queue_packets,
+        "loss": None if change.loss_ppb is None else change.loss_ppb * 100 / BILLION,
+        "delay": None if change.delay_us is None else f"{change.delay_us}us",
+        "jitter": None if change.jitter_us is None else f"{change.jitter_us}us",
+    }
+    for port in (link.intf1, link.intf2):
+        port.config(**{key: value for key, value in wanted.items() if value is not None})
 
 
 def set_rate(link: Any, rate_bps: int) -> None:

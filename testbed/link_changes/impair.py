@@ -8,7 +8,7 @@ from weft.testbed.forwarding import data_plane
 from weft.testbed.host import doctor
 from weft.testbed.linux import clock, live_port, tc
 from weft.testbed.network.handle import Handle
-from weft.topologies.core.link import LinkSpec, Mbps, delay_us
+from weft.topologies.core.link import LinkSpec, Mbps, delay_us, rate_bps
 
 QUEUE_PACKETS = 250  # of a link that had no rate, if nothing is said
 
@@ -22,6 +22,43 @@ class Impairment:
     loss_ppb: int | None = None
     delay_us: int | None = None
     jitter_us: int | None = None
+
+
+def asked(
+    *,
+    loss: str | None = None,
+    delay: str | None = None,
+    jitter: str | None = None,
+    rate: str | None = None,
+    queue: int | str | None = None,
+) -> Impairment:
+    """What words ask for: loss in per cent, 0.5 or 0.5%; times such as 2ms, a rate such as 2mbit, packets.
+
+    ValueError, in one line, for words that mean none of it, or for none at all.
+    """
+    if queue is not None and not f"{queue}".isdecimal():
+        raise ValueError(f"queue: a number of packets, got {queue!r}")
+    change = Impairment(
+        rate_bps=None if rate is None else rate_bps(rate),
+        queue_packets=None if queue is None else int(queue),
+        loss_ppb=None if loss is None else _loss_ppb(loss),
+        delay_us=None if delay is None else delay_us(delay),
+        jitter_us=None if jitter is None else delay_us(jitter),
+    )
+    if change == Impairment():
+        raise ValueError("impair: either clear, or some of loss, delay, jitter, rate and queue")
+    return change
+
+
+def _loss_ppb(text: str) -> int:
+    """Of a billion packets."""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise ValueError(f"loss: per cent of packets, 0 to 100, got {text!r}")
+    return round(percent * live_port.BILLION / 100)
 
 
 def impair(network: Handle, name: str, change: Impairment) -> None:

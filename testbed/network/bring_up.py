@@ -20,11 +20,11 @@ from weft.testbed.forwarding.data_plane import DataPlane, program_of
 from weft.testbed.host import doctor
 from weft.testbed.linux import clock, netlink, netns
 from weft.testbed.linux.ethtool import Offloads
-from weft.testbed.network import read_back, status
+from weft.testbed.network import nat, read_back, status
 from weft.testbed.network.handle import Handle
 from weft.testbed.plan import run
 from weft.testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL, SEED_SYSCTL, Plan, node_interfaces
-from weft.testbed.plan.plane_selection import Planes
+from weft.testbed.plan.plane_selection import Planes, planes, told_of_links
 from weft.testbed.processes import hosts_file
 from weft.testbed.processes.process import allow_descriptors
 from weft.testbed.rewriting import transit_program
@@ -73,14 +73,38 @@ def draft(
     return Plan(run.UNNAMED, topology, link, static=how.static, host_link=host_link, own_links=own, **held)
 
 
+def prepared(
+    topology: Topology,
+    link: LinkSpec | None,
+    host_link: LinkSpec | None,
+    own: Mapping[int, LinkSpec] | None,
+    scheme: str,
+    *,
+    outwards: bool,
+) -> tuple[Plan, Planes]:
+    """The plan of such a network (see Network.create), without a name yet, and what carries `scheme` out.
+
+    ValueError if there can be none, or if this kernel cannot do what it needs.
+    """
+    link, host_link = (with_hop_cost(each) for each in (link, host_link))
+    own = own_links(topology, own)
+    how = planes(topology, scheme, told_of_links(topology, link, own), host_link=host_link)
+    made = draft(topology, link, host_link, own, how)
+    require_features(made, scheme, how, outwards=outwards)
+    return made, how
+
+
 def require_processes(packed: int | None) -> None:
     """ValueError unless `packed` processes can share the daemons; None: every node has one of its own."""
     if packed is not None and packed < 1:
         raise ValueError(f"daemons are shared by at least 1 process, not by {packed}")
 
 
-def require_features(plan: Plan, scheme: str, how: Planes) -> None:
-    """ValueError unless this kernel can do what `scheme`, carried out like `how`, and the links of `plan` need."""
+def require_features(plan: Plan, scheme: str, how: Planes, *, outwards: bool = False) -> None:
+    """ValueError unless this kernel can do what `scheme`, carried out like `how`, and the links of `plan` need, and
+    hosts can be given a way out if they are to have one (`outwards`)."""
+    if outwards:
+        nat.require(plan.names)
     needed = ["rewriting"] if how.needs & REWRITES else []
     needed += ["clsact and cls_bpf", "bpf", "libbpf"] if how.needs & IN_TRANSIT or how.hosts else []
     for feature in needed:
@@ -102,9 +126,15 @@ def perform(stages: list[Stage], progress: Callable[[str], None]) -> dict[str, f
     return took
 
 
-def all_stages(network: Handle, how: Planes, packed: int | None, keep: int | None, *, restart: bool) -> list[Stage]:
-    """Everything from the namespaces to the daemons; see daemon_stages() for the arguments."""
+def all_stages(
+    network: Handle, how: Planes, packed: int | None, keep: int | None, *, restart: bool, outwards: bool = False
+) -> list[Stage]:
+    """Everything from the namespaces to the daemons; see daemon_stages() for the arguments.
+
+    outwards: whether servers reach the machine's network.
+    """
     made = kernel_stages(network) + program_stages(network, how)
+    made += [("way out", partial(nat.make, network))] if outwards else []
     return made + daemon_stages(network, how.configs, packed, keep, restart=restart)
 
 

@@ -20,11 +20,11 @@ from weft.testbed.authentication import keys
 from weft.testbed.forwarding import layer_program
 from weft.testbed.forwarding.data_plane import DataPlane
 from weft.testbed.linux import clock, netlink
-from weft.testbed.network import bring_up, clean, faults, read_back, scheme_change, status
+from weft.testbed.network import bring_up, clean, faults, nat, read_back, scheme_change, status
 from weft.testbed.network.handle import Handle
 from weft.testbed.plan import run
 from weft.testbed.plan.network_plan import Plan
-from weft.testbed.plan.plane_selection import is_static, planes, told_of_links
+from weft.testbed.plan.plane_selection import is_static
 from weft.testbed.plan.run import RunLock
 from weft.testbed.processes import private_files
 from weft.testbed.processes.process import need_root
@@ -62,10 +62,11 @@ class Network(Handle):
         detached: bool = False,
         authenticated: bool = True,
         restart: bool = True,
+        outwards: bool = False,
         progress: Callable[[str], None] = lambda stage: None,
     ) -> Network:
-        """Make `topology` in the kernel, each link like `link` in both directions, or as fast as it goes if None, start
-        the daemons, and return when they have converged.
+        """Make `topology` in the kernel, each link like `link` in both directions (None: as fast as it goes), start the
+        daemons, and return when they have converged.
 
         host_link: what the links between hosts and switches of a fabric are like; None: like all others.
         own_links: by link, what those are like that differ; None: what a user's graph says of its own.
@@ -74,23 +75,22 @@ class Network(Handle):
         detached: leave the run to its supervisor, which keeps it alive when this process has ended.
         authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
         restart: whether daemons that die though nobody asked them to are started again.
+        outwards: whether servers reach the machine's network, beside this one; see nat.py.
         progress: called with the name of each stage as it begins.
         Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing is left behind then.
         """
         need_root()
         bring_up.require_processes(packed)
-        link, host_link = (bring_up.with_hop_cost(each) for each in (link, host_link))
-        own = bring_up.own_links(topology, own_links)
-        how = planes(topology, scheme, told_of_links(topology, link, own), host_link=host_link)
-        draft = bring_up.draft(topology, link, host_link, own, how)
-        bring_up.require_features(draft, scheme, how)
+        draft, how = bring_up.prepared(topology, link, host_link, own_links, scheme, outwards=outwards)
         kept = run.reserve(name)
         network = None
         try:
             network = cls(replace(draft, run=kept.run), kept)
-            run.write_journal(kept.run, journal(network.plan, scheme, authenticated=authenticated, packed=packed))
+            about = {"authenticated": authenticated, "packed": packed, "outwards": outwards}
+            run.write_journal(kept.run, journal(network.plan, scheme, **about))
             bring_up.make_credentials(network, authenticated=authenticated)
-            stages = bring_up.all_stages(network, how, packed, kept.lock if detached else None, restart=restart)
+            keep = kept.lock if detached else None
+            stages = bring_up.all_stages(network, how, packed, keep, restart=restart, outwards=outwards)
             network.stages = bring_up.perform(stages, progress)
         except BaseException:
             if network:
@@ -202,8 +202,9 @@ def own_graph(plan: Plan) -> dict[str, object]:
     return {"topology_file": f"file:{kept}"}
 
 
-def journal(plan: Plan, scheme: str, *, authenticated: bool, packed: int | None) -> dict[str, object]:
-    """What a run says that it will create."""
+def journal(plan: Plan, scheme: str, **about: object) -> dict[str, object]:
+    """What a run says that it will create; about: `authenticated`, `packed` and `outwards`, as they were asked for."""
+    namespaces = [plan.namespace(node) for node in range(plan.topology.nodes)]
     return {
         "id": plan.run.id,
         "slot": plan.run.slot,
@@ -215,8 +216,7 @@ def journal(plan: Plan, scheme: str, *, authenticated: bool, packed: int | None)
         "host_link": asdict(plan.host_link) if plan.host_link else None,
         "own_links": {at: asdict(each) for at, each in plan.own_links.items()},
         "scheme": scheme,
-        "authenticated": authenticated,
-        "packed": packed,
+        **about,
         **own_graph(plan),
-        "namespaces": [plan.namespace(node) for node in range(plan.topology.nodes)],
+        "namespaces": namespaces + ([nat.namespace(plan.run)] if about.get("outwards") else []),
     }

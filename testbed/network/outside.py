@@ -19,7 +19,7 @@ from weft.testbed.linux import netlink, netns
 from weft.testbed.plan import network_plan as plan
 from weft.testbed.plan.run import Run, write_journal
 
-BLOCK = 198 << 24 | 18 << 16  # 198.18.0.0/15, for networks that are tested (RFC 2544): nobody has it
+BLOCK = 198 << 24 | 18 << 16  # 198.18.0.0/16, half of the block for testing networks (RFC 2544): nobody has it
 DEVICE = "out"
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 FIRST_OUTSIDE = 0xF000  # where the indexes of these links lie within a run's slot
@@ -52,13 +52,18 @@ def connect(run: Run, gateway: netns.Netns, known: Sequence[str]) -> bool:
         TRANSLATE.format(table="weft", match=f"ip saddr {{ {sources} }} oifname {DEVICE}"),
         ["ip", "netns", "exec", gateway.name],
     )
-    if FORWARDING.read_text().strip() != "1":
+    if not machine_forwards():
         return False
     table = f"weft-{run.id}"
     journal: dict[str, Any] = run.journal
     write_journal(run, journal | {KEY: [table]})
     _nft(TRANSLATE.format(table=table, match=f"ip saddr {inner} oifname != {device}"), [])
     return True
+
+
+def machine_forwards() -> bool:
+    """Whether this machine forwards packets at all, so that what is beyond it can be reached."""
+    return FORWARDING.read_text().strip() == "1"
 
 
 def disconnect(journal: dict[str, Any]) -> None:

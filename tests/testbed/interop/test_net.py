@@ -83,15 +83,23 @@ switch nobody start
 source /nonexistent
 fail h0-h99
 degrade h0-h3 fast
+impair h0-h3
+impair h0-h3 loss 101
+impair h0-h3 los 1
+impair h0-h99 loss 1
 scheme drill:d=2,m=1
 routes h99
 py 1 / 0
 """
 
 
+IMPAIR = "impair h0-h3 loss 100 queue 30\nh0 ping -c1 -W1 h3\nimpair h0-h3 clear\n"
+LOOK = "status\nroutes h0\nh0 ping -c1 -W2 h3\n"
+
+
 def test_the_command_line_outlives_every_mistake_and_has_our_commands(net, tmp_path, caplog):
     script = tmp_path / "script"
-    script.write_text(MISTAKES + "degrade h0-h3 5mbit\ndegrade h0-h3 20mbit\nstatus\nroutes h0\nh0 ping -c1 -W2 h3\n")
+    script.write_text(f"{MISTAKES}degrade h0-h3 5mbit\ndegrade h0-h3 20mbit\n{IMPAIR}{LOOK}")
     setLogLevel("output")
     try:
         with open(os.devnull) as nothing:
@@ -110,6 +118,9 @@ def test_the_command_line_outlives_every_mistake_and_has_our_commands(net, tmp_p
         "division by zero",
         f"{net.identity.id}: dcell:n=3,k=1, static, failed links: none",
         "10.0.3.0/24 via",
+        "loss: per cent of packets, 0 to 100, got '101'",
+        "usage: impair LINK clear, or impair LINK loss 0.5",
+        ", 100% packet loss",
         ", 0% packet loss",
     ):
         assert words in said, words

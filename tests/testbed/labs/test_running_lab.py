@@ -56,9 +56,7 @@ def test_a_lab_comes_up_is_impaired_and_saved(tmp_path):
         assert weft("impair", "zur-gen:2", "--clear", "--run", "test-lab").returncode == 0
         assert written(lab_of(network)) == written(asked)
         assert weft("impair", "zur-gen", "--run", "test-lab").returncode == 2
-        assert weft("impair", "zur-gen", "--loss", "200", "--run", "test-lab").stderr.startswith(
-            "weft: --loss: per cent"
-        )
+        assert weft("impair", "zur-gen", "--loss", "200", "--run", "test-lab").stderr.startswith("weft: loss: per cent")
     finally:
         network.down()
     assert "test-lab" not in [one.id for one in run.runs()]

@@ -101,7 +101,7 @@ def test_iperf_is_iperf3_and_gives_what_mininets_gives(net):
     received, sent = net.iperf(seconds=1, fmt="m")
     assert received.endswith(" Mbits/sec")
     assert float(received.split()[0]) > 1
-    asked, received, _ = net.iperf(seconds=1, l4Type="UDP", udpBw="1M")
+    asked, received, _ = net.iperf(seconds=1, l4Type="UDP", udpBw="1M", fmt="m")
     assert asked == "1M"
     assert 0.5 < float(received.split()[0]) < 1.1
     assert sent.endswith("/sec")
@@ -168,6 +168,24 @@ def test_a_class_of_the_scripts_own_works():
     with Net(topo=Routed()) as net:
         assert net.pingAll() == 0
         assert net["r0"].cmd("cat /proc/sys/net/ipv4/ip_forward").strip() == "1"
+
+
+def test_a_link_is_impaired_both_ways(net):
+    net.impair("h1-s1", loss="100%", rate="3mbit", queue="40")
+    try:
+        assert net.ping([net["h1"], net["h2"]], timeout="1") == 100
+        (link,) = net.linksBetween(net["h1"], net["s1"])
+        for port in (link.intf1, link.intf2):
+            shape = tc.shapes(net.lan.spaces[port.node.name].netlink)[port.end.ifindex]
+            assert (shape.rate_bps, shape.queue_packets) == (3_000_000, 40)
+    finally:
+        net.impair("h1-s1", loss="0")
+    assert net.ping([net["h1"], net["h2"]], timeout="2") == 0
+    for words, said in (({}, "some of loss"), ({"queue": "x"}, "queue: a number"), ({"loss": "200"}, "0 to 100")):
+        with pytest.raises(ValueError, match=said):
+            net.impair("h1-s1", **words)
+    with pytest.raises(ValueError, match="no link 0 between h1 and h2"):
+        net.delLinkBetween(net["h1"], net["h2"])
 
 
 def test_a_host_has_a_share_of_the_processor_in_a_group_that_goes_with_the_run():
