@@ -51,7 +51,7 @@ def measure(run: Run) -> Result:
         before = clos_run.counted(on)
         seen: dict[str, Value] = {}
         watcher = threading.Thread(target=partial(watch, on, run, seen))
-        with Fidelity(on.network) as fidelity, Reordering(on.network) as order:
+        with Reordering(on.network) as order, Fidelity(on.network) as fidelity:
             watcher.start()
             try:
                 table = flows.run(

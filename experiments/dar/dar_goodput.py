@@ -88,7 +88,7 @@ def on_kernel(run: Run) -> Result:
         wanted, then = flows_of(run, on.topology)
         flows.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(MIN_RTT_WINDOW_S), "ipv4/tcp_ecn": "1"})
         before, warm = clos_run.counted(on), dict[str, int]()
-        with Fidelity(on.network) as fidelity, Reordering(on.network) as order:
+        with Reordering(on.network) as order, Fidelity(on.network) as fidelity:
             began_s = clock.monotonic() + flows.BEGIN_S
             table = flows.run(
                 on.network,

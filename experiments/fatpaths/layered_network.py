@@ -170,7 +170,7 @@ def tcp(run: Run, network: Network, wanted: Sequence[Flow], *, deadline_s: float
         sysctls |= {"ipv4/tcp_recovery": "0", "ipv4/tcp_reordering": str(segments)}
         sysctls |= {"ipv4/tcp_max_reordering": str(max(segments, MOST_REORDERING))}
     flows.tune(network, sysctls)
-    with Fidelity(network) as fidelity, Reordering(network) as order:
+    with Reordering(network) as order, Fidelity(network) as fidelity:
         table = flows.run(
             network,
             wanted,

@@ -170,7 +170,7 @@ def tcp(run: Run, on: Fabric, wanted: Sequence[Flow], *, deadline_s: float) -> S
             "ipv4/tcp_rto_min_us": str(rto_us(run)),
         },
     )
-    with Fidelity(on.network) as fidelity, Reordering(on.network) as order:
+    with Reordering(on.network) as order, Fidelity(on.network) as fidelity:
         table = flows.run(on.network, wanted, deadline_s=deadline_s, congestion_control="reno")
     return Seen(table, order.table, fidelity.report)
 

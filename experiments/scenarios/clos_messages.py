@@ -78,7 +78,7 @@ def carry_out(plan: Plan) -> Outcome:
     with clos_run.up(build(plan.topology), plan.links(), plan.spec, plan.seed) as on, controlled(on, plan.spec):
         flows.tune(on.network, SYSCTLS)
         before = clos_run.counted(on)
-        with Fidelity(on.network) as fidelity, Reordering(on.network) as order, watched(on, plan, began) as moved:
+        with Reordering(on.network) as order, Fidelity(on.network) as fidelity, watched(on, plan, began) as moved:
             table = flows.run(
                 on.network,
                 plan.wanted,

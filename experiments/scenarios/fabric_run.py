@@ -107,7 +107,7 @@ def tcp(
 ) -> Seen:
     """Let the flows `wanted` happen, every packet watched."""
     flows.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(min_rtt_window_s), "ipv4/tcp_ecn": "1"})
-    with Fidelity(on.network) as fidelity, Reordering(on.network) as order:
+    with Reordering(on.network) as order, Fidelity(on.network) as fidelity:
         table = flows.run(
             on.network,
             wanted,

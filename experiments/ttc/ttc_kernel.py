@@ -86,7 +86,7 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
     destinations = derangements(rng, on.topology.servers, count)
     destinations[rng.random(destinations.shape) >= load] = -1
     before = on.plane.counters()
-    with Fidelity(on.network) as fidelity, Reordering(on.network) as order, Occupancies(on.network) as queues:
+    with Reordering(on.network) as order, Occupancies(on.network) as queues, Fidelity(on.network) as fidelity:
         seen: list[Mapping[tuple[int, int], Occupancy]] = []
         sent = slotted_udp.run(
             on.network, destinations.tolist(), rate_bps=rate_bps, at_end=lambda: seen.append(queues.read())

@@ -47,6 +47,7 @@ done </run/uml/mounts
 hostname uml
 ip link set lo up
 if [ "$virtual" ]; then
+	echo 1 >/proc/self/timerslack_ns # sleeps end when they should, not up to 50 us later; all processes inherit it
 	mount -t tracefs tracefs /sys/kernel/tracing
 	sleep 1 # timers are exact from the first tick on; and iputils' ping takes a clock below 1 s for one not yet read
 	: >/run/uml/booted

@@ -12,7 +12,7 @@ each packet of data where both wait, so that a header waits for one packet at th
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from weft.testbed.linux import clock, netlink
 from weft.testbed.linux.netlink import Message
@@ -33,6 +33,7 @@ LEAST_BURST_BYTES = 2 * FRAME_BYTES
 TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_DIRECT_QLEN, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 5, 6, 7
 LINKLAYER_ETHERNET = 1
+OWN_BPS = 8  # the least rate that HTB knows
 TCA_NETEM_RATE, TCA_NETEM_RATE64, TCA_NETEM_LATENCY64 = 6, 8, 10
 HOP_CELL_BYTES = 1 << 20  # longer than any packet, and long enough for times that are exact to a nanosecond
 TICK_NS = 64  # unit of a burst on the wire: PSCHED_SHIFT is 6
@@ -78,13 +79,14 @@ def shape(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -
 def classes(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -> list[Message]:
     """The classes among the changes of shape().
 
-    Where switches trim, the rate is that of 1:1, and its classes borrow all but a thousandth of it, in turn by their
-    quanta.  Rates of their own would let them send when the link has not caught up yet.
+    Where switches trim, the rate is that of 1:1, and its classes borrow it, in turn by their quanta.  By a rate of its
+    own a class sends when the link has not caught up yet; HTB asks for one, which is so small that a packet a minute
+    goes by it, and the first.
     """
     burst = burst_bytes(link.rate_bps) if burst is None else burst
     if not link.trim_packets:
         return [_class(ifindex, dev, HTB, DATA, link.rate_bps, link.rate_bps, burst)]
-    own_bps = max(8, link.rate_bps // 1000)
+    own_bps = OWN_BPS
     return [
         _class(ifindex, dev, HTB, LINK, link.rate_bps, link.rate_bps, burst),
         _class(ifindex, dev, LINK, DATA, own_bps, link.rate_bps, burst, quantum=FRAME_BYTES),
@@ -312,6 +314,7 @@ class Shape:
     """What the kernel holds for one device: None where it has no such discipline.
 
     header_packets: that the queue of headers holds, where there is one.
+    burst_ns: what may leave at once, as the time that it takes; two shapes may be equal without it.
     """
 
     rate_bps: int | None
@@ -319,6 +322,7 @@ class Shape:
     delay_us: int | None
     header_packets: int | None = None
     hop_ns: int = 0
+    burst_ns: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         headers = "" if self.header_packets is None else f", queue of headers {self.header_packets}"
@@ -328,6 +332,7 @@ class Shape:
 def shapes(socket: netlink.Socket) -> dict[int, Shape]:
     """What every device of the socket's namespace is shaped to, by ifindex, as the kernel tells it."""
     rate: dict[int, int] = {}
+    burst: dict[int, int] = {}
     queue: dict[int, int] = {}
     headers: dict[int, int] = {}
     held: dict[int, int] = {}
@@ -347,17 +352,26 @@ def shapes(socket: netlink.Socket) -> dict[int, Shape]:
                 per_s = struct.unpack("=Q", rate_64)[0] if rate_64 else rate_32
                 hop[ifindex] = HOP_CELL_BYTES * 1_000_000_000 // per_s if per_s else 0
         elif kind == b"htb":
-            rate[ifindex] = _rate(socket, ifindex)
+            rate[ifindex], burst[ifindex] = _rate(socket, ifindex)
     known = rate.keys() | queue.keys() | held.keys()
-    return {i: Shape(rate.get(i), queue.get(i), held.get(i), headers.get(i), hop.get(i, 0)) for i in known}
+    return {
+        i: Shape(rate.get(i), queue.get(i), held.get(i), headers.get(i), hop.get(i, 0), burst.get(i, 0)) for i in known
+    }
 
 
-def _rate(socket: netlink.Socket, ifindex: int) -> int:
-    """Bits per second of device `ifindex`: of its class 1:1, or of 1:10, if there is no such; 0 if there is none."""
+def _rate(socket: netlink.Socket, ifindex: int) -> tuple[int, int]:
+    """Bits per second of device `ifindex`, and the ns that its burst takes: those of its class 1:1, else of 1:10, else
+    0."""
     found = {}
     for body in socket.dump(netlink.RTM_GETTCLASS, TCMSG.pack(0, ifindex, 0, 0, 0)):
-        found[TCMSG.unpack_from(body)[2]] = rate_of_class(body)
-    return found.get(LINK, found.get(DATA, 0))
+        found[TCMSG.unpack_from(body)[2]] = rate_of_class(body), _burst_of_class(body)
+    return found.get(LINK, found.get(DATA, (0, 0)))
+
+
+def _burst_of_class(body: bytes) -> int:
+    """The ns that the burst of the HTB class takes that a message of type RTM_NEWTCLASS is about."""
+    options = netlink.attributes(netlink.attributes(body, TCMSG.size)[TCA_OPTIONS])
+    return int(TICK_NS * struct.unpack_from("=I", options[TCA_HTB_PARMS], 2 * RATESPEC.size)[0])
 
 
 def rate_of_class(body: bytes) -> int:

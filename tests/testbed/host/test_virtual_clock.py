@@ -57,6 +57,14 @@ def test_files_that_are_looked_for_in_vain_cost_no_time():
 
 
 @virtual
+def test_a_sleep_ends_when_it_should_and_not_when_other_timers_do():
+    program = (
+        "import time\ntime.sleep(0.01)  # starting takes the kernel some us\nfor ns in (1000, 12_112, 10**6, 10**9):\n"
+        " end = time.monotonic_ns() + ns; time.sleep(ns / 1e9); print(time.monotonic_ns() - end)"
+    )
+    assert max(int(late) for late in inside("python3", "-c", program).split()) < 50
+
+
 def test_whoever_polls_does_not_stop_the_clock():
     program = "import time\nend = time.monotonic() + 0.01\nwhile time.monotonic() < end: pass\nprint('done')"
     assert inside(sys.executable, "-S", "-c", program) == "done\n"

@@ -1,15 +1,19 @@
 """Packets of our own over every link: exact where the link is what it should be, and not where it is not."""
 
+import socket
+
 import pytest
 
-from weft.testbed.linux import libbpf
+from weft.testbed.link_changes.degrade import one_at_a_time
+from weft.testbed.linux import clock, libbpf, netns, tc
 from weft.testbed.measure import reference_packets
 from weft.testbed.measure.fidelity import FAIL, PASS, Fidelity
 from weft.testbed.measure.ping import ping
-from weft.testbed.measure.reference_packets import Deviation, Kind, deviations
+from weft.testbed.measure.reference_packets import SO_SNDBUFFORCE, Deviation, Kind, deviations
 from weft.testbed.network.bring_up import HOP_NS
 from weft.testbed.plan.network_handle import ports
 from weft.testbed.traffic import flows
+from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=100 * Mbps, queue_packets=20, delay_us=7)
@@ -25,7 +29,7 @@ def _program(compiled):
 def test_two_frames_leave_at_once_and_a_third_where_the_bucket_is_just_empty(rate_bps, frames, monkeypatch):
     """2 * 1514 bytes take 2,422,400 ns at 10 Mbit/s, which is a whole number of 64 ns; 24,224 and 2,422 ns are not."""
     monkeypatch.setattr("weft.testbed.linux.clock.is_virtual", lambda: True)
-    assert Kind(rate_bps, 20, 0).at_once == frames
+    assert Kind(rate_bps, 20, tc.burst_ns(rate_bps), 0).at_once == frames
 
 
 class TestOnTheKernel:
@@ -66,7 +70,7 @@ class TestOnTheKernel:
     @pytest.mark.parametrize(
         ("claimed", "off"),
         [
-            ({"rate_bps": 50 * Mbps}, Deviation(121_120, 0, 0)),
+            ({"rate_bps": 50 * Mbps, "burst_ns": 484_480}, Deviation(121_120, 0, 0)),
             ({"delay_us": 8}, Deviation(0, 1000, 0)),
             ({"queue_packets": 21}, Deviation(0, 0, -1)),
         ],
@@ -91,6 +95,33 @@ class TestOnTheKernel:
         net.fail("h1-h6", silent=True)
         gone = {net.ifindex(*end) for end in ((0, 1), (3, 1), (1, 1), (6, 1))}
         assert set(deviations(net)) == set(ports(net)) - gone
+
+    def test_links_without_bursts_are_exact(self, network):
+        net = network("star:n=2", LINK)
+        one_at_a_time(net)
+        assert {max(one) for one in deviations(net).values()} == {0}
+
+    @pytest.mark.parametrize("begin_us", [1000, 1010, 1020])
+    def test_headers_and_data_share_a_link_exactly(self, network, begin_us):
+        """No class of HTB sends before the link has caught up, when it has been idle or long after that."""
+        link = LinkSpec(rate_bps=10**9, queue_packets=1000, trim_packets=900, header_packets=9000)
+        net = network("star:n=2", link, "rps")
+        with netns.inside(net.netns(0)):
+            senders = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+        senders[1].setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.HEADER_PRIORITY)
+        to = (dotted(net.topology.naming.address(1)), 7001)
+        with Fidelity(net) as watch, senders[0], senders[1]:
+            for sender, frames, size in zip(senders, (900, 5000), (1472, 22), strict=True):
+                sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 25)
+                for _ in range(frames):
+                    sender.sendto(bytes(size), to)
+                clock.sleep(begin_us / 1e6)
+            clock.sleep(0.02)
+            windows = sum(gaps.windows for gaps in watch._gaps.read().values())
+            sent = watch._counters.snapshot().since(watch._before).ports[net.ifindex(0, 0)].sent_packets
+        assert watch.verdict == PASS, watch.report.offender
+        assert sent == 5900
+        assert windows > 500
 
     @pytest.mark.parametrize("rate_bps", [10**8, 10**9, 10**10])
     def test_a_busy_link_is_exact(self, network, rate_bps):
