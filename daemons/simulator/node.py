@@ -15,6 +15,7 @@ from weft.daemons.simulator.capabilities import Simulated, simulated
 from weft.topologies.core.address import Prefix
 
 Kind = TypeVar("Kind", bound=Simulated)
+BEYOND = (Send, Note)  # actions that reach beyond their node
 
 
 class Fib:
@@ -95,7 +96,7 @@ class Node:
         """Carry `actions` out, in order; those that reach beyond this node are handed over instead, each when its turn
         comes.  TypeError if nobody carries one out."""
         for action in actions:
-            if isinstance(action, Send | Note):
+            if isinstance(action, BEYOND):
                 yield action
             elif isinstance(action, SetRoute):
                 self.inherited.discard(action.prefix)

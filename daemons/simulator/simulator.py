@@ -6,7 +6,7 @@ unread until the machine wakes for something else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -283,16 +283,19 @@ class Simulator:
 
     def _read(self, number: int, node: Node) -> None:
         """Hand over all that has come."""
-        if node.protocol is None:
-            return
-        unread, node.unread, node.read_s = node.unread, [], self.now
+        if node.protocol is not None:
+            self._act(number, node, self._heard(node, node.protocol))
+
+    def _heard(self, node: Node, protocol: StateMachine) -> Sequence[Action]:
+        """What is to be done about all that has come."""
+        unread, node.unread, node.read_s = node.unread, [], self._events.now
         actions: list[Action] = []
         for payload, port, when in unread:
             try:
-                actions += node.protocol.receive(payload, port, when)
+                actions += protocol.receive(payload, port, when)
             except Garbage:
                 node.garbage += 1
-        self._act(number, node, actions)
+        return actions
 
     def _tick(self, number: int) -> None:
         node, now = self._nodes[number], self._events.now
@@ -303,12 +306,13 @@ class Simulator:
             self._events.push(node.tick_s, TICK, self._tick, number)
             return
         node.tick_s = inf
-        self._read(number, node)
+        self._do(number, node, self._heard(node, node.protocol))
         if node.protocol.deadline <= now:
             self._count_ticks(number, node)
-            self._act(number, node, node.protocol.tick(now))
+            self._do(number, node, node.protocol.tick(now))
             for event in self.flows.look(number, now):
-                self._act(number, node, node.protocol.event(event, now))
+                self._do(number, node, node.protocol.event(event, now))
+        self._await(number, node)
 
     def _count_ticks(self, number: int, node: Node) -> None:
         """RuntimeError for a state machine whose deadline no tick moves: its carrier would do nothing else any more."""
@@ -317,20 +321,29 @@ class Simulator:
         if count > MOST_TICKS:
             raise RuntimeError(f"{self.topology.naming.name(number)} wants to tick at once, {count} times over")
 
-    def _act(self, number: int, node: Node, actions: Iterable[Action]) -> None:
+    def _act(self, number: int, node: Node, actions: Sequence[Action]) -> None:
         """Do `actions`, and have the machine ticked in time."""
-        now = self._events.now
-        for action in node.own(actions):
+        self._do(number, node, actions)
+        self._await(number, node)
+
+    def _do(self, number: int, node: Node, actions: Sequence[Action]) -> None:
+        for action in node.own(actions) if actions else ():
             if isinstance(action, Send):
                 self._wires.send(number, action)
             elif isinstance(action, Note):
                 if self.on_note:
-                    self.on_note(now, number, action.text)
+                    self.on_note(self.now, number, action.text)
             else:
-                self.changed_s = now
+                self.changed_s = self.now
                 self._counters["routes_set"] += isinstance(action, SetRoute)
-        if node.inherited and node.protocol and node.protocol.converged():
+
+    def _await(self, number: int, node: Node) -> None:
+        """Have the machine ticked in time."""
+        if node.protocol is None:
+            return
+        if node.inherited and node.protocol.converged():
             node.sweep()
-        if node.protocol and node.protocol.deadline < node.tick_s:
-            node.tick_s = max(now, node.protocol.deadline)
+        deadline = node.protocol.deadline
+        if deadline < node.tick_s:
+            node.tick_s = max(self._events.now, deadline)
             self._events.push(node.tick_s, TICK, self._tick, number)

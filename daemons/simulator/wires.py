@@ -121,7 +121,7 @@ class Wires:
         self._random = random
         self._need_random(wire)
         self.counters = {"messages": 0, "bytes": 0}
-        self._topology, self._wire = topology, wire
+        self._topology, self._wire, self._draws = topology, wire, wire.draws
         self._altered: dict[int, Wire] = {}  # by link
         self._passages: dict[Listener, Passage] = {}
         self._events, self._deliver = events, deliver
@@ -170,7 +170,7 @@ class Wires:
         if not listeners:
             return
         now = self._events.now
-        if not self._altered and not self._wire.draws:
+        if not self._altered and not self._draws:
             arrives_s = now + len(listeners[0].links) * self._wire.delay_s
             self._events.push(arrives_s, PACKET, self._deliver, listeners, send)
             return
