@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -286,7 +286,8 @@ def names() -> list[str]:
     return sorted(found)
 
 
-def _modules() -> dict[str, str]:
+@cache
+def _modules() -> Mapping[str, str]:
     """The module of each experiment of weft's own."""
     floor = Path(__file__).parents[1]
     return {
