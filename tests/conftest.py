@@ -24,6 +24,7 @@ daemons poll for up to a millisecond before each of their timers, have a kernel 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -101,15 +102,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         keep(config, items, [item for item in items if not item.get_closest_marker("virtual_clock")])
     away = [item for item in items if item.get_closest_marker("uml") and lacking(item)] if uml.installed() else []
     if away:
-        items[:] = [item for item in items if item not in away] + away
+        there = set(away)
+        items[:] = [item for item in items if item not in there] + away
         shares = [away[position::INSTANCES] for position in range(INSTANCES)]
         config.pluginmanager.register(Outside(config, [(share, []) for share in shares if share]))
 
 
 def keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
     """Deselect all of `items` but those `kept`."""
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    these = set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item not in these])
     items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage neither among what has been imported and collected, which stays to the end, nor after every few
+    objects: it took a tenth of the time of the tests."""
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def under_virtual_clock(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -17,6 +17,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,10 +87,13 @@ def words_of(command: str) -> list[str]:
         return command.split()
 
 
+parser = cache(cli.parser)
+
+
 def parsed(words: list[str]) -> None:
     """ValueError unless there is such a command, with all that it names."""
     with contextlib.suppress(SystemExit):  # of --help
-        given = cli.parser().parse_args(words)
+        given = parser().parse_args(words)
         check(given)
         if words[0] in ("uml", "mn") and "weft" in words[1:]:
             parsed(words[words.index("weft") + 1 :])

@@ -32,11 +32,24 @@ LONG_FILES: set[str] = set()
 LONG_FUNCTIONS: set[str] = set()
 
 
+def statements(tree: ast.AST) -> list[ast.AST]:
+    """All statements of `tree`, wherever they stand; not what they are made of, which is most of it."""
+    found: list[ast.AST] = []
+    left = [tree]
+    while left:
+        node = left.pop()
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, field, None) or []
+            left += inner if isinstance(inner, list) else []  # that of a lambda or an x if y else z has no statements
+        found.append(node)
+    return found
+
+
 @cache
 def parts(source: str) -> tuple[list[ast.Import | ast.ImportFrom], list[tuple[str, int]]]:
     """What is looked at here of `source`, wherever it stands: its imports; its functions, and how many lines each has.
     Several tests ask, and parsing takes longest."""
-    nodes = list(ast.walk(ast.parse(source)))
+    nodes = statements(ast.parse(source))
     imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return imports, [(node.name, (node.end_lineno or 0) - node.lineno + 1) for node in functions]
@@ -62,12 +75,19 @@ def top(module: str) -> str:
     return rest.partition(".")[0] if first == "weft" else first
 
 
-@pytest.mark.parametrize("path", FILES)
-def test_a_file_imports_only_from_its_left(path):
-    folder, found = path.partition("/")[0], imported((ROOT / path).read_text())
-    assert not found & set(ORDER[ORDER.index(folder) + 1 :])
+@cache
+def text_of(path: str) -> str:
+    return (ROOT / path).read_text()
+
+
+@pytest.mark.parametrize("folder", ORDER)
+def test_a_file_imports_only_from_its_left(folder):
+    of_folder = {path: imported(text_of(path)) for path in FILES if path.startswith(f"{folder}/")}
+    right = set(ORDER[ORDER.index(folder) + 1 :])
+    assert {path: found & right for path, found in of_folder.items() if found & right} == {}
     if folder in PURE:
-        assert not found & SYSTEM - ALLOWED.get(path, set()), "take time, randomness and packets as arguments"
+        system = {path: found & SYSTEM - ALLOWED.get(path, set()) for path, found in of_folder.items()}
+        assert not any(system.values()), f"take time, randomness and packets as arguments: {system}"
 
 
 # Files that may ask the system for the time, and why.
@@ -76,11 +96,12 @@ TIMEKEEPERS = {
 }
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path not in TIMEKEEPERS])
-def test_the_clock_is_asked_for_the_time(path):
-    source = (ROOT / path).read_text()
-    assert not imported(source) & {"datetime", "sched", "time"}, "ask testbed.linux.clock"
-    assert not kept_functions(source), "write clock.monotonic(): a function imported by name is never replaced"
+def test_the_clock_is_asked_for_the_time():
+    sources = {path: text_of(path) for path in FILES if path not in TIMEKEEPERS}
+    of_the_system = {path for path, source in sources.items() if imported(source) & {"datetime", "sched", "time"}}
+    assert of_the_system == set(), "ask testbed.linux.clock"
+    kept = {path for path, source in sources.items() if kept_functions(source)}
+    assert kept == set(), "write clock.monotonic(): a function imported by name is never replaced"
 
 
 def kept_functions(source: str) -> set[str]:
@@ -99,6 +120,15 @@ def test_a_function_of_the_clock_that_would_be_kept_is_seen():
 
 def test_imports_are_seen_wherever_they_stand():
     assert imported("import os.path\ndef f():\n    from weft.testbed.interop.net import Net") == {"os", "testbed"}
+    nested = "try:\n x\nexcept E:\n import a\nelse:\n import b\nfinally:\n import c\n"
+    nested += "match x:\n case 1:\n  import d\nfor x in y:\n import e\nelse:\n if x: import f\n else: import g\n"
+    assert imported(nested) == set("abcdefg")
+
+
+def test_statements_are_those_that_a_walk_finds():
+    for path in FILES[::20]:
+        tree = ast.parse(text_of(path))
+        assert {*statements(tree)} >= {node for node in ast.walk(tree) if isinstance(node, ast.stmt)}
 
 
 def module(path: str) -> str:
@@ -123,7 +153,7 @@ def modules_imported(source: str, known: set[str]) -> set[str]:
 def imports() -> dict[str, set[str]]:
     """By module, what it imports of this project."""
     known = {module(path) for path in FILES}
-    return {module(path): modules_imported((ROOT / path).read_text(), known) - {module(path)} for path in FILES}
+    return {module(path): modules_imported(text_of(path), known) - {module(path)} for path in FILES}
 
 
 def room(name: str) -> str:
@@ -183,7 +213,7 @@ def test_only_lines_of_code_count():
 
 
 def test_files_and_functions_are_short():
-    sources = {path: (ROOT / path).read_text() for path in FILES}
+    sources = {path: text_of(path) for path in FILES}
     # Which lines are code is not asked where there are not that many.
     perhaps = {path: source for path, source in sources.items() if source.count("\n") > MOST_FILE_LINES}
     assert {path for path, source in perhaps.items() if code_lines(source) > MOST_FILE_LINES} == LONG_FILES

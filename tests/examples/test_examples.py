@@ -106,6 +106,7 @@ def test_a_scheme_of_another_package_is_routed_and_refused_as_any_other(weft: Py
     assert weft("up", "fattree:k=4", "--routing", "deflection", "--dry-run", status=2).stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_torus_routes_around_a_dead_link(weft: Python) -> None:
     told = json.loads(weft("route", "torus:n=4", "--routing", "ecmp", "h0", "h1", "--fail", "r0-r1", "--json").stdout)
     assert (told["hops"], told["path"][1], told["path"][-2]) == (5, "r0", "r1")

@@ -47,5 +47,5 @@ def test_packets_take_the_paths_of_the_graph_before_and_after_failures(network, 
     dead = random.Random(2).sample(between, 2)
     for link in dead:
         simulator.fail(link)
-    simulator.run_for(0.5)
+    simulator.run_until_quiet()
     check(simulator, fail_links(network, dead), spec)

@@ -702,7 +702,10 @@ def test_what_is_not_foreseen_is_one_line_and_a_file(weft, monkeypatch):
 
 def test_nothing_is_said_when_the_reader_goes_away():
     command = [sys.executable, "-m", "weft.experiments.commands.cli", "topo", "dcell:n=4,k=2", "--nodes"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    # Through a pipe that does not hold all of it, or it may have ended before the reader goes.
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, pipesize=4096
+    ) as process:
         process.stdout.read(10)
         process.stdout.close()
         assert (process.wait(), process.stderr.read()) == (141, b"")
