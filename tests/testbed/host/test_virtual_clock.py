@@ -65,6 +65,7 @@ def test_a_sleep_ends_when_it_should_and_not_when_other_timers_do():
     assert max(int(late) for late in inside("python3", "-c", program).split()) < 50
 
 
+@virtual
 def test_whoever_polls_does_not_stop_the_clock():
     program = "import time\nend = time.monotonic() + 0.01\nwhile time.monotonic() < end: pass\nprint('done')"
     assert inside(sys.executable, "-S", "-c", program) == "done\n"
