@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from itertools import chain, repeat
 
 from bench.report import Line, show
 from weft.daemons.core import registry
@@ -15,8 +16,8 @@ from weft.experiments.chaos.simulated import simulate
 from weft.experiments.demo.chaos import NETWORKS, eager
 from weft.topologies import build
 
-PART = 25  # campaigns of a task
-STEPS = 10
+PART, ROUND = 25, 250  # campaigns of a task; of one scheme before the next has its turn
+STEPS, PAIRS = 10, 12
 
 
 def networks(name: str) -> list[str]:
@@ -31,11 +32,11 @@ def networks(name: str) -> list[str]:
     return found
 
 
-def part(name: str, first: int, count: int) -> list[str]:
+def part(name: str, first: int, count: int, pairs: int = PAIRS) -> list[str]:
     """Carry campaigns out, on the scheme's networks in turn; of each that failed what was wrong, and its command."""
     specs, told = networks(name), []
     for seed in range(first, first + count):
-        one = campaign(specs[seed % len(specs)], eager(name), seed, steps=STEPS)
+        one = campaign(specs[seed % len(specs)], eager(name), seed, steps=STEPS, pairs=pairs)
         if findings := simulate(one):
             kind = findings[0].kind
             smaller = shrink(
@@ -51,20 +52,29 @@ def main() -> None:
     given.add_argument("--campaigns", type=int, default=10_000, help="for each kind of daemon")
     given.add_argument("--first", type=int, default=0, help="number of the first")
     given.add_argument("--scheme", action="append", help="default: one for each kind of daemon")
+    given.add_argument("--pairs", type=int, default=PAIRS, help="of servers looked at in each, others in each")
+    given.add_argument("--jobs", type=int, help="processes; default: one for each processor")
     options = given.parse_args()
-    lines, failed = [], []
-    with ProcessPoolExecutor() as pool:
-        for name in options.scheme or machines():
-            firsts = range(options.first, options.first + options.campaigns, PART)
-            counts = [min(PART, options.first + options.campaigns - first) for first in firsts]
-            found = [each for told in pool.map(part, [name] * len(counts), firsts, counts) for each in told]
-            lines.append(Line(f"{name}: of {options.campaigns} not as predicted", len(found), "", at_most=0))
-            failed += found
-            print(f"{name}: {len(found)} of {options.campaigns}", file=sys.stderr, flush=True)
+    end, names = options.first + options.campaigns, options.scheme or machines()
+    found: dict[str, list[str]] = {name: [] for name in names}
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for begin in range(options.first, end, ROUND):
+            upto = min(begin + ROUND, end)
+            for name in names:
+                firsts = range(begin, upto, PART)
+                counts = [min(PART, upto - first) for first in firsts]
+                told = list(pool.map(part, repeat(name), firsts, counts, repeat(options.pairs)))
+                found[name] += [each for of_part in told for each in of_part]
+                so_far = f"{name}: {len(found[name])} of {upto - options.first} not as predicted"
+                print("\n".join([so_far, *(each for of_part in told for each in of_part)]), file=sys.stderr, flush=True)
+    lines = [
+        Line(f"{name}: of {options.campaigns} not as predicted", len(failed), "", at_most=0)
+        for name, failed in found.items()
+    ]
     show("Chaos campaigns in the simulator", lines)
-    for each in failed:
+    for each in chain.from_iterable(found.values()):
         print(f"  {each}")
-    sys.exit(bool(failed))
+    sys.exit(any(found.values()))
 
 
 if __name__ == "__main__":

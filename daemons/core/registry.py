@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from weft import daemons
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig
-from weft.daemons.core.scheme import UNSHAPED_KBPS, Scheme, Selection, canonical, options_of
+from weft.daemons.core.scheme import UNSHAPED_KBPS, Scheme, Selection, options_of
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.topologies.core.grammar import parse, unknown
 
@@ -136,9 +136,3 @@ def rule_options(spec: str) -> tuple[str, dict[str, int]]:
     """The name and all parameters of `spec`, as rule() takes it, defaults filled in."""
     found, name, given = selection(spec)
     return name, options_of(name, found.parameters, given)
-
-
-def canonical_rule(spec: str) -> str:
-    """`spec`, as rule() takes it, with its parameters in order and without those at their defaults."""
-    found, _, _ = selection(spec)
-    return canonical(spec, found.parameters)

@@ -15,7 +15,7 @@ from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.topologies.core.family import Parameter
-from weft.topologies.core.grammar import parse, unknown, unparse
+from weft.topologies.core.grammar import unknown
 from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 
 if TYPE_CHECKING:
@@ -106,14 +106,6 @@ def options_of(owner: str, parameters: Mapping[str, Parameter], given: Mapping[s
         key: parameter.value(owner, key, given[key]) if key in given else parameter.default or 0
         for key, parameter in parameters.items()
     }
-
-
-def canonical(spec: str, parameters: Mapping[str, Parameter]) -> str:
-    """`spec` with its parameters in order and without those at their defaults: one scheme, one name."""
-    name, given = parse(spec)
-    found = options_of(name, parameters, given)
-    changed = {key: value for key, value in found.items() if value != (parameters[key].default or 0)}
-    return unparse(name, {key: parameters[key].written(value) for key, value in changed.items()})
 
 
 def for_servers(name: str, topology: Topology) -> Ccrdn:

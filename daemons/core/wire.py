@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 MAGIC, VERSION = 0x77, 1
 # The type of every message of every scheme; from 128 on they are free for schemes of other packages.
@@ -103,8 +103,7 @@ class Summary:
     entries: tuple[tuple[int, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(NamedTuple):
     """How is the path from `source` to `destination` by way of `way`?  `sender` passes the question, or the answer, on
     to `target`.
 
@@ -131,8 +130,7 @@ class Probe:
 ASKING, CONNECTED, BROKEN = 0, 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class HopDied:
+class HopDied(NamedTuple):
     """The hop from server `near` to its neighbour `far` is dead, which paths of the first of `visited` led over.
 
     `sender` passes that on to `target`, back along `visited`, which ends at `near`.

@@ -24,7 +24,7 @@ they travel like routine ones, which lie at each server until it wakes for its h
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 from weft.daemons.core import wire
@@ -111,7 +111,7 @@ class Probes:
         if isinstance(message, wire.HopDied) or message.verdict != wire.ASKING:
             return self._back(message, now)
         if message.destination == self.node:
-            return self._back(replace(message, visited=(*message.visited, self.node), verdict=wire.CONNECTED), now)
+            return self._back(message._replace(visited=(*message.visited, self.node), verdict=wire.CONNECTED), now)
         return self._on(message, now)
 
     def hop_died(self, hop: Hop, now: float) -> list[Outcome]:
@@ -132,18 +132,18 @@ class Probes:
         hop = self._next_hop(probe.destination, probe.way)
         visited = (*probe.visited, self.node)
         if not self._lives(hop) or now < self._broken_s.get(self._entered(probe, visited), -inf):
-            return self._back(replace(probe, visited=visited, verdict=wire.BROKEN), now)
+            return self._back(probe._replace(visited=visited, verdict=wire.BROKEN), now)
         passed = self._passed.setdefault(hop, {})
         passed.pop(visited[0], None)
         passed[visited[0]] = (now + self._remember_s, visited)
         if len(passed) > MOST_REMEMBERED:
             del passed[next(iter(passed))]
         load = min(max(probe.load, self._load(hop.port)), 0xFFFFFFFF)
-        return [self._pass(replace(probe, visited=visited, load=load), hop, now)]
+        return [self._pass(probe._replace(visited=visited, load=load), hop, now)]
 
     def _pass(self, message: wire.Probe | wire.HopDied, hop: Hop, now: float) -> Send:
         urgent = isinstance(message, wire.HopDied) or message.urgent
-        payload = wire.encode(replace(message, sender=self.node, target=hop.node))
+        payload = wire.encode(message._replace(sender=self.node, target=hop.node))
         return Send(hop.port, payload, routine=not (urgent and self._may_wake(hop, now)))
 
     def _may_wake(self, hop: Hop, now: float) -> bool:

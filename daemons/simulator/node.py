@@ -24,18 +24,32 @@ class Fib:
     def __init__(self) -> None:
         self.routes: dict[Prefix, tuple[Hop, ...]] = {}
         self._lengths: list[int] = []  # of prefixes, longest first
+        self.changes = 0
+        self._found: dict[int, tuple[Hop, ...]] = {}  # by address, what has been looked up since the last change
 
     def set(self, prefix: Prefix, hops: tuple[Hop, ...]) -> None:
         self.routes[prefix] = hops
+        self._changed()
         if prefix.length not in self._lengths:
             self._lengths = sorted([prefix.length, *self._lengths], reverse=True)
 
     def remove(self, prefix: Prefix) -> None:
         """Take away the route to `prefix`."""
         self.routes.pop(prefix, None)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self._found.clear()
 
     def lookup(self, address: int) -> tuple[Hop, ...]:
         """The hops for `address`; none if there is no route, or an unreachable one."""
+        found = self._found.get(address)
+        if found is None:
+            found = self._found[address] = self._longest(address)
+        return found
+
+    def _longest(self, address: int) -> tuple[Hop, ...]:
         for length in self._lengths:
             hops = self.routes.get(Prefix(address >> (32 - length) << (32 - length), length))
             if hops is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft.daemons.core.actions import Flow, Hop
 from weft.daemons.routing import first_octets
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 ICMP = 1  # the protocol of packets that walk
 
 
-@dataclass(frozen=True)
-class Walk:
+class Walk(NamedTuple):
     """Where a packet went: the nodes that it visited, crossbars left out, and why it went no further; "" if it
     arrived."""
 
@@ -26,6 +25,7 @@ class Walk:
     lost: str
 
 
+@lru_cache(maxsize=1 << 14)
 def pings(topology: Topology, src: int, dst: int) -> Flow:
     """The flow of the pings from server `src` to server `dst`."""
     address = topology.naming.address
@@ -41,44 +41,56 @@ def walk(
     choice: int,
     *,
     first_octet: int | None = None,
-    placed: Callable[[int], Hop | None] = lambda _: None,
+    placed: Callable[[int], Hop | None] | None = None,
+    known: dict[tuple[int, int], Walk] | None = None,
 ) -> Walk:
     """Where a packet from server `src` to server `dst` goes; of several hops it takes number `choice`, modulo how many
     there are.
 
     first_octet: what its destination begins with when it leaves a host; None: as the server's address does.
     placed: the first switch -> the hop that it takes there whatever the route says, None for any.
+    known: (node, address) -> where packets to `dst` with this address go from there, as long as nothing has changed,
+        for schemes that tell packets to one server apart by nothing else.  What this one finds is added.
     """
     name = topology.naming.name
     flow = pings(topology, src, dst)
     address = flow.destination if first_octet is None else first_octets.with_octet(flow.destination, first_octet)
-
-    def hops_at(node: int) -> tuple[Hop, ...]:
-        if node in nodes:
-            return nodes[node].fib.lookup(address)
-        port, peer, _, _ = wires.ports(node)[0]  # a host has one way out
-        return (Hop(port, peer),)
-
     if src in nodes and src != dst and nodes[src].rewrites():
-        if not hops_at(src):
+        if not nodes[src].fib.lookup(address):
             return Walk((src,), f"no route at {name(src)}")
         address = nodes[src].leaving(address)
-    path = [src]
-    been = {(src, address)}
-    while path[-1] != dst:
+    path, been, rest = [src], {(src, address): 0}, None
+    while path[-1] != dst and not rest:
         node = path[-1]
+        if known and (rest := known.get((node, address))):
+            break
         if node in nodes:
             address = nodes[node].passing(address, flow)
-        hops = hops_at(node)
-        if not hops:
-            return Walk(tuple(path), f"no route at {name(node)}")
-        hop = (placed(node) if len(path) == 2 else None) or hops[choice % len(hops)]
-        if hop.node not in wires.hear(node, hop.port):
-            return Walk(tuple(path), f"link dead from {name(node)} to {name(hop.node)}")
-        path.append(hop.node)
-        if hop.node in nodes and not nodes[hop.node].powered:
-            return Walk(tuple(path), f"{name(hop.node)} has no power")
-        if (hop.node, address) in been:
-            return Walk(tuple(path), f"loop at {name(hop.node)}")
-        been.add((hop.node, address))
-    return Walk(tuple(path), "")
+        hops = _hops(wires, nodes, node, address)
+        hop = (placed(node) if placed and len(path) == 2 else None) or (hops[choice % len(hops)] if hops else None)
+        if not hops or not hop:
+            rest = Walk((node,), f"no route at {name(node)}")
+        elif not wires.leads(node, hop.port, hop.node):
+            rest = Walk((node,), f"link dead from {name(node)} to {name(hop.node)}")
+        else:
+            path.append(hop.node)
+            if hop.node in nodes and not nodes[hop.node].powered:
+                rest = Walk((hop.node,), f"{name(hop.node)} has no power")
+            elif (hop.node, address) in been:
+                return Walk(tuple(path), f"loop at {name(hop.node)}")
+            been[hop.node, address] = len(path) - 1
+    return _remembered(Walk((*path, *rest.path[1:]), rest.lost) if rest else Walk(tuple(path), ""), been, known)
+
+
+def _remembered(found: Walk, been: Mapping[tuple[int, int], int], known: dict[tuple[int, int], Walk] | None) -> Walk:
+    """`found`, and its rest from each place on is `known` from now on."""
+    if known is not None:
+        known |= {place: Walk(found.path[at:], found.lost) for place, at in been.items()}
+    return found
+
+
+def _hops(wires: Wires, nodes: Mapping[int, Node], node: int, address: int) -> tuple[Hop, ...]:
+    if node in nodes:
+        return nodes[node].fib.lookup(address)
+    port, peer, _, _ = wires.ports(node)[0]  # a host has one way out
+    return (Hop(port, peer),)

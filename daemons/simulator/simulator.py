@@ -79,6 +79,11 @@ class Simulator:
         """Messages and their bytes that were sent, deliveries of them, and routes that were set."""
         return {**self._wires.counters, **self._counters}
 
+    def version(self) -> tuple[object, ...]:
+        """What is another whenever packets may go another way than before, as long as no node loses power."""
+        nodes = self._nodes.values()
+        return self.changed_s, self._wires.changes, sum([node.fib.changes for node in nodes])
+
     def fail(self, link: int, *, silent: bool = False, sender: int | None = None) -> None:
         """`link` passes nothing more; unless `silent`, both its ends see the carrier go.
 
@@ -200,14 +205,25 @@ class Simulator:
         self._act(node, running, actions)
         return actions
 
-    def walk(self, src: int, dst: int, choice: int = 0, *, first_octet: int | None = None) -> Walk:
+    def walk(
+        self,
+        src: int,
+        dst: int,
+        choice: int = 0,
+        *,
+        first_octet: int | None = None,
+        known: dict[tuple[int, int], Walk] | None = None,
+    ) -> Walk:
         """Where a packet from server `src` to server `dst` goes; of several hops it takes number `choice`, modulo how
         many there are.
 
         first_octet: what its destination begins with when it leaves a host, such as a layer's; None: as the server's
             address does.
+        known: see packet_walk.walk().
         """
-        return packet_walk.walk(self.topology, self._wires, self._nodes, src, dst, choice, first_octet=first_octet)
+        return packet_walk.walk(
+            self.topology, self._wires, self._nodes, src, dst, choice, first_octet=first_octet, known=known
+        )
 
     def send(self, src: int, dst: int) -> Walk:
         """Let an application on server `src` send a packet to server `dst`, and the daemon there learn of it as from

@@ -76,6 +76,7 @@ class Passage:
     def __init__(self, wires: Sequence[Wire], random: Randomness | None) -> None:
         self._wire, self._random = joined(wires), random
         self._jitters_s = [wire.jitter_s for wire in wires]
+        self._late_only = not self._wire.draws  # of one that is joined the jitter is left out
         self._passed: deque[bytes] = deque(maxlen=MOST_REMEMBERED)
 
     def arrivals(self, payload: bytes) -> list[tuple[float, bytes]]:
@@ -84,9 +85,14 @@ class Passage:
         if self._random is None:
             return [(wire.delay_s, payload)]
         draw, found = self._random.random, []
+        if self._late_only:  # most packets: as below, and as often is chance asked
+            draw(), draw()
+            late_s = wire.delay_s + sum([jitter_s * draw() for jitter_s in self._jitters_s])
+            draw()
+            return [(late_s, payload)]
         for _ in range(2 if draw() < wire.duplicate_fraction else 1):
             if draw() < 1 - wire.loss_fraction:
-                late_s = wire.delay_s + sum(jitter_s * draw() for jitter_s in self._jitters_s)
+                late_s = wire.delay_s + sum([jitter_s * draw() for jitter_s in self._jitters_s])
                 found.append((late_s, flipped(payload, draw()) if draw() < wire.corrupt_fraction else payload))
         if wire.replay_fraction:
             if self._passed and draw() < wire.replay_fraction:
@@ -128,7 +134,9 @@ class Wires:
         self._ports = [topology.ports(node) for node in range(topology.nodes)]
         self._dead: set[tuple[int, int]] = set()  # (link, end): nothing that this end sends arrives
         self._no_carrier: set[int] = set()
+        self.changes = 0  # how often it has changed who hears whom
         self._listeners: dict[tuple[int, int], list[Listener]] = {}
+        self._heard_by: dict[tuple[int, int], set[int]] = {}
         for node in range(topology.nodes):
             self._rewire(node)
 
@@ -140,9 +148,9 @@ class Wires:
         """Whether the ends of `link` take it to be alive."""
         return link not in self._no_carrier
 
-    def hear(self, node: int, port: int) -> list[int]:
-        """Who hears what `node` sends at `port`."""
-        return [listener.node for listener in self._listeners[node, port]]
+    def leads(self, node: int, port: int, neighbour: int) -> bool:
+        """Whether `neighbour` hears what `node` sends at `port`."""
+        return neighbour in self._heard_by[node, port]
 
     def fail(self, link: int, *, silent: bool, sender: int | None) -> bool:
         """`link` passes nothing more, or nothing of `sender`; whether its carrier goes with that."""
@@ -205,6 +213,7 @@ class Wires:
 
     def _rewire_around(self, link: int) -> None:
         """Find anew who hears whom around `link`."""
+        self.changes += 1
         for end in self._ends(link):
             self._rewire(end)
             for _, peer, _, _ in self._ports[end] if self._topology.is_crossbar(end) else ():
@@ -212,19 +221,22 @@ class Wires:
 
     def _rewire(self, node: int) -> None:
         """Who hears what `node` sends at each port."""
-        crossbar = self._topology.is_crossbar
-        if crossbar(node):
+        if self._topology.is_crossbar(node):
             return
         for port, peer, peer_port, link in self._ports[node]:
-            found = self._listeners[node, port] = []
-            if (link, node) in self._dead:
-                continue
-            if not crossbar(peer):
-                found.append(Listener(peer, peer_port, (link,)))
-                continue
-            for _, other, other_port, onward in self._ports[peer]:
-                if other != node and (onward, peer) not in self._dead:
-                    found.append(Listener(other, other_port, (link, onward)))
+            found = [] if (link, node) in self._dead else list(self._beyond(node, Listener(peer, peer_port, (link,))))
+            self._listeners[node, port] = found
+            self._heard_by[node, port] = {listener.node for listener in found}
+
+    def _beyond(self, node: int, first: Listener) -> Iterable[Listener]:
+        """`first`, or whoever is joined to `node` by it if that is a crossbar."""
+        if not self._topology.is_crossbar(first.node):
+            return [first]
+        return [
+            Listener(other, other_port, (*first.links, onward))
+            for _, other, other_port, onward in self._ports[first.node]
+            if other != node and (onward, first.node) not in self._dead
+        ]
 
 
 def flipped(payload: bytes, draw: float) -> bytes:

@@ -56,6 +56,7 @@ ALTERED = {  # of packets: the field of a Wire that each kind is
 }
 ALL, NOWHERE = "all", "-"
 MOST_EVENTS, MOST_S, MOST_MS = 10_000, 3600.0, 1e7
+MOST_PAIRS = 1000  # that are looked at unless something else is said
 
 
 @dataclass(frozen=True, order=True)
@@ -210,12 +211,14 @@ def damage(events: Iterable[Event], topology: Topology) -> Damage:
 
 @dataclass(frozen=True)
 class Campaign:
-    """topology, routing: as `weft up` takes them.  seed: of the chances that packets have."""
+    """topology, routing: as `weft up` takes them.  seed: of the chances that packets have.  pairs: of servers that are
+    looked at, the same ones for the same seed."""
 
     topology: str
     routing: str
     events: tuple[Event, ...]
     seed: int = 0
+    pairs: int = MOST_PAIRS
 
     @property
     def ends_s(self) -> float:
@@ -225,7 +228,8 @@ class Campaign:
     def command(self, engine: str) -> str:
         """What repeats it."""
         settings = {"topology": self.topology, "routing": self.routing, "events": written(self.events) or "none"}
-        given = " ".join(f"--set {key}={value}" for key, value in {**settings, "campaign": self.seed}.items())
+        settings |= {"campaign": str(self.seed)} | ({"pairs": str(self.pairs)} if self.pairs != MOST_PAIRS else {})
+        given = " ".join(f"--set {key}={value}" for key, value in settings.items())
         return f"weft run chaos --engine {engine} {given}"
 
 

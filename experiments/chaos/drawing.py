@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from weft.daemons.core.node_config import routers
-from weft.experiments.chaos.campaign import ALL, KINDS, NOWHERE, PERCENT, Campaign, Damage, Event, plain
+from weft.experiments.chaos.campaign import ALL, KINDS, MOST_PAIRS, NOWHERE, PERCENT, Campaign, Damage, Event, plain
 from weft.topologies import build
 
 if TYPE_CHECKING:
@@ -221,7 +221,9 @@ PATTERNS: tuple[tuple[Pattern, int, frozenset[str]], ...] = (
 )
 
 
-def campaign(topology: str, routing: str, seed: int, *, steps: int, kinds: Collection[str] = KINDS) -> Campaign:
+def campaign(
+    topology: str, routing: str, seed: int, *, steps: int, kinds: Collection[str] = KINDS, pairs: int = MOST_PAIRS
+) -> Campaign:
     """The campaign of so many steps, of these kinds of events, that `seed` draws."""
     drawn = Draw(build(topology), Random(f"{seed} {topology}"), kinds)
-    return Campaign(topology, routing, drawn.steps(steps), seed)
+    return Campaign(topology, routing, drawn.steps(steps), seed, pairs)

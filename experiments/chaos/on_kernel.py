@@ -41,16 +41,14 @@ if TYPE_CHECKING:
 
 SETTLE_S, CONVERGE_S = 45.0, 60.0
 MOST_GROWTH_BYTES = 10_000_000
+MOST_PINGED = 60  # pairs of servers
 
 
 class KernelCampaigns:
-    """Campaigns on `net`, one after the other, each of which leaves it whole unless it fails.
+    """Campaigns on `net`, one after the other, each of which leaves it whole unless it fails."""
 
-    most_pairs: how many pairs of servers are pinged.
-    """
-
-    def __init__(self, net: Net, routing: str, *, most_pairs: int = 60) -> None:
-        self.net, self.topology, self.routing, self.most_pairs = net, net.topology, routing, most_pairs
+    def __init__(self, net: Net, routing: str) -> None:
+        self.net, self.topology, self.routing = net, net.topology, routing
         self.damage = Damage()
         self.broken: dict[int, tuple[bool, frozenset[int]]] = {}  # links as they are: no carrier, and who is deaf
         self.stopped: list[tuple[float, int]] = []  # until when, and which process
@@ -63,7 +61,8 @@ class KernelCampaigns:
         self.settled_s = []
         self.random = Random(campaign.seed)
         pairs = sorted(everybody(self.topology))
-        chosen = sorted(self.random.sample(pairs, self.most_pairs)) if len(pairs) > self.most_pairs else pairs
+        few = min(campaign.pairs, MOST_PINGED)
+        chosen = sorted(self.random.sample(pairs, few)) if len(pairs) > few else pairs
         self.links = AlteredLinks(self.net.network, self.random)
         self.wires: dict[int, dict[str, float]] = {}
         try:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.daemons.core import registry
-from weft.experiments.chaos.campaign import KINDS, Campaign, Finding, parse
+from weft.experiments.chaos.campaign import KINDS, MOST_PAIRS, Campaign, Finding, parse
 from weft.experiments.chaos.drawing import campaign
 from weft.experiments.chaos.prediction import machines
 from weft.experiments.chaos.shrinking import shrink
@@ -71,14 +71,15 @@ def in_simulator(one: Campaign) -> Judged:
 
 def campaigns(run: Run) -> list[Campaign]:
     """Those of `run`: the one that it spells out, or as many as it says, each with a seed of its own."""
-    topology, routing, first = run.text("topology"), run.text("routing"), run.integer("campaign")
+    topology, routing = run.text("topology"), run.text("routing")
+    first, steps, pairs = (run.integer(name) for name in ("campaign", "steps", "pairs"))
     if run.text("events") != DRAWN:
-        return [Campaign(topology, routing, events(run), first)]
+        return [Campaign(topology, routing, events(run), first, pairs)]
     count = run.integer("campaigns")
     kinds = KINDS if run.engine == "fabric" else kinds_on_kernel(run)
     return [
-        campaign(topology, routing, first + run.seed * count + number, steps=run.integer("steps"), kinds=kinds)
-        for number in range(count)
+        campaign(topology, routing, seed, steps=steps, kinds=kinds, pairs=pairs)
+        for seed in range(first + run.seed * count, first + (run.seed + 1) * count)
     ]
 
 
@@ -205,6 +206,7 @@ EXPERIMENT = Experiment(
         "steps": [10],
         "events": [DRAWN],
         "campaign": [0],
+        "pairs": [MOST_PAIRS],
     },
     parameters={
         "topology": common.TOPOLOGY,
@@ -217,6 +219,11 @@ EXPERIMENT = Experiment(
             check=lambda text: None,
         ),
         "campaign": Integer(meaning="number of the first, by which its events are drawn", least=0, most=1 << 62),
+        "pairs": Integer(
+            meaning="pairs of servers that are looked at, by which numbers decide; on the kernel, 60 at most",
+            least=1,
+            most=1_000_000,
+        ),
     },
     columns=columns.CHAOS,
     seeds=1,

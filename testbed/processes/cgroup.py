@@ -1,6 +1,10 @@
 """Control groups of nodes whose processor time is limited, of version 1 or 2, whichever has the processor.
 
 A group is called as the node's namespace is, and so it is known whose it is; see clean.py.
+
+Where the groups are of version 2 and the root does not hand the controllers cpu and cpuset down yet, it does from the
+first group on, and is left so: it limits nothing by itself, systemd has it so as soon as one service has a limit, and
+to take it back would take away the limits of whoever has set some since, here or in another run.
 """
 
 from __future__ import annotations
@@ -23,8 +27,9 @@ class Group:
         if not self.second and not all((ROOT / controller).is_dir() for controller in V1):
             raise ValueError(f"processor time cannot be limited here: no cgroup with {', '.join(V1)} at {ROOT}")
         if self.second:
-            there = [f"+{one}" for one in ("cpu", "cpuset") if one in _words(ROOT / "cgroup.controllers")]
-            (ROOT / "cgroup.subtree_control").write_text(" ".join(there))
+            there, handed = _words(ROOT / "cgroup.controllers"), _words(ROOT / "cgroup.subtree_control")
+            if missing := [f"+{one}" for one in ("cpu", "cpuset") if one in there and one not in handed]:
+                (ROOT / "cgroup.subtree_control").write_text(" ".join(missing))
         for folder in self.folders:
             folder.mkdir(exist_ok=True)
 

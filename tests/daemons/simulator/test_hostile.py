@@ -68,7 +68,7 @@ def test_a_question_that_names_a_stranger_is_garbage(field, stranger):
     probe = wire.Probe(1, 0, 1, 7, 1, 0, 0, wire.ASKING, 1, (1,))
     assert begun(DCELL, "pr-gpi").receive(wire.encode(probe), 0, 0.1) is not None
     for verdict in (wire.ASKING, wire.CONNECTED, wire.BROKEN):
-        bad = replace(probe, verdict=verdict, **{field: (stranger, 1) if field == "visited" else stranger})
+        bad = probe._replace(verdict=verdict, **{field: (stranger, 1) if field == "visited" else stranger})
         with pytest.raises(wire.Garbage):
             begun(DCELL, "pr-gpi").receive(wire.encode(bad), 0, 0.1)
 

@@ -49,6 +49,37 @@ def test_the_longest_prefix_wins_and_a_route_without_hops_refuses():
     fib.set(Prefix(10 << 24 | 6 << 16, 16), ())
     assert [fib.lookup(10 << 24 | x << 16 | 9) for x in (4, 5, 6)] == [(Hop(0, 1),), (Hop(1, 2),), ()]
     assert fib.lookup(11 << 24) == ()
+    fib.set(Prefix(10 << 24 | 6 << 16, 16), (Hop(2, 3),))
+    assert fib.lookup(10 << 24 | 6 << 16 | 9) == (Hop(2, 3),)
+    fib.remove(Prefix(10 << 24 | 6 << 16, 16))
+    assert fib.lookup(10 << 24 | 6 << 16 | 9) == (Hop(0, 1),)
+
+
+@pytest.mark.parametrize(
+    ("spec", "scheme", "octets"),
+    [("dcell:n=3,k=1", "dfr", [None]), ("ficonn:n=4,k=1", "bfs", [None]), ("clos:n=2,r=3,m=3", "fatpaths", [None, 11])],
+)
+def test_what_earlier_walks_to_a_server_have_found_changes_no_later_one(spec, scheme, octets):
+    """At any moment, while daemons have not noticed what is broken too, so that some packets arrive nowhere."""
+    topology = build(spec)
+    simulator = converged(topology, scheme)
+    servers, lost = range(topology.servers), 0
+    for link in range(0, len(topology.links), 5):
+        before = simulator.version()
+        simulator.fail(link, silent=True)
+        assert simulator.version() != before
+        for _ in range(3):
+            simulator.run_for(0.03)
+            for dst, octet, choice in (
+                (dst, octet, choice) for dst in servers for octet in octets for choice in (0, 1)
+            ):
+                known = {}
+                for src in servers:
+                    told = simulator.walk(src, dst, choice, first_octet=octet, known=known)
+                    plain = simulator.walk(src, dst, choice, first_octet=octet)
+                    assert told == plain or ("loop" in told.lost and "loop" in plain.lost)
+                    lost += bool(plain.lost)
+    assert lost
 
 
 def test_a_network_converges_within_a_few_gaps_after_the_last_has_started():

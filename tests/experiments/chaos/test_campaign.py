@@ -32,6 +32,7 @@ def test_the_command_that_repeats_a_campaign_is_one_run_of_it():
     (text,) = split(given["events"])
     assert parse(text, DCELL) == one.events
     assert Campaign("star:n=3", "bfs", ()).command("kernel").endswith("--set events=none --set campaign=0")
+    assert Campaign("star:n=3", "bfs", (), pairs=5).command("kernel").endswith("--set campaign=0 --set pairs=5")
 
 
 @pytest.mark.parametrize(

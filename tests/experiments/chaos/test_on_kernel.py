@@ -41,8 +41,8 @@ def test_everything_that_can_happen_to_a_network_ends_as_predicted():
 @pytest.mark.parametrize(("name", "spec"), [("pr-gpi", "dcell:n=3,k=1"), ("ecmp", "clos:n=2,r=3,m=3")])
 def test_campaigns_end_as_predicted(name, spec):
     with Net(spec, routing=eager(name)) as net:
-        carried = KernelCampaigns(net, eager(name), most_pairs=30)
-        one = campaign(spec, eager(name), 5, steps=4, kinds=KINDS)
+        carried = KernelCampaigns(net, eager(name))
+        one = campaign(spec, eager(name), 5, steps=4, kinds=KINDS, pairs=30)
         assert carried.run(one) == [], one.command("kernel")
 
 
@@ -50,9 +50,10 @@ def test_campaigns_end_as_predicted(name, spec):
 def test_what_is_not_as_predicted_is_found(monkeypatch):
     monkeypatch.setattr("weft.experiments.chaos.on_kernel.SETTLE_S", 1.0)
     with Net("dcell:n=3,k=1", routing=eager("dr")) as net:
-        carried = KernelCampaigns(net, eager("dr"), most_pairs=20)
+        carried = KernelCampaigns(net, eager("dr"))
         monkeypatch.setattr(carried, "_break_links", lambda: None)
-        (finding,) = carried.run(Campaign("", "", parse("0:down:h0-h3+0:down:h1-h6+0:down:h4-h7", net.topology)))
+        events = parse("0:down:h0-h3+0:down:h1-h6+0:down:h4-h7", net.topology)
+        (finding,) = carried.run(Campaign("", "", events, pairs=20))
         assert (finding.kind, "reached though nobody predicts it" in finding.what) == ("unlike", True)
         monkeypatch.undo()
         pid = control.processes(net.identity.directory)["h2"]["pid"]

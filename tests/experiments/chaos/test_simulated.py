@@ -36,15 +36,15 @@ def network_for(name):
 @pytest.mark.slow
 def test_every_campaign_ends_as_predicted(name, part):
     for seed in range(PART * part, PART * part + PART):
-        one = campaign(network_for(name), eager(name), seed, steps=3)
-        assert not simulate(one, most_pairs=20), one.command("fabric")
+        one = campaign(network_for(name), eager(name), seed, steps=3, pairs=20)
+        assert not simulate(one), one.command("fabric")
 
 
 @pytest.mark.parametrize("name", machines())
 def test_a_few_campaigns_end_as_predicted(name):
     for seed in range(2000, 2003):
-        one = campaign(network_for(name), eager(name), seed, steps=5)
-        assert not simulate(one, most_pairs=20), one.command("fabric")
+        one = campaign(network_for(name), eager(name), seed, steps=5, pairs=20)
+        assert not simulate(one), one.command("fabric")
 
 
 def test_a_seed_repeats_a_campaign():
@@ -58,16 +58,16 @@ def test_a_seed_repeats_a_campaign():
 
 
 def fails(one, kind):
-    return any(finding.kind == kind for finding in simulate(one, most_pairs=20))
+    return any(finding.kind == kind for finding in simulate(one))
 
 
 def found(name, spec, count=40, steps=8):
     """The first campaign that fails, made smaller, and what is found then."""
     for seed in range(count):
-        one = campaign(spec, eager(name), seed, steps=steps)
-        if findings := simulate(one, most_pairs=20):
+        one = campaign(spec, eager(name), seed, steps=steps, pairs=20)
+        if findings := simulate(one):
             smaller = shrink(one, lambda each, kind=findings[0].kind: fails(each, kind))
-            return smaller, simulate(smaller, most_pairs=20)[0]
+            return smaller, simulate(smaller)[0]
     return None, None
 
 
