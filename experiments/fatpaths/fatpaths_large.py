@@ -4,8 +4,11 @@ FatPaths' figure 13: flows of 1 MiB arrive at random (Poisson) at the pairs of a
 max-min fair rates, worked out again after every step of time, a hundredth of what a flow takes alone: no packets, no
 queues, no slow start.  `balance` says how a flow uses the layers:
 
-one     it takes a random layer, for good: what hashing does, and what layers alone are worth
-all     it is spread over all layers, as much as each can carry: what flowlets may reach at the best
+one       it takes a random layer, for good: what hashing does, and what layers alone are worth
+again     a random layer, and another while it shares a bottleneck, `draws` times in the mean in the time that one
+          takes alone: what FatPaths' hosts do (sections III-B, VIII-A1), if changing costs nothing
+informed  the same, but it takes the layer whose fullest channel has the fewest flows
+all       it is spread over all layers, as much as each can carry
 
 With `construction` minimal there is layer 0 alone, a shortest path.  Times are over that of a flow alone.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +45,10 @@ Array = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 STEP = 0.01  # of the time that a flow takes alone
 MOST_TIMES = 60.0  # for flows to end after the last one came, in that time
+SHARED = 0.999  # of a channel: a flow that has less shares a bottleneck
 MINIMAL = "minimal"
+MOVING = ("again", "informed")
+BALANCES = ("one", *MOVING, "all")
 NONE = -1  # no channel
 
 
@@ -55,8 +61,11 @@ def measure(run: Run) -> Result:
     begin = arrivals(rng, len(chosen), float(run.parameters["load_fraction"]), run.integer("times"))
     who = np.array(chosen)[rng.integers(len(chosen), size=len(begin))]
     tables = layer_tables(topology, run)
-    layer = None if run.text("balance") == "all" else rng.integers(len(tables), size=len(begin))
-    taken = simulate(begin, channels(topology, tables, who, layer))
+    balance = run.text("balance")
+    layer = rng.integers(len(tables), size=len(begin))
+    routes = channels(topology, tables, who, layer if balance == "one" else None)
+    moves = Moves(rng, layer, float(run.parameters["draws"]), balance == "informed") if balance in MOVING else None
+    taken = simulate(begin, routes, moves)
     counted = taken[begin > run.integer("times") / 2]  # the paper drops the first half, too
     return Result(
         figures={
@@ -107,10 +116,38 @@ def channels(topology: Topology, tables: NDArray[np.int32], who: Array, layer: A
     return np.asarray(renumbered.reshape(found.shape) - int(used[0] == NONE), np.int64)
 
 
-def simulate(begin: Numbers, routes: Array) -> Numbers:
+class Moves(NamedTuple):
+    """Flows are in one of their layers each, and move while they share a bottleneck.
+
+    layer: of each flow at first, and later.  draws: how often in the time of a flow alone.
+    informed: to the best layer instead of a random one.
+    """
+
+    rng: np.random.Generator
+    layer: Array
+    draws: float
+    informed: bool
+
+    def move(self, slow: Array, routes: Array, used: Array) -> None:
+        """Let some of the flows `slow` draw again; `used`: flows on each channel, changed as they move."""
+        for flow in slow[self.rng.random(len(slow)) < self.draws * STEP]:
+            each = routes[flow]
+            np.subtract.at(used, each[self.layer[flow]][each[self.layer[flow]] != NONE], 1)
+            if self.informed:
+                fullest = np.where(each == NONE, 0, used[each]).max(axis=1)
+                self.layer[flow] = self.rng.choice(np.flatnonzero(fullest == fullest.min()))
+            else:
+                self.layer[flow] = self.rng.integers(len(each))
+            np.add.at(used, each[self.layer[flow]][each[self.layer[flow]] != NONE], 1)
+
+
+def simulate(begin: Numbers, routes: Array, moves: Moves | None = None) -> Numbers:
     """How long each flow takes, in times of a flow alone; infinite for one that has not ended in MOST_TIMES after the
-    last one began."""
-    flows, parts, width = routes.shape
+    last one began.
+
+    routes: shape (flows, layers, hops).  A flow uses all its layers at once, or with `moves` one at a time.
+    """
+    flows, _, width = routes.shape
     lengths = (routes != NONE).sum(axis=2)
     packed = np.take_along_axis(routes, np.argsort(routes == NONE, axis=2, kind="stable"), axis=2)
     rate_of, count = compiled(fair_rates), int(routes.max()) + 1
@@ -123,14 +160,17 @@ def simulate(begin: Numbers, routes: Array) -> Numbers:
         active = np.concatenate([active, np.arange(following, upto)])
         following = upto
         if len(active):
-            taken, hops = packed[active].reshape(-1, width), lengths[active].reshape(-1)
+            parts = (active,) if moves is None else (active, moves.layer[active])
+            taken, hops = packed[parts].reshape(-1, width), lengths[parts].reshape(-1)
             used = np.bincount(taken[taken != NONE], minlength=count)
             rates = np.zeros(len(taken))
             rate_of(np.arange(len(taken)), taken, hops, used, 1.0, True, rates)
-            rate = rates.reshape(-1, parts).sum(axis=1)
+            rate = rates.reshape(len(active), -1).sum(axis=1)
             ends = left[active] <= rate * STEP
             took[active[ends]] = now + left[active[ends]] / rate[ends] - begin[active[ends]]
             left[active] -= rate * STEP
+            if moves:
+                moves.move(active[~ends & (rate < SHARED)], packed, used)
             active = active[~ends]
         now += STEP
         if now > begin[-1] + MOST_TIMES:
@@ -140,7 +180,7 @@ def simulate(begin: Numbers, routes: Array) -> Numbers:
 
 def plot(table: Table, figure: Figure) -> None:
     """For each network, pattern, mapping and load, the distribution of times under each construction and balance."""
-    keys = ("topology", "pattern", "mapping", "load_fraction", "times", "layers")
+    keys = ("topology", "pattern", "mapping", "load_fraction", "times", "layers", "draws")
     groups = figures.by_setting(table, keys, always=3)
     lines = sorted({(str(row["construction"]), str(row["balance"])) for row in table})
     columns = min(3, len(groups))
@@ -159,7 +199,7 @@ def plot(table: Table, figure: Figure) -> None:
                 (named[f"{construction}, {balance}"],) = axes.plot(
                     BINS[1:],
                     counts.cumsum() / counts.sum(),
-                    style.DASHES[balance == "all"],
+                    style.DASHES[BALANCES.index(balance)],
                     color=colours[construction],
                 )
         axes.set(xscale="log", ylim=(0, 1.02), xlabel="time / that of a flow alone", ylabel="fraction of flows")
@@ -170,7 +210,7 @@ def plot(table: Table, figure: Figure) -> None:
 
 def check(run: Run) -> None:
     """ValueError unless there are such layers, more than one to take all of, and hosts for the traffic."""
-    if run.text("construction") == MINIMAL and run.text("balance") == "all":
+    if run.text("construction") == MINIMAL and run.text("balance") != "one":
         raise ValueError("fatpaths_large: construction=minimal is one layer, take balance=one")
     topology = build(run.text("topology"))
     pairs(run.text("pattern"), topology.servers, np.random.default_rng(0))
@@ -187,7 +227,8 @@ EXPERIMENT = Experiment(
     sweep={
         "topology": ["slimfly:q=5,p=4", "slimfly:q=11,p=9"],
         "construction": [MINIMAL, "random", "intree"],
-        "balance": ["one", "all"],
+        "balance": ["one", "again", "all"],
+        "draws": [5],
         "layers": [9],
         "pattern": ["off-diagonal:c=100", "off-diagonal:c=1089", "permutation"],
         "mapping": ["linear"],
@@ -197,7 +238,12 @@ EXPERIMENT = Experiment(
     parameters={
         "topology": networks.NETWORK,
         "construction": Word(meaning="how layers are made; minimal: layer 0 alone", words=[*CONSTRUCTIONS]),
-        "balance": Word(meaning="whether a flow takes one layer or all", words=("one", "all")),
+        "balance": Word(meaning="how a flow uses the layers", words=BALANCES),
+        "draws": Number(
+            meaning="with balance=again or informed: how often a flow draws a layer in the time that one takes alone",
+            least=0,
+            most=1 / STEP,
+        ),
         "layers": Integer(meaning="n, layer 0 counted", least=1, most=63),
         "pattern": PATTERN,
         "mapping": MAPPING,

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from weft.experiments.fatpaths import fatpaths_large
-from weft.experiments.fatpaths.fatpaths_large import NONE, STEP, arrivals, channels, simulate
+from weft.experiments.fatpaths.fatpaths_large import NONE, STEP, Moves, arrivals, channels, simulate
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
 
@@ -55,22 +55,57 @@ def test_flows_come_as_often_as_the_load_asks():
 
 def test_layers_end_collisions_and_are_drawn():
     rows = []
-    for construction, balance in (("minimal", "one"), ("random", "one"), ("random", "all")):
+    for construction, balance in (("minimal", "one"), ("random", "one"), ("random", "all"), ("random", "again")):
         run = one(construction=construction, balance=balance, load_fraction=0.4)
         fatpaths_large.check(run)
         figures = fatpaths_large.measure(run).figures
         assert figures["flows"] == sum(figures["histogram"])
         assert figures["mean_times"] >= 1 - STEP
         rows.append({**run.parameters, **figures, "seed": 0})
-    assert rows[2]["mean_times"] < rows[0]["mean_times"]
+    assert rows[2]["mean_times"] < rows[3]["mean_times"] < rows[0]["mean_times"]
     fatpaths_large.plot(rows, Figure())
 
 
 @pytest.mark.parametrize(("wrong", "said"), [
     ({"balance": "all"}, "construction=minimal is one layer"),
+    ({"balance": "again"}, "construction=minimal is one layer"),
     ({"pattern": "off-diagonal:c=100"}, "c must be at most 35"),
     ({"topology": "dcell:n=3,k=1", "pattern": "permutation"}, "runs on switch fabrics"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused(wrong, said):
     with pytest.raises(ValueError, match=said):
         fatpaths_large.check(one(**wrong))
+
+
+# All have channel 10, and each one of its own.
+SHARE_ONE = np.array([[[flow, 10], [flow, 11 + flow]] for flow in range(4)])
+
+
+def moves(informed, draws=100.0):
+    """Flows that begin on the channel that they share."""
+    return Moves(np.random.default_rng(5), np.zeros(4, dtype=np.int64), draws, informed)
+
+
+def test_flows_that_move_leave_the_channel_that_they_share():
+    """All but one find their own at once if they are told; by chance half of their draws are in vain."""
+    stay = simulate(np.zeros(4), SHARE_ONE, moves(False, draws=0.0))
+    assert stay == pytest.approx(np.full(4, 4.0), abs=2 * STEP)
+    told = simulate(np.zeros(4), SHARE_ONE, moves(True))
+    assert told == pytest.approx(np.ones(4), abs=4 * STEP)
+    found = simulate(np.zeros(4), SHARE_ONE, moves(False))
+    assert found.min() >= 1 - STEP
+    assert told.mean() < found.mean() < 1.5
+
+
+def test_a_flow_that_shares_nothing_stays_where_it_is():
+    alone = moves(False)
+    assert simulate(np.array([0.0]), SHARE_ONE[:1], alone) == pytest.approx([1.0], abs=STEP)
+    assert alone.layer.tolist() == [0, 0, 0, 0]
+
+
+def test_flows_are_counted_where_they_are():
+    at, used = moves(False), np.bincount([0, 1, 2, 3, 10, 10, 10, 10], minlength=15)
+    at.move(np.arange(4), SHARE_ONE, used)
+    expected = np.bincount(SHARE_ONE[np.arange(4), at.layer].ravel(), minlength=15)
+    assert (used == expected).all()
+    assert used[10] < 4
