@@ -231,7 +231,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.FCT,
     seeds=1,
-    takes_s=900,
+    takes_s=700,
     measure=measure,
     plot=plot,
     check=layered_network.check,

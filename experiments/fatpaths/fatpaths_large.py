@@ -252,7 +252,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.LARGE,
     seeds=1,
-    takes_s=900,
+    takes_s=200,
     measure=measure,
     plot=plot,
     check=check,

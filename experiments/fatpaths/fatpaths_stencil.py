@@ -123,7 +123,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.STENCIL,
     seeds=1,
-    takes_s=600,
+    takes_s=1200,
     measure=measure,
     plot=plot,
     check=layered_network.check,

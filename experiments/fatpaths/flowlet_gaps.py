@@ -156,7 +156,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.GAPS,
     seeds=1,
-    takes_s=200,
+    takes_s=250,
     measure=measure,
     plot=plot,
     check=layered_network.check,

@@ -190,6 +190,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.INCAST,
     seeds=1,
+    takes_s=60,
     measure=measure,
     plot=plot,
     check=check,

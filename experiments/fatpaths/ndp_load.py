@@ -205,6 +205,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.LOAD,
     seeds=1,
+    takes_s=400,
     measure=measure,
     plot=plot,
     check=check,
