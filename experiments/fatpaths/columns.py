@@ -18,7 +18,7 @@ FCT = {
     "repeated": "list: segments of each flow that TCP sent again",
     "repeated_in_vain": "list: of these, those that the receiver had already",
     "timeouts": "list: expiries of each flow's retransmission timer",
-    "timeout_ms": "list: how long each flow's recoveries from such took",
+    "timeout_ms": "list: how long it took each flow to recover, from the expiries on",
     **LAYERS,
     **ORDER,
 }

@@ -14,8 +14,8 @@ class TcpInfo(NamedTuple):
 
     spurious: retransmissions that the receiver says it had already (DSACK).  reordered: times that it saw its segments
     overtake each other.  marked: segments delivered with a congestion mark.  timeouts, timeout_ms: expiries of the
-    retransmission timer, and how long the recoveries from them took; 0 before Linux 6.7.  Of multipath TCP all are sums
-    over the subflows that there are at the end, but for the round-trip times, which are the first one's.
+    retransmission timer, and how long it took from there until all was made good; 0 before Linux 6.7.  Of multipath TCP
+    all are sums over the subflows that there are at the end, but for the round-trip times, which are the first one's.
     """
 
     rtt_us: int
