@@ -29,6 +29,7 @@ VERSION = 1  # of what events mean
 UPDATES_PER_S = 10.0
 MOST_UPDATES_PER_S = 100.0
 PAIRS, MOST_PAIRS, PING_S = 16, 256, 0.05
+READ_SHARE = 0.05  # of a core, for reading counters; busy nodes are asked less often where that takes more
 ALIVE_S = 0.5  # between two looks whether the run is still there
 STEPS, STEP_BPS = 200, 100_000  # loads are told to a 200th of a link's rate, or to this where links have none
 
@@ -59,7 +60,8 @@ class EventStream:
         self._rows = DaemonRows(network)
         self._logs = LogLines(network.run.directory / "log")
         self._pings = LiveOutages(network, spread(network.topology.servers, pairs), interval_s=PING_S)
-        self._ports = PortReader(network, shaped=bool(network.plan.link_specs))
+        shaped, most_cpu_s = bool(network.plan.link_specs), READ_SHARE * self._period_s
+        self._ports = PortReader(network, shaped=shaped, most_cpu_s=most_cpu_s)
         row_of = {port: row for row, port in enumerate(self._ports.ports)}
         links = network.topology.links.tolist()
         self._ends = np.array([(row_of[a, pa], row_of[b, pb]) for a, pa, b, pb in links])

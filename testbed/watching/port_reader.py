@@ -4,11 +4,13 @@ One dump for each namespace over a socket that is kept, and all of them joined. 
 time before, so that numpy takes all of them out at once; a dump is parsed only where something has another form than
 before.  testbed/measure/port_counters.py tells more, and costs five times as much.
 
-Nine tenths of the time is the kernel's.  So nodes at which hardly anything happens are asked only every third time.
+Nine tenths of the time is the kernel's.  So nodes at which hardly anything happens are asked only every third time, and
+of the others, where all of them would take too much of the processor, those that were asked longest ago.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -26,6 +28,7 @@ RECEIVE_BYTES = 1 << 15  # the kernel fills no more with one part of a dump
 DONE = struct.pack("=IHHI", 20, netlink.NLMSG_DONE, 2, 1)  # the end of a dump's last part: NLM_F_MULTI, sequence 1
 DONE_BYTES = 20
 TRIES = 5
+LEAST, WEIGHT = 8, 0.2  # nodes that are asked whatever that takes; of the latest reading, in the mean of what one takes
 SELDOM, BUSY_BYTES = 3, 4000  # how seldom quiet nodes are asked; bytes that a port of one may have sent meanwhile
 
 Words = NDArray[np.int64]
@@ -50,13 +53,17 @@ class PortReader:
     ports: (node, port) of each row of a Reading.
     """
 
-    def __init__(self, net: NetworkHandle, *, shaped: bool) -> None:
-        """shaped: whether ports have queues of their own; else only what devices tell is known, and nothing waits."""
+    def __init__(self, net: NetworkHandle, *, shaped: bool, most_cpu_s: float = math.inf) -> None:
+        """shaped: whether ports have queues of their own; else only what devices tell is known, and nothing waits.
+
+        most_cpu_s: of the processor's time, for one reading.
+        """
         where = ports(net)
         self.ports = list(where.values())
         self._shaped = shaped
         self._row = {index: row for row, index in enumerate(where)}
         self._sockets = [netlink_of(net, node) for node in range(net.topology.nodes)]
+        self._calls = [(each.socket.send, each.socket.recv) for each in self._sockets]
         body = tc.TCMSG.pack(0, 0, 0, 0, 0) if shaped else netlink.IF_STATS.pack(0, 0, 1)
         kind = netlink.RTM_GETQDISC if shaped else netlink.RTM_GETSTATS
         flags = netlink.NLM_F_REQUEST | netlink.NLM_F_DUMP
@@ -65,6 +72,8 @@ class PortReader:
         self._node_of_row = np.array([node for node, _ in self.ports])
         self._busy = np.ones(net.topology.nodes, dtype=bool)
         self._at_s = np.zeros(net.topology.nodes)
+        self._most_cpu_s = most_cpu_s
+        self._cost_s = 0.0  # of the processor's time, to ask one node
         self._kept = [b""] * net.topology.nodes
         self._last: Reading | None = None
         self._turn = 0
@@ -82,11 +91,10 @@ class PortReader:
             if list(map(len, dumps)) == self._sizes and (_words(data, self._marks, 4) == self._indexes).all():
                 break
             self._find(dumps)  # a device came or went, or its queue
-        width = 4 if self._shaped else 8
         none = np.zeros(len(self.ports), dtype=np.int64)
         found = Reading(none.copy(), none.copy(), none, self._at_s[self._node_of_row])
         found.sent_bytes[self._rows] = _words(data, self._sent, 8)
-        found.drops[self._rows] = _words(data, self._drops, width)
+        found.drops[self._rows] = _words(data, self._drops, 4 if self._shaped else 8)
         if self._shaped:
             found.waiting[self._rows] = _words(data, self._waiting, 4)
         self._look_who_is_busy(found)
@@ -106,15 +114,24 @@ class PortReader:
         """What each namespace tells, or told when it was asked last."""
         asked = np.ones(len(self._busy), dtype=bool) if everything else self._busy.copy()
         asked[self._turn % SELDOM :: SELDOM] = True
-        for node in np.flatnonzero(asked).tolist():
-            each = self._sockets[node].socket
-            each.send(self._request)
-            data = each.recv(RECEIVE_BYTES)
+        nodes = np.flatnonzero(asked)
+        if not everything and len(nodes) * self._cost_s > self._most_cpu_s:
+            most = max(LEAST, int(self._most_cpu_s / self._cost_s))
+            nodes = nodes[np.argsort(self._at_s[nodes], kind="stable")[:most]]
+        began_s, request, kept, now, times = clock.cpu_s(), self._request, self._kept, clock.monotonic, []
+        for node in nodes.tolist():
+            send, receive = self._calls[node]
+            send(request)
+            data = receive(RECEIVE_BYTES)
             while data[-DONE_BYTES:-8] != DONE:
-                data += each.recv(RECEIVE_BYTES)
-            self._kept[node] = data
-            self._at_s[node] = clock.monotonic()
-        return self._kept
+                data += receive(RECEIVE_BYTES)
+            kept[node] = data
+            times.append(now())
+        self._at_s[nodes] = times
+        if times:
+            cost_s = (clock.cpu_s() - began_s) / len(times)
+            self._cost_s += (cost_s - self._cost_s) * (WEIGHT if self._cost_s else 1.0)
+        return kept
 
     def _find(self, dumps: list[bytes]) -> None:
         """Note where in `dumps`, joined, each port's counters lie."""
@@ -153,6 +170,7 @@ class PortReader:
         for each in self._sockets:
             each.close()
         self._sockets.clear()
+        self._calls.clear()
 
 
 def _attribute(data: bytes, at: int, end: int, wanted: int) -> int:

@@ -16,12 +16,12 @@ export async function post(request, {quiet = false} = {}) {
 }
 
 let hiding = 0;
-export function notice(text) {
+export function notice(text, {stays = false} = {}) {
   const box = document.getElementById("notice");
   box.textContent = text;
   box.hidden = false;
   clearTimeout(hiding);
-  hiding = setTimeout(() => { box.hidden = true; }, 6000);
+  if (!stays) hiding = setTimeout(() => { box.hidden = true; }, 6000);
 }
 
 const element = (tag, text, kind) => Object.assign(document.createElement(tag), {textContent: text ?? "", className: kind ?? ""});

@@ -55,7 +55,7 @@ const take = {
   neighbour(event) { panel.refresh(event.node); },
   routes(event) { state.nodes.get(event.node).routes = event.count; panel.refresh(event.node); },
   log, outage() {},
-  end() { state.ended = true; stream.close(); health(); notice("The run has been taken down."); },
+  end() { state.ended = true; stream.close(); health(); notice("The run has been taken down.", {stays: true}); },
 };
 
 function log(event) {
@@ -107,10 +107,18 @@ stream.onmessage = message => {
   (take[event.event] ?? (() => {}))(event);
   if (event.event === "link") health();
 };
+// Who takes a run down ends its views at once, so that none can say so: no connection may be all that a page learns.
+let lost = 0;
 stream.onerror = () => {
   if (state.ended) return;
   byId("health").className = "wrong";
   byId("health").textContent = "no connection";
+  lost ||= setTimeout(() => notice("The run has been taken down, or this view of it has ended.", {stays: true}), 2500);
+};
+stream.onopen = () => {
+  if (lost) byId("notice").hidden = true;
+  clearTimeout(lost);
+  lost = 0;
 };
 
 // Click a server and then another: the path between them, asked for again each second while it is shown.

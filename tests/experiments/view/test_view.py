@@ -286,6 +286,13 @@ def test_a_browser_shows_the_network_breaks_a_link_and_shows_what_comes_of_it(vi
                 pictures.add(page.screenshot(tmp_path / f"{width}-{scheme}.png"))
         assert len(pictures) == 4
         assert page.errors == []
+        another = View(view.network, tmp_path)
+        page.open(another.address)
+        page.wait("document.querySelector('#health')?.textContent.includes('1 link failed')")
+        another.process.send_signal(signal.SIGINT)
+        another.end()
+        page.wait("document.querySelector('#health').textContent == 'no connection'")
+        page.wait("document.querySelector('#notice').textContent.startsWith('The run has been taken down, or')")
     view.do(do="restore", what="h0-h3")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from weft.testbed.measure.port_counters import Counters, PortCounters
 from weft.testbed.network.network import Network
 from weft.testbed.plan.network_handle import all_pairs
 from weft.testbed.plan.network_plan import mac
-from weft.testbed.watching.port_reader import SELDOM, PortReader, Reading
+from weft.testbed.watching.port_reader import LEAST, SELDOM, PortReader, Reading
 from weft.topologies.core.link import LinkSpec
 
 
@@ -88,4 +89,17 @@ def test_quiet_nodes_are_asked_less_often_and_busy_ones_each_time(network: Calla
     busy = np.array([node == 0 for node, _ in reader.ports])
     assert (asked[busy] == 2 * SELDOM).all()
     assert (asked[~busy] == 2).all()
+    reader.close()
+
+
+@pytest.mark.kernel
+def test_where_all_would_take_too_long_those_that_were_asked_longest_ago_are_asked(
+    network: Callable[..., Network],
+) -> None:
+    net = network("dcell:n=3,k=1", LinkSpec(rate_bps=8_000, queue_packets=20))
+    reader = PortReader(net, shaped=True, most_cpu_s=1e-9)
+    times = [reader.read(everything=True).at_s, reader.read().at_s, reader.read().at_s]
+    first, second = ({reader.ports[row][0] for row in np.flatnonzero(b > a)} for a, b in pairwise(times))
+    assert (len(first), len(second)) == (LEAST, LEAST)
+    assert first | second == set(range(2 * LEAST)) == set(range(net.topology.nodes))
     reader.close()
