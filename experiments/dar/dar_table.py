@@ -49,7 +49,7 @@ from weft.experiments.dar.slotted_control import (
     Way,
 )
 from weft.experiments.dar.slotted_model import Outcome, destinations, simulate
-from weft.experiments.figures import style
+from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, canonical
 from weft.experiments.runner.parameters import Integer, Number, Parameter, Spec, Word
 
@@ -211,18 +211,26 @@ PANELS = {
     "mean_held_ratio": ("out-of-order / in-order packets", "max_held_ratio"),
     "mean_window_packets": ("out-of-order window (packets)", "max_window_packets"),
 }
+ON_KERNEL = {  # where what is held is not known
+    **dict(list(PANELS.items())[:2]),
+    "late_fraction": ("overtaken packets (fraction)", ""),
+    "mean_extent_packets": ("how far behind they are (packets)", ""),
+}
 
 
 def plot(table: Table, figure: Figure) -> None:
-    """A line for each network, rate and scheme: means as bars, and minima or maxima over receivers as ticks."""
+    """A line for each network, rate and scheme: means as bars, hollow if fidelity failed, and minima or maxima over
+    receivers as ticks."""
     keys = ("topology", "host_gbps", *(key for key in ("engine", *VARIED) if len({row.get(key) for row in table}) > 1))
     groups = list(dict.fromkeys(tuple(row[key] for key in keys) for row in table))
     figure.set_size_inches(11.5, 0.9 + sum(0.95 + 0.26 * len(named(table, keys, group)) for group in groups))
     heights = [2.5 + len(named(table, keys, group)) for group in groups]
     grid = figure.subplots(len(groups), len(PANELS), squeeze=False, gridspec_kw={"height_ratios": heights})
     for line, group in zip(grid, groups, strict=True):
-        for axes, (key, (label, other)) in zip(line, PANELS.items(), strict=True):
-            bars(axes, named(table, keys, group), key, other)
+        of = named(table, keys, group)
+        on_kernel = all(row["engine"] == "kernel" for rows in of.values() for row in rows)
+        for axes, (key, (label, other)) in zip(line, (ON_KERNEL if on_kernel else PANELS).items(), strict=True):
+            bars(axes, of, key, other)
             axes.set_xlabel(label)
             if axes is not line[0]:
                 axes.set_yticklabels([])
@@ -245,9 +253,11 @@ def bars(axes: Axes, of: dict[str, Table], key: str, other: str) -> None:
         known = [row for row in rows if row[key] is not None]
         if not known:
             continue
-        mean, most = (np.mean([float(str(row[one])) for row in known]) for one in (key, other))
-        axes.barh(place, mean, color=colour, height=0.7)
-        axes.plot(most, place, "|", color=style.INK, markersize=8)
+        mean, most = (np.mean([float(str(row[one])) for row in known]) for one in (key, other or key))
+        failed = any(figures.failed_fidelity(row) for row in known)
+        axes.barh(place, mean, color=style.PAPER if failed else colour, edgecolor=colour, height=0.7)
+        if other:
+            axes.plot(most, place, "|", color=style.INK, markersize=8)
         axes.annotate(f"{mean:.3g}", (max(mean, most), place), (4, 0), textcoords="offset points", va="center", size=7)
     axes.set_yticks(range(len(of)), [SCHEMES[name][1] for name in of])
     axes.invert_yaxis()

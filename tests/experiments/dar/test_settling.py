@@ -59,10 +59,15 @@ def test_what_the_kernel_cannot_do_is_refused(experiment, instead, says):
 def test_a_table_of_both_engines_is_drawn():
     slotted = dict.fromkeys((key for pair in dar_table.PANELS.items() for key in (pair[0], pair[1][1])), 0.5)
     first = {key: values[0] for key, values in dar_table.EXPERIMENT.sweep.items()}
-    unknown = {**slotted, "mean_held_ratio": None, "max_held_ratio": None}
+    known = {"late_fraction": 0.25, "mean_extent_packets": 4.0, "fidelity": "FAIL"}
+    unknown = {**slotted, **known, "mean_held_ratio": None, "max_held_ratio": None}
     figure = Figure()
     dar_table.plot([{**first, **slotted, "engine": "graph"}, {**first, **unknown, "engine": "kernel"}], figure)
-    assert len(figure.axes) == 8
+    slotted_bars, kernel_bars = ([axes.patches for axes in figure.axes[at : at + 4]] for at in (0, 4))
+    assert [bar.get_width() for (bar,) in slotted_bars] == [0.5] * 4
+    assert [bar.get_width() for (bar,) in kernel_bars] == [0.5, 0.5, 0.25, 4.0]
+    hollow = {bar.get_facecolor() for (bar,) in kernel_bars}
+    assert hollow.isdisjoint(bar.get_facecolor() for (bar,) in slotted_bars)
 
 
 @pytest.mark.kernel
