@@ -127,6 +127,7 @@ def die(draw: Draw) -> Iterator[Step]:
 
 
 def without_power(draw: Draw, node: int, *, announced: bool) -> Iterator[Step]:
+    """The steps of a node that loses its power; announced: its neighbours see the carriers of its links go."""
     yield 0.0, "die", draw.name(node), ""
     if announced and "down" in draw.kinds:
         for *_, link in draw.topology.ports(node):

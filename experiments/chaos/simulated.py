@@ -52,6 +52,7 @@ class Failed(Exception):
 
 @lru_cache(maxsize=32)
 def built(spec: str) -> Topology:
+    """topologies.build(), once for each specification."""
     return build(spec)
 
 

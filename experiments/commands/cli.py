@@ -93,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def carry_out(argv: list[str]) -> int:
+    """Do what the command line `argv` asks for; its exit status.  Raises what main() tells in one line."""
     top = parser()
     if COMPLETING in os.environ:
         from weft.experiments.commands.completion import complete
@@ -123,6 +124,7 @@ def version() -> str:
 
 
 def terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """The handler of SIGTERM: end as after Ctrl-C, with nothing left behind."""
     raise Terminated
 
 
@@ -145,6 +147,7 @@ def complain(what: object, *, status: int) -> int:
 
 
 def one_line(what: object) -> str:
+    """`what` as text without line breaks."""
     return " ".join(str(what).split())
 
 

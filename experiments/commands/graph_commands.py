@@ -63,6 +63,7 @@ def list_all(given: argparse.Namespace) -> int:
 
 
 def print_parameters(parameters: dict[str, dict[str, Any]], indent: int) -> None:
+    """A line for each of the `parameters` of a family or a scheme, as `weft list` describes them."""
     for key, parameter in parameters.items():
         span = " or ".join(parameter["words"]) or f"at least {parameter['least']}"
         default = "" if parameter["default"] is None else f", {parameter['default']} by default"

@@ -55,6 +55,7 @@ def _add_mn(commands: Any) -> None:
 
 
 def doctor(given: argparse.Namespace) -> int:
+    """`weft doctor`: what this kernel has of what weft may need"""
     from weft.testbed.host.doctor import as_json, probe, show
 
     features = probe(fresh=given.fresh)
@@ -66,6 +67,7 @@ def doctor(given: argparse.Namespace) -> int:
 
 
 def uml(given: argparse.Namespace) -> int:
+    """`weft uml`: run a command under User-Mode Linux; its exit status."""
     from weft.testbed.host import uml
 
     argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv
@@ -77,6 +79,7 @@ def uml(given: argparse.Namespace) -> int:
 
 
 def mn(given: argparse.Namespace) -> int:
+    """`weft mn`: Mininet's `mn` or a script of its users, on networks of weft."""
     from weft.testbed.interop.mininet_names import MN, run_script
     from weft.testbed.processes.process import need_root
 

@@ -232,6 +232,7 @@ def columns(rows: list[Row]) -> list[str]:
 
 
 def no_root(experiment: Experiment) -> str:
+    """What to say to someone who runs `experiment` on the kernel engine without being root."""
     others = [engine for engine in experiment.engines if engine != "kernel"]
     instead = f"--engine {others[0]} needs none, and " if others else ""
     uml = f"`weft uml -- weft run {experiment.name}` brings a kernel of its own"

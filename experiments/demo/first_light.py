@@ -187,6 +187,7 @@ def check(run: Run) -> None:
 
 
 def links_of(run: Run) -> LinkSpec:
+    """What the links of `run` are like."""
     return LinkSpec(rate_bps=run.integer("rate_bps"), queue_packets=run.integer("queue_packets"))
 
 

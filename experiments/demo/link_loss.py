@@ -39,6 +39,7 @@ SCHEMES = ("dr", "bfs")  # those whose paths follow from the live links alone, s
 
 @lru_cache(maxsize=8)
 def whole(spec: str) -> Topology:
+    """topologies.build(), once for each specification."""
     return build(spec)
 
 

@@ -75,6 +75,7 @@ def figures_of(experiment: Experiment, rows: Table) -> list[str]:
 
 
 def is_number(value: object) -> bool:
+    """Whether `value` is a number that a ratio can be taken of; bool is none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

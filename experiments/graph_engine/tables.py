@@ -92,4 +92,5 @@ def empty(network: Ccrdn, level: int, ports: int, entries: int) -> Tables:
 
 
 def arrays(tables: Tables) -> tuple[Any, Any, Any]:
+    """Hops, counts and channels of `tables`."""
     return tables.hops, tables.counts, tables.channels

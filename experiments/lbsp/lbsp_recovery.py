@@ -117,6 +117,7 @@ def losses(network: Network) -> int:
 
 
 def is_frr(scheme: str) -> bool:
+    """Whether `scheme` is FRR's BGP and not one of weft's."""
     return parse(scheme)[0] == FRR
 
 

@@ -21,6 +21,7 @@ def written(rows: Sequence[Mapping[str, Any]], form: str) -> bytes:
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bytes:
+    """`rows` as comma-separated values under a line of `columns`, in UTF-8; what a row lacks is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -35,6 +36,7 @@ def cell(value: Any) -> Any:
 
 
 def as_parquet(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bytes:
+    """`rows` as a Parquet file; ValueError where pyarrow is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -29,4 +29,5 @@ def began(pid: int) -> str:
 
 
 def boot() -> str:
+    """An id that is the same until the machine is started again."""
     return BOOT.read_text(encoding="utf-8").strip()

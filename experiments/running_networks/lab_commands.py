@@ -86,6 +86,7 @@ def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | N
 
 
 def save(given: argparse.Namespace) -> int:
+    """`weft save`: print the lab file of a network that is up."""
     from weft.testbed.labs.lab_file import written
     from weft.testbed.labs.running_lab import lab_of
     from weft.testbed.network.network import Network
@@ -95,6 +96,8 @@ def save(given: argparse.Namespace) -> int:
 
 
 def impair(given: argparse.Namespace) -> int:
+    """`weft impair`: change what a link carries, loses and delays, or tell it; ValueError for options that exclude
+    each other."""
     from weft.testbed.link_changes import impair as impairments
     from weft.testbed.network.network import Network
 

@@ -123,6 +123,7 @@ def _of_run(parser: argparse.ArgumentParser) -> None:
 
 
 def up(given: argparse.Namespace) -> int:
+    """`weft up`: bring a network up, or print its plan, and keep it until Ctrl-C unless it is to be detached."""
     from weft.daemons.core.registry import usual
     from weft.experiments.running_networks import lab_commands, virtual_up
     from weft.experiments.running_networks.network_status import print_plan
@@ -225,6 +226,7 @@ def summary(network: Network) -> str:
 
 
 def exec_(given: argparse.Namespace) -> int:
+    """`weft exec`: run a command in a node; does not return, its exit status is ours."""
     from weft.testbed.plan import run
     from weft.testbed.processes.process import need_root
 
@@ -251,6 +253,7 @@ def _name(network: Network, node: str) -> str:
 
 
 def fail(given: argparse.Namespace) -> int:
+    """`weft fail`: fail a link or a node of a network that is up."""
     network = _open(given.run)
     if "-" in given.what or given.only_to:
         network.fail(given.what, silent=given.silent, only_to=given.only_to)
@@ -260,6 +263,7 @@ def fail(given: argparse.Namespace) -> int:
 
 
 def restore(given: argparse.Namespace) -> int:
+    """`weft restore`: undo `weft fail`."""
     network = _open(given.run)
     if "-" in given.what:
         network.restore(given.what)
@@ -269,6 +273,7 @@ def restore(given: argparse.Namespace) -> int:
 
 
 def degrade(given: argparse.Namespace) -> int:
+    """`weft degrade`: give a link another rate, and tell the daemons at its ends if asked to."""
     from weft.testbed.link_changes.degrade import planned, report, set_rate
     from weft.topologies.core.link import rate_bps
 
@@ -281,11 +286,13 @@ def degrade(given: argparse.Namespace) -> int:
 
 
 def scheme(given: argparse.Namespace) -> int:
+    """`weft scheme`: let the data plane of a network that is up choose ports by another scheme."""
     _open(given.run).change_scheme(given.scheme)
     return 0
 
 
 def restart(given: argparse.Namespace) -> int:
+    """`weft restart`: end the daemon of a node and start it again."""
     from weft.testbed.supervision import control
 
     network = _open(given.run)
@@ -294,6 +301,7 @@ def restart(given: argparse.Namespace) -> int:
 
 
 def status(given: argparse.Namespace) -> int:
+    """`weft status`: the daemons and links of a network that is up, once or again and again."""
     from weft.experiments.running_networks.watch_commands import again_and_again
 
     if given.watch is None:
@@ -321,6 +329,7 @@ def _status_once(given: argparse.Namespace) -> int:
 
 
 def down(given: argparse.Namespace) -> int:
+    """`weft down`: take a network out of the kernel."""
     from weft.experiments.runner.console import stages
 
     network = _open(given.run)
@@ -331,6 +340,7 @@ def down(given: argparse.Namespace) -> int:
 
 
 def ps(given: argparse.Namespace) -> int:
+    """`weft ps`: the networks on this machine, those that died too."""
     from weft.experiments.runner.console import show
     from weft.testbed.plan.run import runs
 
@@ -356,6 +366,7 @@ def ps(given: argparse.Namespace) -> int:
 
 
 def clean(given: argparse.Namespace) -> int:
+    """`weft clean`: remove what runs that died have left in the kernel."""
     from weft.testbed.network.clean import clean as remove_dead_runs
     from weft.testbed.processes.process import need_root
 
@@ -366,11 +377,14 @@ def clean(given: argparse.Namespace) -> int:
 
 
 def rekey(given: argparse.Namespace) -> int:
+    """`weft rekey`: replace the key by which the daemons of a network seal what they say."""
     _open(given.run).rekey()
     return 0
 
 
 def daemon(given: argparse.Namespace) -> int:
+    """`weft daemon`: run a node's daemon in the foreground in place of the supervisor's and configured like it, or
+    stop the supervisor's."""
     from weft.testbed.network import foreground
     from weft.testbed.plan.run import ENVIRONMENT
     from weft.testbed.supervision import control

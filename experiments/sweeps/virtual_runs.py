@@ -83,6 +83,7 @@ def answer(run: Run) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Within User-Mode Linux: do the run that lies in FOLDER, and leave the answer there."""
     run = Run(**json.loads((FOLDER / RUN).read_text(encoding="utf-8")))
     (FOLDER / ANSWER).write_text(json.dumps(answer(run)), encoding="utf-8")
 

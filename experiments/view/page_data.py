@@ -102,4 +102,5 @@ def results(folder: Path) -> dict[str, Any]:
 
 
 def as_json(told: Any) -> bytes:
+    """`told` as compact JSON, in UTF-8."""
     return json.dumps(told, separators=(",", ":"), default=str).encode()

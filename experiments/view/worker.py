@@ -121,6 +121,8 @@ def view(run: str, port: int, updates_per_s: float, pairs: int, results: Path) -
 
 
 def main(argv: Sequence[str]) -> int:
+    """Serve the page of one run, as `argv` says: the run, port, updates a second, pairs, results, how; the exit
+    status."""
     run, port, updates_per_s, pairs, results, how = argv
     if how != ALONE:
         run_process.end_with_parent()
