@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from functools import cache
 from itertools import pairwise
 
 from weft.topologies.recursive import generalized as generalized
@@ -28,13 +29,19 @@ def pairs(network: Ccrdn, most: int, seed: int = 1) -> list[tuple[int, int]]:
     return [tuple(draw.sample(range(servers), 2)) for _ in range(most)]  # type: ignore[misc]
 
 
-def neighbours(network: Ccrdn, server: int, down: set[int] = frozenset()) -> dict[int, list[int]]:  # type: ignore[assignment]
-    """The servers one hop from `server`, each with the channels of that hop, where none of them is in `down`."""
+@cache
+def beside(network: Ccrdn, server: int) -> dict[int, list[int]]:
+    """The servers one hop from `server`, each with the channels of that hop."""
     ports = network.k + 2
     first = server - server % network.n
     found = {v: [server * ports, v * ports + network.k + 1] for v in range(first, first + network.n) if v != server}
-    found |= {network.peer(server, level): [server * ports + level] for level in network.levels(server)}
-    return {v: hop for v, hop in found.items() if not down & set(hop)}
+    return found | {network.peer(server, level): [server * ports + level] for level in network.levels(server)}
+
+
+def neighbours(network: Ccrdn, server: int, down: set[int] = frozenset()) -> dict[int, list[int]]:  # type: ignore[assignment]
+    """As beside(), where none of the channels is in `down`."""
+    found = beside(network, server)
+    return {v: hop for v, hop in found.items() if down.isdisjoint(hop)} if down else found
 
 
 def channels(network: Ccrdn, route: list[int]) -> list[int]:
