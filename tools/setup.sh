@@ -7,12 +7,12 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # What weft runs on; iperf3, ping and the like are what it measures with; brctl is what Mininet's own bridges need, and
-# numpy what its `mn --custom` needs to read our topologies with the system's Python.
+# numpy what its `mn --custom` needs to read our topologies with the system's Python; wget is for Mininet's own tests.
 packages="
 	git make gcc libc6-dev clang libbpf-dev libbpf1
 	python3 python3-venv python3-numpy mininet bridge-utils
 	iproute2 ethtool kmod procps nftables util-linux
-	iputils-ping iperf3 traceroute tcpdump
+	iputils-ping iperf3 traceroute tcpdump wget
 "
 # A kernel with everything, for delays and DCTCP where this one has none (Ubuntu has no such package); and FRR, which our
 # daemons are compared with.

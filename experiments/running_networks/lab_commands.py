@@ -36,20 +36,23 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
 
 
+def is_lab(topology: str) -> bool:
+    """Whether what `weft up` is asked for is a lab's file, and not the name of a network."""
+    return topology.endswith(SUFFIXES)
+
+
 def lab_from(given: argparse.Namespace) -> Lab:
     """What `weft up` is asked for: a lab's file, or a network and options; ValueError if these do not go together."""
     from weft.testbed.labs.lab_file import Lab, parse
     from weft.topologies import build
 
-    if not given.topology.endswith(SUFFIXES):
+    if not is_lab(given.topology):
         link, host_link = links_from(given)
         topology = build(given.topology)
         return Lab(topology, given.routing, link, host_link, topology.own_links, given.packed)
     for name in IN_THE_FILE:
         if getattr(given, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')}: {given.topology} says what links carry")
-    if given.clock == "virtual":
-        raise ValueError("--clock virtual takes the name of a network, not a lab")
     try:
         text = Path(given.topology).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

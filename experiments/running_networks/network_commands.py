@@ -153,6 +153,7 @@ def up(given: argparse.Namespace) -> int:
     if given.dry_run:
         return print_plan(lab, static=how.static, name=given.detach)
     if given.clock == "virtual":
+        virtual_up.check_lab(lab, given)
         return virtual_up.up(given)
     need_root()
     if given.detach is not None:

@@ -7,14 +7,18 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.runner.definition import COSTS
+from weft.experiments.running_networks import lab_commands
 from weft.topologies.core.link import MOST_HOP_NS
 
 if TYPE_CHECKING:
     from weft.testbed.interop.net import Net
+    from weft.testbed.labs.lab_file import Lab
 
+NO_RATE = "without one links would carry any load in no time"
 MEMORY_MB = 3000
 OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", "packed")  # handed on
 
@@ -32,11 +36,24 @@ def check(given: argparse.Namespace) -> None:
         raise ValueError("--view needs the real clock: a virtual one stands still while you look")
     if given.nat:
         raise ValueError("--nat needs the real clock: under a virtual one there is no network outside")
-    if given.rate is None:
-        raise ValueError("--clock virtual needs --rate: without it links would carry any load in no time")
+    if given.rate is None and not lab_commands.is_lab(given.topology):
+        raise ValueError(f"--clock virtual needs --rate: {NO_RATE}")
     if given.pace is not None and not 0 < given.pace < math.inf:
         raise ValueError(f"--pace must be more than 0, got {given.pace:g}")
     check_costs({name: getattr(given, name) or 0 for name in COSTS}, given.clock)
+
+
+def check_lab(lab: Lab, given: argparse.Namespace) -> None:
+    """ValueError, in one line, unless a kernel for virtual time can bring `lab` up, and read its file."""
+    from weft.testbed.host import uml
+
+    topology, path = lab.topology, Path(given.topology).resolve()
+    for link in range(len(topology.links)):
+        if not (lab.link or link in lab.own_links or (lab.host_link and topology.level[link] == 0)):
+            raise ValueError(f"--clock virtual: {topology.link_name(link)} has no rate: {NO_RATE}")
+    hidden = lab_commands.is_lab(given.topology) and any(path.is_relative_to(folder) for folder in uml.FRESH)
+    if hidden and not path.is_relative_to(Path.cwd().resolve()):
+        raise ValueError(f"{given.topology}: --clock virtual has a /{path.parts[1]} of its own: begin in {path.parent}")
 
 
 def check_costs(costs: Mapping[str, int], clock: str) -> None:

@@ -52,6 +52,7 @@ class Lan:
         self._ports, self._bridges = count(plan.FIRST_PORT), count(plan.FIRST_BRIDGE)
         self._names: list[str] = []
         self.bridge_filter = Path("/proc/sys/net", plan.BRIDGE_FILTER_SYSCTL).exists()
+        self.told(f"mkdir {self.run.directory}")
         self._write()
 
     def _write(self) -> None:
@@ -59,6 +60,7 @@ class Lan:
         told = {"id": self.run.id, "slot": self.run.slot, "command": sys.argv, "pid": os.getpid()}
         told |= {"began_unix_s": clock.wall(), "topology": "lan", "scheme": network.BRIDGES, "namespaces": namespaces}
         run.write_journal(self.run, self.run.journal | told)
+        self.told(f"write {self.run.directory / 'run.json'}: {' '.join(namespaces) or 'no namespaces yet'}")
 
     def expect(self, nodes: Iterable[str]) -> None:
         """Write into the journal, at once, the nodes that will be added; a journal written for each costs a disk."""
@@ -87,6 +89,7 @@ class Lan:
         up = plan.IFINFO.pack(0, 0, plan.LOOPBACK, plan.IFF_UP, plan.IFF_UP)
         self.change(node, [netlink.Message(netlink.RTM_NEWLINK, 0, up, "ip link set lo up")])
         hosts_file.link(self.run.directory, [name])
+        self.told(f"ln -s {self.run.directory / hosts_file.FOLDER} {hosts_file.LINKS / name}")
         return name
 
     def remove_node(self, node: str) -> None:
@@ -96,8 +99,12 @@ class Lan:
         space.close()
         netns.forget([space.name])
         hosts_file.unlink([space.name])
-        self.told(f"ip netns delete {space.name}")
+        self._tell_removal(space.name)
         netns.wait_until_gone()
+
+    def _tell_removal(self, namespace: str) -> None:
+        self.told(f"ip netns delete {namespace}")
+        self.told(f"rm {hosts_file.LINKS / namespace}")
 
     def change(self, node: str, messages: Iterable[netlink.Message]) -> None:
         """Make changes in the namespace of `node`, in order."""
@@ -165,6 +172,8 @@ class Lan:
         if address is None:
             self.addresses.pop(node, None)
         else:
+            if self.addresses.get(node) != address:
+                self.told(f"echo {address} {node} >> {self.run.directory / hosts_file.FOLDER / 'hosts'}")
             self.addresses[node] = address
         hosts_file.write(self.run.directory, [(address, [name]) for name, address in self.addresses.items()])
 
@@ -172,8 +181,12 @@ class Lan:
         """Take everything out of the kernel, and return when it is gone."""
         for space in self.spaces.values():
             space.close()
+        names = [space.name for space in self.spaces.values()]
         self.spaces.clear()
         clean.remove(self.run)
+        for name in names:
+            self._tell_removal(name)
+        self.told(f"rm -r {self.run.directory}")
         self.kept.release()
 
 

@@ -1,5 +1,6 @@
 """Networks under the virtual clock whose commands are typed outside."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -102,6 +103,41 @@ def read_until(lines: Iterable[str], words: str) -> str:
             return read
     assert not words, read
     return read
+
+
+LAB = """
+topology: dcell:n=3,k=1
+link: {rate: 100mbit, delay: 50us}
+commands: {h1: ["sleep 1000 &"]}
+"""
+
+
+@pytest.mark.virtual
+def test_a_lab_comes_up_with_its_commands(tmp_path):
+    (tmp_path / "lab.yaml").write_text(LAB)
+    done = subprocess.run(
+        [*COMMAND[:3], "up", "lab.yaml", "--clock", "virtual"],
+        cwd=tmp_path,
+        input="h0 ping -c 1 h1\nh1 pgrep -a sleep\nexit\n",
+        capture_output=True,
+        text=True,
+        timeout=110,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    assert "time=0.200 ms" in said
+    assert "sleep 1000" in said
+
+
+def test_a_lab_that_no_virtual_clock_can_bring_up_is_refused(tmp_path, capsys):
+    (tmp_path / "lab.yaml").write_text("topology: star:n=2\nlinks: [{ends: h0-r0, rate: 1mbit}]")
+    assert main(["up", str(tmp_path / "lab.yaml"), "--clock", "virtual"]) == 2
+    assert "h1-r0 has no rate" in capsys.readouterr().err
+    (tmp_path / "lab.yaml").write_text(LAB)
+    assert main(["up", str(tmp_path / "lab.yaml"), "--clock", "virtual"]) == 2
+    assert f"begin in {tmp_path}" in capsys.readouterr().err
 
 
 @pytest.mark.virtual
