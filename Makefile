@@ -53,6 +53,7 @@ test-mininet: setup ## which of Mininet 2.3's own tests pass on our networks; ab
 
 fuzz: $(READY) ## ten million hostile messages to daemons of every scheme, in the simulator; half an hour
 	$(PYTHON) -m tests.fuzz.hostile_messages
+	if $(PYTHON) -c 'import atheris' 2>/dev/null; then $(PYTHON) -m tests.fuzz.coverage_guided; fi # pip install '.[fuzz]'
 
 bench: setup $(BENCHES) ## how fast it is, beside Mininet and beside what was asked for
 

@@ -8,64 +8,94 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from bench.report import Line, show
 from weft.testbed.linux import netns
 from weft.testbed.network import clean
 from weft.testbed.plan import run
+from weft.testbed.processes import cgroup, hosts_file
 
 ROOT = Path(__file__).parents[1]
 WEFT = [sys.executable, "-m", "weft.experiments.commands.cli"]
 KILLS_OF_A_SWEEP, SEEDS = 4, 12
-UP = ["up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit"]
+LINK = "h0-h3"
+UP = ["up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit", "--nat"]
 
 
 def kill_once(rng: random.Random, results: Path) -> list[str]:
     """Start the tool, kill it, clean up; what is left of its run, in words.
 
-    Other runs may come and go meanwhile: only what carries the name that was given to this one counts.
+    Other runs may come and go meanwhile: only what bears the name that was given to this one counts.
     """
     name = f"kill-{rng.randrange(16**6):06x}"
-    kind = rng.choice(["up", "down", "run"])
+    kind = rng.choice(["up", "down", "fail", "restore", "run"])
     command = {
         "up": [*UP, "--detach", name],
         "down": ["down", name],
+        "fail": ["fail", LINK, "--run", name, *rng.choice([[], ["--silent"]])],
+        "restore": ["restore", LINK, "--run", name],
         "run": ["run", "first_light", "--set", "iperf_s=1", "--results", str(results / name)],
     }[kind]
-    if kind == "down":
-        subprocess.run([*WEFT, *UP, "--detach", name], cwd=ROOT, capture_output=True, check=True)
+    if kind in ("down", "fail", "restore"):
+        weft(*UP, "--detach", name)
+    if kind == "restore":
+        weft("fail", LINK, "--run", name)
     tool = subprocess.Popen([*WEFT, *command], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with suppress(subprocess.TimeoutExpired):
         tool.wait(timeout=rng.uniform(0.1, 2.5 if kind == "run" else 0.8))
     # Found by who made them, before anything is removed.
     mine = [one for one in run.runs() if one.id == name or one.journal_or_empty().get("pid") == tool.pid]
-    names = {space for one in mine for space in one.journal_or_empty().get("namespaces", [])}
+    journals = [one.journal_or_empty() for one in mine]
     tool.kill()
     tool.wait()
-    subprocess.run([*WEFT, "clean"], cwd=ROOT, capture_output=True, check=True)
+    found = [] if kind not in ("fail", "restore") else half_broken(name)
+    weft("clean")
     for one in mine:
         if one.directory.exists() and one.alive():  # it was up for good before it was killed
             subprocess.run([*WEFT, "down", one.id], cwd=ROOT, capture_output=True)  # it may be dead by now
     if any(one.directory.exists() for one in mine):  # its supervisor outlived it by a moment, and kept the run so long
-        subprocess.run([*WEFT, "clean"], cwd=ROOT, capture_output=True, check=True)
-    return leftovers(mine, names)
+        weft("clean")
+    return [f"{kind}: {thing}" for thing in [*found, *leftovers(mine, journals)]]
 
 
-def leftovers(mine: list[run.Run], names: set[str]) -> list[str]:
-    """What there still is of these runs, which had these namespaces."""
+def weft(*words: str) -> None:
+    """Let the tool do this to its end; CalledProcessError if it cannot."""
+    subprocess.run([*WEFT, *words], cwd=ROOT, capture_output=True, check=True)
+
+
+def half_broken(name: str) -> list[str]:
+    """What keeps a run, on whose link somebody was at work who was killed, from being whole again."""
+    for words in (["restore", LINK, "--run", name], ["exec", "--run", name, "h0", "ping", "-c", "1", "-w", "10", "h3"]):
+        done = subprocess.run([*WEFT, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return [f"weft {' '.join(words)}: {(done.stderr or done.stdout).strip()}"]
+    return []
+
+
+def leftovers(mine: list[run.Run], journals: list[dict[str, Any]]) -> list[str]:
+    """What there still is of these runs, which had these journals."""
+    names = {space for journal in journals for space in journal.get("namespaces", [])}
     found = [f"directory {one.directory}" for one in mine if one.directory.exists()]
     found += [f"namespace {name}" for name in names & set(os.listdir(netns.NAMES))]
+    if hosts_file.LINKS.is_dir():
+        found += [f"hosts file of {name}" for name in names & set(os.listdir(hosts_file.LINKS))]
     with open("/proc/self/mountinfo") as mounts:
         found += [f"mount {line.split()[4]}" for line in mounts if Path(line.split()[4]).name in names]
+    groups = [cgroup.ROOT, *(cgroup.ROOT / controller for controller in cgroup.V1)]
+    found += [f"control group {folder / name}" for folder in groups for name in names if (folder / name).exists()]
     pins = Path("/sys/fs/bpf")
     for one in mine:
         found += [f"process {pid} of {one.id}" for pid in clean.processes(one.id, [])]
         found += [f"pinned {path}" for path in (pins.iterdir() if pins.is_dir() else ()) if one.id in path.name]
-    return found
+        found += [f"link {name}" for _, name in socket.if_nameindex() if name == f"weft{one.slot}"]
+    tables = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=False).stdout
+    return found + [f"nftables {one.id}" for one in mine if f"weft-{one.id}" in tables]
 
 
 def sweep_killed(rng: random.Random, results: Path) -> list[str]:

@@ -32,6 +32,7 @@ from weft.experiments.chaos.prediction import doubtful, everybody, reachable
 from weft.experiments.scenarios import reachability
 from weft.experiments.scenarios.predicted_paths import both_ways
 from weft.experiments.scenarios.routes import Pairs
+from weft.testbed.forwarding.data_plane import DataPlane, program_of
 from weft.testbed.link_changes.altered_links import AlteredLinks
 from weft.testbed.linux import clock, fib, netns
 from weft.testbed.supervision import control
@@ -149,8 +150,12 @@ class KernelCampaigns:
             control.kill(self.net.identity.directory, name)
 
     def _forget_routes(self, node: int) -> None:
-        with self.net.network.at(node) as socket:
+        network = self.net.network
+        with network.at(node) as socket:
             socket.request([fib.removal_message(prefix) for prefix in fib.routes(socket)])
+        if program_of(network) is not None:
+            with DataPlane.open(network) as plane:
+                plane.groups[node].replace({})
 
     def _break_links(self) -> None:
         """Let every link be as the damage says; one of a node without power is silent."""

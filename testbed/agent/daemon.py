@@ -106,7 +106,7 @@ class Daemon:
                 self._open_inside(opened, config, queue_state, flows, transit)
             self.requests = opened.enter_context(closing(Requests(directory, interfaces.name)))
             self.fib = SwitchFib(self._netlink, interfaces, groups) if groups else fib.Fib(self._netlink, interfaces)
-            self.inherited = len(fib.routes(self._netlink))  # set by a daemon before this one
+            self.inherited = self.fib.found()  # set by a daemon before this one
             # The state machine takes ports to be up until it is told otherwise.
             self._news_at_first = [told for told in self._link_news.now() if not told.up]
             self._opened = opened.pop_all()

@@ -130,6 +130,10 @@ class Fib:
         self._interfaces = interfaces
         self._resolved: set[Hop] = set()  # those whose neighbour entries the kernel is known to hold
 
+    def found(self) -> int:
+        """How many routes there are that a daemon has set, this one or one before it."""
+        return len(routes(self._socket))
+
     def set(self, changes: Sequence[SetRoute]) -> None:
         """Make the changes, in order and in one batch.
 

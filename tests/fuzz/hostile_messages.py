@@ -30,6 +30,7 @@ from weft.daemons.simulator.simulator import Simulator
 from weft.topologies import build
 
 CORPUS = Path(__file__).with_name("corpus.txt")
+COVERAGE_CORPUS = Path(__file__).with_name("coverage_corpus.txt")
 NETWORKS = ("dcell:n=3,k=1", "ficonn:n=4,k=1", "fattree:k=4", "clos:n=3,m=3,r=3", "slimfly:q=5,p=1")
 EDGES = (0, 1, 2, 3, 5, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, 2**63)
 MOST_KEPT = 600  # messages that are changed further
@@ -78,6 +79,33 @@ def corpus() -> list[bytes]:
     """Messages that have been trouble."""
     lines = (line.partition("#")[0].strip() for line in CORPUS.read_text().splitlines())
     return [bytes.fromhex(line) for line in lines if line]
+
+
+def input_of(scheme: str, node: int, port: int, payload: bytes) -> bytes:
+    """What the coverage-guided fuzzer has for `payload`, said to that daemon of the network of `scheme`."""
+    return bytes([schemes().index(scheme), node, port]) + payload
+
+
+def coverage_corpus() -> list[tuple[str, int, int, bytes]]:
+    """The scheme, node, port and payload of each message of which one reaches code that none before it has reached."""
+    found = []
+    for line in COVERAGE_CORPUS.read_text().splitlines():
+        scheme, node, port, *payload = line.split()
+        found.append((scheme, int(node), int(port), bytes.fromhex("".join(payload))))
+    return found
+
+
+def inputs() -> list[bytes]:
+    """What the coverage-guided fuzzer begins with: what it has found, messages that have been trouble, and some that
+    daemons say."""
+    found = [input_of(*one) for one in coverage_corpus()]
+    for name in schemes():
+        draw = Random(f"1 {name}")
+        found += [
+            input_of(name, draw.randrange(16), draw.randrange(4), payload)
+            for payload in Campaign(name, draw).kept[:100]
+        ]
+    return found
 
 
 class Campaign:
@@ -147,12 +175,23 @@ class Campaign:
             node, port = self._somewhere()
             self._say(node, port, self._changed(self.draw.choice(self.kept), node))
             if number % BETWEEN_TICKS == 0:
-                self._guarded(node, port, b"", lambda: self.simulator.run_for(0.001))
+                self.pass_time(0.001)
             if self.failures:
                 return
-        self._guarded(0, 0, b"", lambda: self.simulator.run_for(HEALS_S))
+        self.pass_time(HEALS_S)
         if not self.failures:
             self._look()
+
+    def say_input(self, data: bytes) -> None:
+        """Say what the coverage-guided fuzzer, whose input `data` is, wants said."""
+        nodes = list(self.simulator._nodes)
+        node = nodes[data[1] % len(nodes)]
+        ports = [port for port, _ in self.simulator.node(node).config.ports]
+        self._say(node, ports[data[2] % len(ports)], data[3:])
+
+    def pass_time(self, seconds: float) -> None:
+        """Let daemons do what they do when it is time."""
+        self._guarded(0, 0, b"", lambda: self.simulator.run_for(seconds))
 
     def _look(self) -> None:
         topology = self.simulator.topology

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.fuzz.hostile_messages import Campaign, corpus, schemes
+from tests.fuzz.hostile_messages import HEALS_S, Campaign, corpus, coverage_corpus, input_of, schemes
 from weft.daemons.core import wire
 from weft.daemons.core.actions import Action
 from weft.daemons.proxy.daemon import Pr
@@ -26,6 +26,18 @@ def test_hostile_messages_raise_nothing_and_the_network_heals(scheme: str) -> No
     campaign.run(1500)
     assert [failure.line() for failure in campaign.failures] == []
     assert len(campaign.seen) > 8
+
+
+@pytest.mark.slow
+def test_what_a_search_by_coverage_has_found_raises_nothing() -> None:
+    said = {name: [input_of(*one) for one in coverage_corpus() if one[0] == name] for name in schemes()}
+    for name, inputs in said.items():
+        campaign = Campaign(name, random.Random(1))
+        for data in inputs:
+            campaign.say_input(data)
+        campaign.pass_time(HEALS_S)
+        assert [failure.line() for failure in campaign.failures] == []
+    assert sum(map(len, said.values())) > 90
 
 
 @pytest.mark.slow

@@ -213,7 +213,7 @@ def test_what_is_killed_leaves_nothing_that_clean_does_not_find():
     assert len(clean.processes(name, [])) == 9
     assert mine in run.dead_runs()
     clean.remove(mine)
-    assert leftovers([mine], set(names)) == []
+    assert leftovers([mine], [{"namespaces": names}]) == []
     assert {path: sorted(os.listdir(path)) if os.path.isdir(path) else None for path in FIXED} == before
 
 

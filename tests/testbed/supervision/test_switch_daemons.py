@@ -133,6 +133,24 @@ def test_a_daemon_that_starts_again_takes_over_what_it_finds(fabric: Network) ->
     fabric.wait_until_converged(DEATH_S)
 
 
+def test_a_daemon_takes_away_what_only_the_maps_hold(fabric: Network) -> None:
+    """The kernel has lost the routes of the daemon before it, as it does with a device that goes; the maps have not.
+
+    The route that nobody wants is longer than those that the daemon sets, and would go before them.
+    """
+    stale = Prefix(10 << 24 | 1 << 8, 32)
+    control.kill(fabric.run.directory, "e0")
+    with DataPlane.open(fabric) as plane:
+        plane.groups[E0].set({stale: [fabric.ifindex(E0, 2)]})
+    with fabric.at(E0) as socket:
+        socket.request([fib.removal_message(prefix) for prefix in fib.routes(socket)])
+    control.start(fabric.run.directory, "e0")
+    wait_until("it is gone", lambda: stale not in tables(fabric)[E0], timeout_s=DEATH_S)
+    fabric.wait_until_converged(DEATH_S)
+    assert ways(fabric, E0, BEYOND_E0) == [2, 3]
+    assert ping(fabric, all_pairs(fabric)).lost_fraction == 0
+
+
 @pytest.fixture
 def without_daemons(network: Callable[..., Network]) -> Iterator[Network]:
     net = network(CLOS, FAST, "static")
