@@ -9,7 +9,7 @@ changes seldom.  So for every state that a packet may be in, and every prefix of
 one and the same, the daemon asks onward(), the very function that decides per packet elsewhere, and sets
 
     a route               where the packet goes on as it is
-    a readdress           where it is rerouted, or has reached its proxy: it goes on with another state's address
+    a rewrite             where it is rerouted, or has reached its proxy: it goes on with another state's address
     an unreachable route  where it is dropped
 
 Ours: where any proxy link may be taken, not only the nearest, one is drawn for each server and not for each packet.  A
@@ -56,7 +56,7 @@ class DfrRouting(Flooding):
         self._numbers = dfr_addresses.numbers(network, settings)
         self._prefixes = prefixes(network, self._node, settings.b)
         self._routes: dict[Prefix, tuple[Hop, ...]] = {}  # as set
-        self._octets: dict[Prefix, int] = {}  # as readdressed
+        self._octets: dict[Prefix, int] = {}  # as rewritten
 
     def converged(self) -> bool:
         return super().converged() and not self._rerouted() and not self._refused()

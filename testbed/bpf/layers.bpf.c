@@ -98,7 +98,7 @@ static __always_inline __u16 changed(__u16 check, __u16 before, __u16 after)
 }
 
 /* Let a packet's destination begin with `octet`; the packet moves in memory, and its checksums follow. */
-static __always_inline void readdress(struct __sk_buff *ctx, struct iphdr *ip, __u8 octet)
+static __always_inline void rewrite(struct __sk_buff *ctx, struct iphdr *ip, __u8 octet)
 {
 	__u16 *half = (__u16 *)&ip->daddr, before = *half, after;
 	__u32 at = sizeof(struct ethhdr) + sizeof(*ip), protocol = ip->protocol;
@@ -233,7 +233,7 @@ int leave(struct __sk_buff *ctx)
 		return TC_ACT_UNSPEC;
 	layer = layer_for(ctx, &key, set, ip, end, counters) & (LAYERS - 1);
 	counters->packets[layer]++;
-	readdress(ctx, ip, FIRST_LAYER + layer);
+	rewrite(ctx, ip, FIRST_LAYER + layer);
 	return TC_ACT_UNSPEC;
 }
 
@@ -321,7 +321,7 @@ int arrive(struct __sk_buff *ctx)
 	end = (void *)(long)ctx->data_end;
 	ip = data + sizeof(struct ethhdr);
 	if (layered && (void *)(ip + 1) <= end)
-		readdress(ctx, ip, SERVERS);
+		rewrite(ctx, ip, SERVERS);
 	return TC_ACT_UNSPEC;
 }
 

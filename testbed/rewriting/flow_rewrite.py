@@ -59,11 +59,11 @@ DIRECT = first_octets.FIRST
 def rules(address: int) -> list[Message]:
     """The changes that make a server with this address send and take packets of flows, none of them known yet."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
-    readdress = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
+    rewrite = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
     first_octet = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 1, IP_CHECKSUM, pseudo_header=True)
     begins = [destination, nft.mask(FIRST_OCTET_MASK, 0)]
     direct = (
-        [nft.mask(first_octets.LABEL, DIRECT << 24), readdress],
+        [nft.mask(first_octets.LABEL, DIRECT << 24), rewrite],
         f"ip daddr set ip daddr & 0.255.255.255 | {DIRECT}.0.0.0",
     )
     onward = [

@@ -46,7 +46,7 @@ def rules(address: int, direct: int) -> list[Message]:
     """The changes that make a server with this address send and take such packets, none of them changed on their way
     yet; `direct`: the first octet of those that it sends."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
-    readdress = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
+    rewrite = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
     first_octet = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 1, IP_CHECKSUM, pseudo_header=True)
     others = [destination, nft.mask(0xFF000000, 0), nft.compare(nft.UNEQUAL, struct.pack(">I", SERVER_BLOCK))]
     change: Rule = ([destination, nft.look_up(OCTETS), first_octet], f"@nh,128,8 set ip daddr map @{OCTETS}")
@@ -54,7 +54,7 @@ def rules(address: int, direct: int) -> list[Message]:
         (TO_ITSELF, "oif lo accept"),
         ([*others, nft.accept()], "ip daddr != 10.0.0.0/8 accept"),
         (
-            [destination, nft.mask(first_octets.LABEL, direct << 24), readdress],
+            [destination, nft.mask(first_octets.LABEL, direct << 24), rewrite],
             f"ip daddr set ip daddr & 0.255.255.255 | {direct}.0.0.0",
         ),
         change,
@@ -93,7 +93,7 @@ class PrefixRewriting(LinuxCapability):
     def __init__(
         self, address: int, octets: Sequence[int], ttl: int, routes: netlink.Socket, transit: TransitRewriting
     ) -> None:
-        """Begin, in the namespace of the calling thread, with no prefix readdressed; `routes` is a socket there.
+        """Begin, in the namespace of the calling thread, with no prefix rewritten; `routes` is a socket there.
 
         octets: all that the addresses of packets may begin with, first that of packets that leave their source.
         ttl: how many hops packets of our own may make, unless they say otherwise themselves.
@@ -114,7 +114,7 @@ class PrefixRewriting(LinuxCapability):
     def apply(self, actions: Sequence[SetPrefixRewrite]) -> str:
         self.set(actions)
         count = sum(action.first_octet is not None for action in actions)
-        return f"packets readdressed: {count} prefixes more, {len(actions) - count} fewer"
+        return f"destinations rewritten: {count} prefixes more, {len(actions) - count} fewer"
 
     def reconcile(self) -> None:
         self.set(())

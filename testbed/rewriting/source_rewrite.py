@@ -81,7 +81,7 @@ TO_ITSELF = [nft.output_device(), nft.compare(nft.EQUAL, struct.pack("=I", LOOPB
 def rules(address: int) -> list[Message]:
     """The changes that make a server with this address send and take steered packets, none of them steered yet."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
-    readdress = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
+    rewrite = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
     direct = first_octets.FIRST << 24
     ours = [destination, nft.mask(FIRST_OCTET_MASK, 0), nft.compare(nft.UNEQUAL, struct.pack(">I", SERVER_BLOCK))]
     out: list[Rule] = [
@@ -92,11 +92,11 @@ def rules(address: int) -> list[Message]:
             f"ip daddr != @{SEEN} add @{SEEN} {{ ip daddr }} log group {LOG_GROUP} snaplen {IP_HEADER_BYTES}",
         ),
         (
-            [destination, nft.look_up(STEERED), readdress, nft.accept()],
+            [destination, nft.look_up(STEERED), rewrite, nft.accept()],
             f"ip daddr set ip daddr map @{STEERED} accept",
         ),
         (
-            [destination, nft.mask(first_octets.LABEL, direct), readdress],
+            [destination, nft.mask(first_octets.LABEL, direct), rewrite],
             "ip daddr set ip daddr & 0.255.255.255 | 64.0.0.0",
         ),
     ]
@@ -115,7 +115,7 @@ def taken_in(address: int, carried: Carried) -> list[Rule]:
     """Rules at input for the server with this address: what comes from others with an address of `carried` was for its
     own, and errors, wherever they come from, are about packets for servers' own addresses."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
-    readdress = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
+    rewrite = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
     quoted = nft.load(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4)
     error = [
         nft.load(nft.NETWORK_HEADER, IP_PROTOCOL, 1),
@@ -132,7 +132,7 @@ def taken_in(address: int, carried: Carried) -> list[Rule]:
             f"icmp type {{ 3, 11 }} @th,192,32 {carried.words} @th,192,32 set @th,192,32 & 0xffffff | 0xa000000",
         ),
         (FROM_ITSELF, "iif lo accept"),  # 127.0.0.1 is none of ours
-        ([destination, *carried.only, own, readdress], f"ip daddr {carried.words} ip daddr set {dotted(address)}"),
+        ([destination, *carried.only, own, rewrite], f"ip daddr {carried.words} ip daddr set {dotted(address)}"),
     ]
 
 

@@ -4,11 +4,11 @@ Daemons of two schemes let packets that pass their server carry another first oc
 (flow_rewrite.py), DFR by prefixes (prefix_rewrite.py).  The program does that, and sends the packet where the kernel's
 routes lead then.  What is not as simple as that it leaves to the kernel, so that ping, traceroute, long packets and
 packets to the server itself go as ever: see there.  Users' own filters at "forward" do not see what it sends on.  On a
-link with a delay it only readdresses, ahead of the delay, and the kernel forwards.
+link with a delay it only rewrites, ahead of the delay, and the kernel forwards.
 
 Why so.  Rules of nf_tables before the route is looked up did the same, and servers in between sent 0.63 times as many
 packets a second as by plain forwarding (TAR), 0.56 to 0.74 times at servers that reroute (DFR); with this it is 0.85
-to 0.99 times as many (bench/rewriting.py).  A program that readdresses and leaves the route to the kernel makes it 0.74
+to 0.99 times as many (bench/rewriting.py).  A program that rewrites and leaves the route to the kernel makes it 0.74
 to 0.79 times: to be called takes 60 ns where plain forwarding takes 330.
 
 It cannot do it for a server's own packets, whose route has been looked up before any hook sees them: that is left to

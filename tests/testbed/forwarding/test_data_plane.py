@@ -150,7 +150,7 @@ def packet(
     return (to or mac(LEAF, 0)) + mac(0, 0) + b"\x08\x00" + header + struct.pack(">HH", *ports) + bytes(16)
 
 
-def test_a_packet_is_readdressed_and_its_time_to_live_is_less(slow: Fabric) -> None:
+def test_a_packet_is_rewritten_and_its_time_to_live_is_less(slow: Fabric) -> None:
     without = int.from_bytes(packet(id_=0)[24:26], "big")
     carrying = [(64, (without - wanted) % 0xFFFF) for wanted in (0xFEFF, 0xFFFF, 0xFEFE, 0xFF00, 0x0001)]
     for ttl, id_ in [(64, 7), (2, 7), (255, 0), *carrying]:
