@@ -6,7 +6,7 @@ READY := .venv/.ready
 SUDO := $(if $(filter-out 0,$(shell id --user)),sudo --preserve-env=CI env PYTHONDONTWRITEBYTECODE=1)
 MACHINE := $(shell uname --machine)
 BPF_MACHINE := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(MACHINE)))
-BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard testbed/bpf/*.bpf.c))
+BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard testbed/*/*.bpf.c))
 LIBRARIES := testbed/host/uml_xstate.so testbed/traffic/libndp.so
 BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/report.py,$(wildcard bench/*.py)))
 
@@ -76,7 +76,7 @@ dist: setup ## a wheel for this machine and an archive of the sources, in dist/
 
 bpf: $(BPF_OBJECTS) $(LIBRARIES) ## compile the eBPF programs, and the libraries in C
 
-testbed/bpf/%.bpf.o: testbed/bpf/%.bpf.c $(wildcard testbed/bpf/*.h) | $(READY)
+testbed/%.bpf.o: testbed/%.bpf.c $(wildcard testbed/bpf/*.h) | $(READY)
 	clang -O2 -g -Wall -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_MACHINE) -I/usr/include/$(MACHINE)-linux-gnu -c $< -o $@
 
 testbed/bpf/select_probe.bpf.o testbed/bpf/select_blind.bpf.o: testbed/bpf/select.bpf.c

@@ -26,7 +26,7 @@ OLDEST_GLIBC = 17  # of which there are tags
 
 def check_programs() -> None:
     """SystemExit, in one line, if an eBPF program is not compiled."""
-    for source in TESTBED.glob("bpf/*.bpf.c"):
+    for source in TESTBED.glob("*/*.bpf.c"):
         if not source.with_suffix(".o").exists():
             raise SystemExit(f"{source} is not compiled: `make dist` does that, and needs clang and libbpf-dev")
 
@@ -40,7 +40,7 @@ class BuildPy(build_py):
             return
         check_programs()
         built = Path(self.build_lib) / TESTBED
-        for program in built.glob("bpf/*.o"):
+        for program in built.glob("*/*.bpf.o"):
             if not program.with_suffix(".c").exists():  # of a program that there was once
                 program.unlink()
         for name, command in LIBRARIES.items():

@@ -153,10 +153,11 @@ def test_what_needs_mininet_says_how_to_get_it(weft):
     assert "apt-get install mininet" in line
 
 
-@pytest.mark.parametrize("program", ["select_blind", "fidelity", "dctcp"])  # that rewrites, traces, and is a struct_ops
+# One that rewrites, one that traces, and one that is a struct_ops.
+@pytest.mark.parametrize("program", ["bpf/select_blind", "tracing/fidelity", "bpf/dctcp"])
 def test_programs_are_the_same_for_every_processor(program, tmp_path):
     """So a wheel needs one of each; with compile-once, libbpf adapts them to the kernel."""
-    made = f"testbed/bpf/{program}.bpf.o"
+    made = f"testbed/{program}.bpf.o"
     said = subprocess.run(
         ["make", "--dry-run", "--always-make", "--old-file=.venv/.ready", made],
         cwd=ROOT, capture_output=True, text=True, check=True,

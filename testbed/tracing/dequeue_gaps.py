@@ -1,4 +1,4 @@
-"""When busy links sent, as the kernel saw it: bpf/fidelity.bpf.c, loaded for one run and read.
+"""When busy links sent, as the kernel saw it: fidelity.bpf.c, loaded for one run and read.
 
 On a busy link the time between dequeues is packet size / rate.  HTB may be ahead of that by its burst, and catches up
 what it sends late, so not single packets but windows of a burst's bytes are compared with bytes / rate; where the burst
@@ -13,11 +13,12 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 
 from weft.testbed.linux import libbpf, tc
 from weft.testbed.plan.network_handle import NetworkHandle, netlink_of, ports
 
-OBJECT = libbpf.DIRECTORY / "fidelity.bpf.o"
+OBJECT = Path(__file__).with_name("fidelity.bpf.o")
 BUCKETS = 512
 BUCKETS_PER_1 = 200
 KEY = "=I"

@@ -1,4 +1,4 @@
-"""How long flows are silent between two packets, where hosts send them: bpf/flow_gaps.bpf.c, attached for a `with`.
+"""How long flows are silent between two packets, where hosts send them: flow_gaps.bpf.c, attached for a `with`.
 
     with FlowGaps(net) as watched:
         flows.run(...)
@@ -10,12 +10,13 @@ Whoever chooses a path for each flowlet sees these gaps (LetFlow, FatPaths).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from weft.testbed.linux import libbpf, tc
 from weft.testbed.tracing.reordering import bounds_us
 from weft.testbed.tracing.watched_ports import Place, WatchedPorts
 
-OBJECT = libbpf.DIRECTORY / "flow_gaps.bpf.o"
+OBJECT = Path(__file__).with_name("flow_gaps.bpf.o")
 PROGRAM = "gaps"
 CLASSES = 128
 

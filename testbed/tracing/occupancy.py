@@ -1,4 +1,4 @@
-"""How long queues are: bpf/occupancy.bpf.c, which sees every packet come and go, for the length of a `with`.
+"""How long queues are: occupancy.bpf.c, which sees every packet come and go, for the length of a `with`.
 
 Exact, not sampled: 0.1 us for each packet in and out of a queue.
 """
@@ -9,12 +9,13 @@ import struct
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 from weft.testbed.linux import clock, libbpf
 from weft.testbed.plan.network_handle import NetworkHandle, ports
 
-OBJECT = libbpf.DIRECTORY / "occupancy.bpf.o"
+OBJECT = Path(__file__).with_name("occupancy.bpf.o")
 LENGTHS = 256
 QUEUE = f"=QII{LENGTHS}Q"  # struct queue
 

@@ -1,4 +1,4 @@
-"""Reordering and one-way delay of packets: bpf/reorder.bpf.c, attached for a `with`.
+"""Reordering and one-way delay of packets: reorder.bpf.c, attached for a `with`.
 
     with Reordering(net) as watched:
         flows.run(...)
@@ -12,12 +12,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from weft.testbed.linux import libbpf
 from weft.testbed.tracing.watched_ports import Place, WatchedPorts
 
-OBJECT = libbpf.DIRECTORY / "reorder.bpf.o"
+OBJECT = Path(__file__).with_name("reorder.bpf.o")
 WINDOW, EXTENTS, DELAYS = 1024, 256, 128
 SLOTS = 1024  # flows at one time whose delays and extents are kept apart
 KEY = "=4s4s4sI"  # struct flow_key

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.testbed.linux import netns
+from weft.testbed.linux import libbpf, netns
 from weft.testbed.network.network import Network
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -26,7 +26,7 @@ def compiled() -> Callable[[Path], Path]:
 
     def build(source: Path) -> Path:
         made = source.with_suffix(".o")
-        needed = [source, *source.parent.glob("*.h")]
+        needed = [source, *source.parent.glob("*.h"), *libbpf.DIRECTORY.glob("*.h")]
         if not made.exists() or made.stat().st_mtime < max(file.stat().st_mtime for file in needed):
             subprocess.run([*CLANG, "-c", str(source), "-o", str(made)], check=True)
         return made

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from weft.testbed.linux import libbpf, netns, tc
+from weft.testbed.linux import netns, tc
 from weft.testbed.linux.libbpf import BpfError, Object, filter_message
 from weft.testbed.measure.ping import ping
+from weft.testbed.tracing import dequeue_gaps
 
 PROGRAM = """
 #include <linux/bpf.h>
@@ -103,7 +104,7 @@ def test_a_filter_decides_about_arrivals_and_constants_reach_it(program, network
 
 @pytest.mark.kernel
 def test_an_attached_program_is_gone_after_the_with(compiled):
-    with Object(compiled(libbpf.DIRECTORY / "fidelity.bpf.c"), constants=struct.pack("=II", 1, 2)) as loaded:
+    with Object(compiled(dequeue_gaps.OBJECT.with_suffix(".c")), constants=struct.pack("=II", 1, 2)) as loaded:
         loaded.attach("dequeue")
         fd = loaded.program_fd("dequeue")
         assert "prog_id" in Path(f"/proc/self/fdinfo/{fd}").read_text()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from weft.testbed.linux import clock, libbpf, netns
+from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.measure import fidelity
@@ -80,7 +80,7 @@ def test_one_bad_port_among_many_good_ones_is_named():
 
 @pytest.fixture(autouse=True)
 def _program(compiled):
-    compiled(libbpf.DIRECTORY / "fidelity.bpf.c")
+    compiled(dequeue_gaps.OBJECT.with_suffix(".c"))
 
 
 def part(one: Report, name: str) -> Component:

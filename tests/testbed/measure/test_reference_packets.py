@@ -5,13 +5,14 @@ import socket
 import pytest
 
 from weft.testbed.link_changes.degrade import one_at_a_time
-from weft.testbed.linux import clock, libbpf, netns, tc
+from weft.testbed.linux import clock, netns, tc
 from weft.testbed.measure import reference_packets
 from weft.testbed.measure.fidelity import FAIL, PASS, Fidelity
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.reference_packets import SO_SNDBUFFORCE, Deviation, Kind, deviations
 from weft.testbed.network.bring_up import HOP_NS
 from weft.testbed.plan.network_handle import ports
+from weft.testbed.tracing import dequeue_gaps
 from weft.testbed.traffic import flows
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -22,7 +23,7 @@ on_virtual_kernel = [pytest.mark.kernel, pytest.mark.virtual_clock]
 
 @pytest.fixture(autouse=True)
 def _program(compiled):
-    compiled(libbpf.DIRECTORY / "fidelity.bpf.c")
+    compiled(dequeue_gaps.OBJECT.with_suffix(".c"))
 
 
 @pytest.mark.parametrize(("rate_bps", "frames"), [(10**7, 3), (10**9, 2), (10**10, 2)])

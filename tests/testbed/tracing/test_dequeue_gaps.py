@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.testbed.linux import libbpf, netns
+from weft.testbed.linux import netns
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.port_counters import Counters
 from weft.testbed.plan.network_handle import all_pairs
@@ -50,7 +50,7 @@ def test_ports_add_up():
 
 @pytest.fixture(autouse=True)
 def _program(compiled):
-    compiled(libbpf.DIRECTORY / "fidelity.bpf.c")
+    compiled(dequeue_gaps.OBJECT.with_suffix(".c"))
 
 
 def busy(net, seconds: int = 1) -> None:

@@ -1,7 +1,7 @@
 /* How many packets wait in each queue, all the time: at every enqueue and dequeue, the length that ends is charged with
  * the time that it lasted.  Runs under the lock of the queue, so nobody else changes what is kept for its device.
  */
-#include "kernel.h"
+#include "../bpf/kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 

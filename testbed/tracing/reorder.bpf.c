@@ -5,7 +5,7 @@
  * compared, as in RFC 4737: a packet is late if one with a higher number came before, and its extent is how many packets
  * ago the first such one came.  TCP notices nothing.  Packets must be single: offloads off (Network sees to that).
  */
-#include "kernel.h"
+#include "../bpf/kernel.h"
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <linux/if_ether.h>

@@ -8,7 +8,7 @@
  *
  * fidelity.py, by dequeue_gaps.py, says which devices belong to the run and reads what was counted.
  */
-#include "kernel.h"
+#include "../bpf/kernel.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
