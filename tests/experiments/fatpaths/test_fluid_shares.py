@@ -68,8 +68,8 @@ def test_acknowledgements_and_flows_to_other_ports_say_nothing_of_a_flows_layer(
     first, second = (topology.naming.address(host) for host in (0, 7))
     flows = {
         FlowKey(first, second, 40001, 7000, 6): 2,
-        FlowKey(second, first, 7000, 40001, 6): 1,
         FlowKey(second, first, 40002, 7000, 6): 3,
+        FlowKey(second, first, 7000, 40001, 6): 1,
         FlowKey(first, second, 40001, 7000, 17): 4,
     }
     assert chosen_layers(topology, flows, [(0, 7), (7, 0)], 7000).tolist() == [2, 3]

@@ -8,6 +8,8 @@ from matplotlib.figure import Figure
 
 from weft.experiments.fatpaths import fatpaths_fct, fatpaths_stencil, flowlet_gaps, layered_network
 from weft.experiments.runner.definition import Run
+from weft.testbed.traffic.flows import Flow, FlowResult, FlowResults
+from weft.testbed.traffic.tcp_info import TcpInfo
 from weft.topologies.core.link import Mbps
 
 EXPERIMENTS = (fatpaths_fct, fatpaths_stencil, flowlet_gaps)
@@ -82,6 +84,25 @@ def test_every_scheme_of_the_sweep_can_be_run():
         for scheme in experiment.EXPERIMENT.sweep["scheme"]:
             experiment.EXPERIMENT.parameters["scheme"].read("it", "scheme", str(scheme))
             layered_network.check(one(experiment, scheme=scheme))
+
+
+def test_long_flows_that_begin_in_the_second_half_are_told_apart_and_what_tcp_knew_of_each():
+    def flow(at_s, kib, seconds, **told):
+        info = TcpInfo(**{**dict.fromkeys(TcpInfo._fields, 0), **told})
+        return FlowResult(Flow(at_s, 0, 1, kib << 10), at_s, at_s + seconds, kib << 10, info, None)
+
+    each = (
+        flow(0.1, 256, 9.0, timeouts=2),
+        flow(4.9, 256, 5.0),
+        flow(5.0, 300, 1.0, retransmissions=4),
+        flow(7, 4, 0.5),
+    )
+    found = fatpaths_fct.times(FlowResults(each, 10.0, 0.0, "reno", {}), 0.25, 10.0)
+    assert found["long_mean_ms"] == pytest.approx(5000)
+    assert found["warm_long_mean_ms"] == found["warm_long_p99_ms"] == pytest.approx(1000)
+    assert found["short_mean_ms"] == pytest.approx(500)
+    assert found["timeouts"] == [2, 0, 0, 0]
+    assert found["repeated"] == [0, 0, 4, 0]
 
 
 def small(experiment, **instead):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +20,10 @@ from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=100)
+
+
+def kernel_release() -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
 
 
 @pytest.mark.parametrize("open_before", [False, True])
@@ -101,6 +107,17 @@ def test_a_deadline_ends_what_does_not_end(network: Callable[..., Network]) -> N
     table = flows.run(net, [Flow(0.0, 0, 1, 10_000_000)], deadline_s=0.5, congestion_control="reno")
     assert table.unfinished == 1
     assert table.results[0].received_bytes < 1_000_000
+
+
+@pytest.mark.skipif(kernel_release() < (6, 7), reason="TCP tells of its timeouts from Linux 6.7 on")
+def test_timeouts_of_a_sender_that_hears_nothing_are_told(network: Callable[..., Network]) -> None:
+    net = network("star:n=2", LINK)
+    cut = net.topology.link_name(net.topology.link_between(0, 2))
+    table = flows.run(
+        net, [Flow(0.0, 0, 1, None)], deadline_s=2.0, warm_up_s=0.3, congestion_control="reno", open_before=True,
+        at_warm_up=lambda: net.fail(cut, silent=True),
+    )  # fmt: skip
+    assert 1 <= table.total("timeouts") < 20
 
 
 def test_marks_of_the_data_plane_keep_queues_short(network: Callable[..., Network]) -> None:
