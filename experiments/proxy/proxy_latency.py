@@ -6,7 +6,8 @@ ping: L_s is the round trip to oneself, L_p half of that to another server of th
 empty packet; L_d what a full frame takes longer than that.  L_r is the CPU time that a daemon's functions take for the
 path of a flow, divided by its hops.
 
-Ours: links have no rate, since a rate would add what was asked for; so this is what the kernel takes.  An empty packet
+Ours: links have no rate by default, since a rate would add what was asked for; so this is what the kernel takes.  Under
+the virtual clock the kernel takes no time, and links need a rate; the model is then checked by itself.  An empty packet
 has 32 bytes, four of them payload.  Between its ends a packet is forwarded, which is less work than a whole stack, and
 a daemon's search delays no packet: so the same pings are also fitted by a base and a slope.  One pair pings at a time.
 PR's sources may ask `questions_per_s`, more than usually, so that their paths are found before.
@@ -34,6 +35,7 @@ from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.scenarios.predicted_paths import Pair, asking, lengths, routings, some_pairs
 from weft.testbed.linux import clock
 from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 EMPTY_BYTES, FULL_BYTES = 4, 1472  # of ICMP payload
 MOST_TRACED = 500  # unordered pairs
 INTERVAL_MS = 1.0
+QUEUE_PACKETS = 250
 TIMED = 300  # flows whose search is timed
 PAPER_US = {"stack_us": 10.0, "propagation_us": 22.0, "data_us": 38.0}  # section 7.4
 PARTS = {"stack_us": "stack", "propagation_us": "propagation", "data_us": "data", "routing_us": "routing"}
@@ -57,7 +60,7 @@ def measure(run: Run) -> Result:
 
     topology, routing = build(run.text("topology")), asking(run.text("routing"), run.integer("questions_per_s"))
     packed = run.integer("processes") or None
-    with Net(topology, routing=routing, packed=packed) as net, Fidelity(net) as fidelity:
+    with Net(topology, link=link(run), routing=routing, packed=packed) as net, Fidelity(net) as fidelity:
         row = pings(net, run)
     report = fidelity.report
     return Result(
@@ -65,6 +68,14 @@ def measure(run: Run) -> Result:
         fidelity=report.verdict,
         circumstances={"fidelity_report": report.as_dict()},
     )
+
+
+def link(run: Run) -> LinkSpec | None:
+    """Every link of `run`; None if it has neither a rate nor a delay."""
+    if not run.integer("rate_mbps"):
+        return None
+    rate_bps = run.integer("rate_mbps") * Mbps
+    return LinkSpec(rate_bps=rate_bps, queue_packets=QUEUE_PACKETS, delay_us=run.integer("delay_us"))
 
 
 def pings(net: Net, run: Run) -> dict[str, Value]:
@@ -206,6 +217,9 @@ def check(run: Run) -> None:
     """ValueError unless the scheme of `run` goes with its network."""
     common.server_centric(run)
     common.check_routing(run)
+    if not run.integer("rate_mbps") and (run.clock == "virtual" or run.integer("delay_us")):
+        why = "a hop takes no time there" if run.clock == "virtual" else "a delay is a link's"
+        raise ValueError(f"proxy_latency: rate_mbps must be at least 1 (--clock {run.clock}), since {why}")
 
 
 def plot(table: Table, figure: Figure) -> None:
@@ -285,6 +299,8 @@ EXPERIMENT = Experiment(
         "routing": routings(),
         "pairs": [30],
         "pings": [20],
+        "rate_mbps": [0],
+        "delay_us": [0],
         "questions_per_s": [20],
         "processes": [2],
     },
@@ -293,6 +309,8 @@ EXPERIMENT = Experiment(
         "routing": common.ROUTING,
         "pairs": Integer(meaning="pairs of servers of each length of path", unit="pairs", least=1, most=10_000),
         "pings": Integer(meaning="pings of each pair", unit="pings", least=2, most=10_000),
+        "rate_mbps": Integer(meaning="rate of every link; 0: none", unit="Mbit/s", least=0, most=100_000),
+        "delay_us": Integer(meaning="delay of every link, one way", unit="us", least=0, most=1_000_000),
         "questions_per_s": common.QUESTIONS_PER_S,
         "processes": common.PROCESSES,
     },

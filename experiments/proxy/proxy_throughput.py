@@ -108,12 +108,13 @@ def flow(net: Net, run: Run, pairs: Sequence[Pair]) -> tuple[list[float], list[t
         left = [pair for pair in apart if pair not in paths]
         paths.update({(one.src, one.dst): one.nodes for one in trace(net, left) if not one.reason})
 
+    warm_up_s = min(WARM_UP_S, run.number("seconds"))
     looking = threading.Thread(target=look)  # beside the flows, which go on in the thread that calls
     table = flows.run(
         net,
         endless(list(pairs)),
-        deadline_s=WARM_UP_S + run.integer("seconds"),
-        warm_up_s=WARM_UP_S,
+        deadline_s=warm_up_s + run.number("seconds"),
+        warm_up_s=warm_up_s,
         congestion_control=run.text("congestion_control"),
         at_warm_up=looking.start,
     )
@@ -255,7 +256,7 @@ EXPERIMENT = Experiment(
         "rate_mbps": [5],
         "queue_packets": [50],
         "congestion_control": ["cubic"],
-        "seconds": [5],
+        "seconds": [5.0],
         "questions_per_s": [20],
         "processes": [2],
     },
@@ -266,7 +267,7 @@ EXPERIMENT = Experiment(
         "rate_mbps": common.RATE_MBPS,
         "queue_packets": common.QUEUE_PACKETS,
         "congestion_control": common.CONGESTION_CONTROL,
-        "seconds": common.SECONDS,
+        "seconds": common.PART_OF_SECONDS,
         "questions_per_s": common.QUESTIONS_PER_S,
         "processes": common.PROCESSES,
     },
