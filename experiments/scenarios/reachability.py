@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
+from weft.testbed.agent.counters import FILE, DaemonCounters
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import PingTable, ping
 from weft.testbed.measure.traceroute import ForwardingTables, fib_paths, trace
@@ -90,12 +91,11 @@ def wait_for_notice(net: Net, nodes: Sequence[int], since_ns: int) -> float | No
     """
 
     def last_ns() -> int:
-        rows = net.network.rows()
-        lost = [rows[node].lost_ns for node in nodes]
+        lost = [counters.row(node).lost_ns for node in nodes]
         # Under a virtual clock at the very moment; and a daemon's time, a float, may be cut off by a nanosecond.
         return max(*lost, since_ns) if min(lost) >= since_ns - 1 else 0
 
-    with suppress(TimeoutError):
+    with closing(DaemonCounters(net.network.run.directory / FILE)) as counters, suppress(TimeoutError):
         return (wait_until("neighbours lost", last_ns, timeout_s=NOTICE_S) - since_ns) / 1e9
     return None
 

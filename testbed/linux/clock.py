@@ -9,6 +9,8 @@ A measurement of the processor's own time (`cpu_s`) is the machine's under every
 
 from __future__ import annotations
 
+import ctypes
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +20,9 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+MONOTONIC = 1  # CLOCK_MONOTONIC
+ABSOLUTE = 1  # TFD_TIMER_ABSTIME
+libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,38 @@ def using(clock: Clock) -> Iterator[None]:
         yield
     finally:
         use(before)
+
+
+class Times(ctypes.Structure):
+    """struct itimerspec of 64-bit machines: when again (never), and when."""
+
+    _fields_ = [(name, ctypes.c_long) for name in ("again_s", "again_ns", "at_s", "at_ns")]
+
+
+class Timer:
+    """A descriptor, readable from the moment on that was set last, exact to the nanosecond (timerfd_create(2))."""
+
+    def __init__(self) -> None:
+        self._fd = _checked(libc.timerfd_create(MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def set(self, at_s: float) -> None:
+        """Be readable from `at_s` of the monotonic clock on, and not before."""
+        at_ns = max(1, round(at_s * 1e9))  # 0 would be never
+        times = Times(0, 0, *divmod(at_ns, 1_000_000_000))
+        _checked(libc.timerfd_settime(self._fd, ABSOLUTE, ctypes.byref(times), None))
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
 
 
 def local_time(wall_s: float) -> str:

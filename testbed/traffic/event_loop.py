@@ -7,41 +7,13 @@ more descriptor among the others (timerfd_create(2)).
 
 from __future__ import annotations
 
-import ctypes
-import os
 import select
 import socket
 from collections.abc import Callable
 
-MONOTONIC = 1  # CLOCK_MONOTONIC
-ABSOLUTE = 1  # TFD_TIMER_ABSTIME
+from weft.testbed.linux.clock import Timer
+
 MOST_EVENTS = 256
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-class Times(ctypes.Structure):
-    """struct itimerspec of 64-bit machines: when again (never), and when."""
-
-    _fields_ = [(name, ctypes.c_long) for name in ("again_s", "again_ns", "at_s", "at_ns")]
-
-
-class Timer:
-    """Readable from the moment on that was set last."""
-
-    def __init__(self) -> None:
-        self._fd = _checked(libc.timerfd_create(MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC))
-
-    def fileno(self) -> int:
-        return self._fd
-
-    def set(self, at_s: float) -> None:
-        """Be readable from `at_s` of the monotonic clock on, and not before."""
-        at_ns = max(1, round(at_s * 1e9))  # 0 would be never
-        times = Times(0, 0, *divmod(at_ns, 1_000_000_000))
-        _checked(libc.timerfd_settime(self._fd, ABSOLUTE, ctypes.byref(times), None))
-
-    def close(self) -> None:
-        os.close(self._fd)
 
 
 class EventLoop:
@@ -86,10 +58,3 @@ class EventLoop:
     def close(self) -> None:
         self._timer.close()
         self._epoll.close()
-
-
-def _checked(result: int) -> int:
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return result

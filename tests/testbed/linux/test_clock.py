@@ -1,6 +1,8 @@
 """The one clock, and another in its place."""
 
+import select
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
@@ -69,3 +71,41 @@ def test_local_time_has_microseconds(wall_s, fraction):
 @pytest.mark.parametrize("wall_s", [0.0, 1_715_931_000.9])
 def test_universal_time_is_as_iso_8601_has_it(wall_s):
     assert clock.utc_time(wall_s) == datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="seconds")
+
+
+@pytest.fixture
+def timer():
+    with closing(clock.Timer()) as made:
+        yield made
+
+
+def ready(timer, wait_s=0.0):
+    return bool(select.select([timer], [], [], wait_s)[0])
+
+
+def test_it_is_readable_from_its_time_on(timer):
+    at_s = clock.monotonic() + 0.002
+    timer.set(at_s)
+    assert ready(timer, 60)
+    assert clock.monotonic() >= at_s
+    assert ready(timer)
+
+
+def test_the_time_that_was_set_last_counts(timer):
+    assert not ready(timer)
+    timer.set(clock.monotonic())
+    assert ready(timer, 60)
+    timer.set(clock.monotonic() + 3600)
+    assert not ready(timer)
+
+
+def test_what_is_past_is_readable_at_once(timer):
+    timer.set(0.0)
+    assert ready(timer)
+
+
+def test_what_the_kernel_refuses_is_raised(timer):
+    timer.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        timer.set(1.0)
+    timer.__init__()
