@@ -11,6 +11,7 @@ from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 
 NETWORKS = ["slimfly:q=3,p=2", "slimfly:q=5,p=1", "dragonfly:p=2", "hyperx:l=2,s=3", "own"]
+SMALL = ["slimfly:q=3,p=2", "hyperx:l=2,s=3", "own"]
 
 
 @pytest.fixture
@@ -37,8 +38,14 @@ def check(simulator, topology, spec, choices=4):
         assert not any(walk.lost for walk in walked)
 
 
-@pytest.mark.parametrize("network", NETWORKS, indirect=True)
-@pytest.mark.parametrize("spec", ["bfs", "ecmp", "letflow", "drill", "rps"])
+# Daemons are the same but for bfs's: the others differ in what the data plane does with the hops.  So they are compared
+# on the networks that take no second.
+CASES = [(network, "ecmp") for network in NETWORKS]
+CASES += [(network, spec) for network in SMALL for spec in ("bfs", "letflow", "drill", "rps")]
+CASES += [("slimfly:q=5,p=1", "bfs"), ("dragonfly:p=2", "bfs")]
+
+
+@pytest.mark.parametrize(("network", "spec"), CASES, indirect=["network"])
 def test_packets_take_the_paths_of_the_graph_before_and_after_failures(network, spec):
     simulator = Simulator(network, spec)
     simulator.run_until_converged()

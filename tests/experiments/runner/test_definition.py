@@ -145,6 +145,12 @@ def test_every_experiment_is_found_and_complete():
         assert experiment.name == name
         assert set(experiment.engines) <= set(definition.ENGINES)
         assert experiment.question.endswith("?")
+
+
+@pytest.mark.slow
+def test_every_experiment_has_runs():
+    """Whether the cells of a sweep go together is found by building their networks and layers: seconds for some."""
+    for experiment in definition.discover().values():
         assert experiment.runs()
 
 
