@@ -41,6 +41,7 @@ from weft.topologies import build
 from weft.topologies.core.grammar import unparse
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
     from weft.experiments.scenarios.clos_messages import Outcome
@@ -216,11 +217,15 @@ def plot(table: Table, figure: Figure) -> None:
         more = [f"{key}={value}" for key, value in zip(keys[2:], group[2:], strict=True)]
         axes.set_title("\n".join([f"{group[0]}\nhosts at {group[1]:g} Gbit/s", *more]), fontsize=9)
         axes.set(xlabel="time (µs)", ylim=(0, None))
+    known: dict[str, Artist] = {}
+    for axes in grid.flat[: len(groups)]:
+        handles, labels = axes.get_legend_handles_labels()
+        known.update(zip(labels, handles, strict=True))
     for axes in grid.flat[len(groups) :]:
         axes.remove()
     for axes in grid[:, 0]:
         axes.set_ylabel("flows that a leaf moves in 10 µs")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    figure.legend(list(known.values()), list(known), loc="outside upper left", ncols=3)
 
 
 EXPERIMENT = Experiment(

@@ -228,7 +228,7 @@ def plot(table: Table, figure: Figure) -> None:
     grid = figure.subplots(len(groups), len(PANELS), squeeze=False, gridspec_kw={"height_ratios": heights})
     for line, group in zip(grid, groups, strict=True):
         of = named(table, keys, group)
-        on_kernel = all(row["engine"] == "kernel" for rows in of.values() for row in rows)
+        on_kernel = all(row.get("engine") == "kernel" for rows in of.values() for row in rows)
         for axes, (key, (label, other)) in zip(line, (ON_KERNEL if on_kernel else PANELS).items(), strict=True):
             bars(axes, of, key, other)
             axes.set_xlabel(label)

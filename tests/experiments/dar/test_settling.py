@@ -70,6 +70,19 @@ def test_a_table_of_both_engines_is_drawn():
     assert hollow.isdisjoint(bar.get_facecolor() for (bar,) in slotted_bars)
 
 
+def test_a_scheme_that_only_the_second_panel_has_is_explained():
+    first = {key: values[0] for key, values in dar_settling.EXPERIMENT.sweep.items()}
+    moves = {"mean_reroutes": [1.0, 0.0], "max_reroutes": [2.0, 0.0], "period_us": 10.0, "engine": "kernel"}
+    given = {"dar-count": 19.2, "dar": 20.8}
+    rows = [{**first, **moves, "scheme": name, "host_gbps": gbps} for name, gbps in given.items()]
+    figure = Figure()
+    dar_settling.plot(rows, figure)
+    (legend,) = figure.legends
+    schemes = [dar_table.SCHEMES[name][1] for name in given]
+    said = [text for name in schemes for text in (name, f"{name}, busiest leaf")]
+    assert [text.get_text() for text in legend.get_texts()] == said
+
+
 @pytest.mark.kernel
 def test_permutations_on_the_kernel_settle():
     """Three permutations of nine hosts; two thirds of their time are looked at."""
