@@ -13,6 +13,7 @@ from weft.daemons.routing.path_tables import length, path, tabulate, width, writ
 from weft.topologies.recursive.ccrdn import DCELL, FICONN, Ccrdn, common_level
 
 NETWORKS = TWO_LEVELS + THREE_LEVELS
+LARGE = [pytest.param(network, marks=pytest.mark.slow, id=title(network)) for network in THREE_LEVELS]
 METHODS = {"gpe": GP_E, "gpi": GP_I, "gp0": GP_0}
 FAULTLESS: tuple[int, ...] = ()
 
@@ -197,7 +198,7 @@ def test_the_choice_rule_can_be_replaced() -> None:
     assert hops >= shortest
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=title)
+@pytest.mark.parametrize("network", [*TWO_LEVELS, *LARGE], ids=title)
 def test_more_candidates_never_give_longer_routes_and_none_beats_breadth_first_search(network: Ccrdn) -> None:
     tables = tabulate(network.rule, network.t, 1)
 

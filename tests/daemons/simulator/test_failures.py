@@ -99,7 +99,7 @@ def after_fate(topology, scheme, seed, times=8):
 
 
 @pytest.mark.parametrize("spec", SERVER_CENTRIC)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 3))])
 def test_dr_loses_exactly_the_pairs_whose_route_crosses_what_is_dead(spec, seed):
     topology = build(spec)
     simulator, fate = after_fate(topology, "dr", seed)
@@ -116,7 +116,7 @@ def test_dr_loses_exactly_the_pairs_whose_route_crosses_what_is_dead(spec, seed)
 
 
 @pytest.mark.parametrize("spec", SERVER_CENTRIC)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 3))])
 def test_bfs_joins_exactly_the_pairs_that_are_joined_by_shortest_paths(spec, seed):
     topology = build(spec)
     simulator, fate = after_fate(topology, "bfs", seed)

@@ -118,6 +118,7 @@ def test_the_sweep_has_every_scheme_on_every_network_that_it_can_route():
     assert {spec for spec, name in cells if name == "lbsp"} == {"fattree:k=4"}
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_and_drawn(tmp_path, capsys):
     given = {"topology": "complete:n=4,p=1", "routing": "bfs", "campaigns": "2", "steps": "3"}
     (run,) = EXPERIMENT.runs(given)

@@ -71,6 +71,7 @@ def found(name, spec, count=40, steps=8):
     return None, None
 
 
+@pytest.mark.slow
 def test_a_daemon_that_does_not_notice_silence_is_found_and_shrunk_to_one_event(monkeypatch):
     tick = Neighbourhood.tick
 

@@ -59,6 +59,7 @@ def test_layers_carry_what_collides_on_one_link():
     fatpaths_vs_fattree.plot(rows, Figure())
 
 
+@pytest.mark.slow
 def test_flowlets_leave_full_links_by_other_shortest_paths_and_by_no_longer_ones():
     """Where one path is shortest they stay on it, as under ECMP; in a fat-tree they have others, ECMP not."""
     figures = {

@@ -118,7 +118,9 @@ def test_a_rule_by_permutation_is_compiled_from_arrays():
 
 
 @pytest.mark.parametrize("routing", SCHEMES)
-@pytest.mark.parametrize("spec", [*SMALL, "dcell:n=3,k=3", "ficonn:n=8,k=3"])
+@pytest.mark.parametrize(
+    "spec", [*SMALL, *(pytest.param(spec, marks=pytest.mark.slow) for spec in ("dcell:n=3,k=3", "ficonn:n=8,k=3"))]
+)
 def test_loads_are_the_same_whatever_the_flows_were_counted_on(spec, routing, monkeypatch):
     by_channel = Graph(graph(spec).network, threads=2)
     by_channel.stretches = None
