@@ -14,6 +14,7 @@ from html import escape
 from typing import Any
 
 from weft.experiments.figures import figures
+from weft.experiments.figures.claims import claims
 from weft.experiments.figures.comparison import figures_of
 from weft.experiments.runner import columns
 from weft.experiments.runner.console import cell, duration
@@ -21,6 +22,7 @@ from weft.experiments.runner.definition import COSTS, Experiment, Row
 
 Entries = Sequence[tuple[Row, dict[str, Any]]]
 MOST_CELLS = 60  # of one table
+MOST_CLAIMS = 30  # of one experiment
 MOST_FIGURES = 8  # columns of one table
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --dim: #5f5f5f; --bad: #b3261e; --fair: #8a5a00; --good: #17713a; }
@@ -53,8 +55,38 @@ def page(stored: Sequence[tuple[Experiment, Entries]], machine: str, disk_bytes:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>weft report</title><style>{STYLE}</style></head><body>{head}"
-        f'<nav>{index}<a href="#repeat">To repeat it</a></nav>'
+        f'<nav>{index}<a href="#repeat">To repeat it</a></nav>{claimed(stored)}'
         f"{''.join(parts)}{appendix(stored, machine, disk_bytes)}</body></html>\n"
+    )
+
+
+def claimed(stored: Sequence[tuple[Experiment, Entries]]) -> str:
+    """What papers give for cells that are stored, and what came out; "" if no paper gives anything."""
+    lines, left_out = [], 0
+    for experiment, entries in stored:
+        for number, claim in enumerate(claims(experiment, [row for row, _ in entries])):
+            if number >= MOST_CLAIMS:
+                left_out += 1
+                continue
+            ours = f"{claim.ours:.4g}" + ("" if math.isnan(claim.half_width) else f" ± {claim.half_width:.2g}")
+            ratio = f"{claim.ours / claim.paper:.3f}" if claim.paper else ""
+            lines.append(
+                f'<tr><td><a href="#{escape(experiment.name)}">{escape(experiment.name)}</a></td>'
+                f'<td class="words">{escape(claim.cell)}</td><td class="words" title="{escape(claim.meaning)}">'
+                f'{escape(claim.column)}</td><td class="number">{claim.paper:.4g}</td><td class="number">{ours}</td>'
+                f'<td class="number">{ratio}</td><td class="number">{claim.runs}</td>'
+                f'<td class="{claim.fidelity}">{claim.fidelity or "-"}</td></tr>'
+            )
+    if not lines:
+        return ""
+    more = f'<p class="dim">and {several(left_out, "cell")} more: weft export EXPERIMENT</p>' if left_out else ""
+    return (
+        '<h2 id="claims">What papers say, and what came out</h2><p class="dim">Of each cell for which a paper gives a '
+        "figure: the paper's, ours as mean over the seeds with its 95 % interval, and ours by the paper's. Figure, "
+        "command and what columns mean are where the name leads; fidelity is that of runs on the kernel, the worst.</p>"
+        '<div class="wide"><table><tr><th>experiment</th><th>cell</th><th>column</th><th class="number">paper</th>'
+        '<th class="number">ours</th><th class="number">ratio</th><th class="number">runs</th><th>fidelity</th></tr>'
+        f"{''.join(lines)}</table></div>{more}"
     )
 
 
