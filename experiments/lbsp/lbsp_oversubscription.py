@@ -20,10 +20,20 @@ if TYPE_CHECKING:
 
     from weft.testbed.traffic.flows import Flow
 
+FLOWS = 5
+
 
 def measure(run: Run) -> Result:
     """Times of all flows."""
     return lbsp_tcp.measure_repeated(run, traffic(run))
+
+
+def check(run: Run) -> None:
+    """As lbsp_tcp.check(); ValueError, too, where five flows to a pod have no host each."""
+    lbsp_tcp.check(run)
+    shape = shape_of(build(run.text("topology")))
+    if shape.d * shape.hosts < FLOWS:
+        raise ValueError(f"{run.experiment}: a pod must have {FLOWS} hosts, not {shape.d * shape.hosts}")
 
 
 def traffic(run: Run) -> list[Flow]:
@@ -34,7 +44,7 @@ def traffic(run: Run) -> list[Flow]:
     shape, number = shape_of(topology), topology.naming.layout.number_of
     d = shape.d
     sources = [(2, (d - 1 - at // 2) % d, at % 2) for at in range(4)] + [(4 % shape.pods, 0, 0)]
-    sinks = [(1, at % d, at % 2 + at // d) for at in range(5)]
+    sinks = [(1, at % d, at % 2 + at // d) for at in range(FLOWS)]
     begins = [at * run.integer("patience_s") for at in range(run.integer("repeats"))]
     return [
         Flow(float(at_s), number(src), number(dst), run.integer("flow_bytes"))
@@ -74,5 +84,5 @@ EXPERIMENT = Experiment(
     takes_s=6500,
     measure=measure,
     plot=plot,
-    check=lbsp_tcp.check,
+    check=check,
 )

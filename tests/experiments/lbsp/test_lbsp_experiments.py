@@ -30,6 +30,10 @@ from weft.topologies.core.link import LinkSpec
 
 EIGHT = build("fattree:k=8")
 ROOT = Path(__file__).parents[3]
+FRR_MARKS = (
+    pytest.mark.frr,
+    pytest.mark.real_clock("FRR polls, and with a failure beside it has not been seen to end"),
+)
 
 
 def one(experiment, **instead):
@@ -158,6 +162,11 @@ def test_what_there_is_not_is_refused(instead, message):
         lbsp_long.EXPERIMENT.runs(instead)
 
 
+def test_five_flows_to_a_pod_take_five_hosts():
+    with pytest.raises(ValueError, match=r"^lbsp_oversubscription: a pod must have 5 hosts, not 4$"):
+        lbsp_oversubscription.EXPERIMENT.runs({"topology": "fattree:k=4"})
+
+
 def test_an_outage_lasts_until_its_last_loss_is_over():
     two = Outage(0, 1, 100, 97, (Gap(1.0, 1.02, 1), Gap(1.05, 1.09, 1), Gap(2.6, 2.7, 1)))
     assert lbsp_recovery.rerouted_s(two, 1.01, 2.5) == pytest.approx(0.08)
@@ -206,7 +215,7 @@ def test_a_failure_lasts_longer_where_hellos_are_rare():
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("scheme", ["lbsp", pytest.param("frr-bgp", marks=pytest.mark.frr)])
+@pytest.mark.parametrize("scheme", ["lbsp", pytest.param("frr-bgp", marks=FRR_MARKS)])
 def test_pairs_are_rerouted_after_a_silent_failure(scheme):
     some = one(lbsp_recovery, topology="fattree:k=4", scheme=scheme, failure="silent-link", rate_mbps=50)
     row = lbsp_recovery.measure(some).figures
