@@ -1,8 +1,8 @@
 """Hot-potato deflection on DCell: a packet whose next hop of DR is dead goes to another live neighbour at once.
 
 A server knows nothing but which of its neighbours live. For each prefix it has them in order: DR's hop, then those from
-which DR does without that one and needs the fewest hops; none from which DR comes back here. Two dead links may thereby
-hand a packet back and forth until its TTL is over.
+which DR does without that one and needs the fewest hops; none from which DR comes back here. Two dead hops may thereby
+hand a packet back and forth until its TTL is over, and a dead link to a crossbar is two.
 """
 
 from __future__ import annotations
