@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
@@ -13,6 +13,8 @@ from scapy.utils import rdpcap
 
 from tests.daemons.messages import drawn_messages as drawn
 from weft.daemons.core import wire
+from weft.daemons.core.actions import Flow
+from weft.daemons.dar import messages as dar
 from weft.daemons.messages.registry import FORMATS, SEAL_BYTES, dissect
 from weft.testbed.capture.pcapng import OUTBOUND, Files
 from weft.testbed.capture.scapy_layers import ENTRIES, LAYERS, Seal, Weft
@@ -45,6 +47,11 @@ def made_anew(packet: Any) -> Any:
     return type(packet)(**kept)
 
 
+EAR = dar.encode(dar.Ear(1, 2, 3, 4, 5, Flow(6, 7, 8, 9), 10, 11, 12, 0xABC))  # bits, of which hypothesis draws few
+
+
+@example(payload=EAR, sealed=True)
+@example(payload=EAR, sealed=False)
 @given(payload=drawn.ENCODED, sealed=st.booleans())
 def test_messages_are_taken_apart_and_made_as_the_codecs_do(payload: bytes, sealed: bool) -> None:
     seal = bytes(range(SEAL_BYTES)) if sealed else b""
