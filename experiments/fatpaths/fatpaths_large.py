@@ -228,7 +228,7 @@ EXPERIMENT = Experiment(
         "topology": ["slimfly:q=5,p=4", "slimfly:q=11,p=9"],
         "construction": [MINIMAL, "random", "intree"],
         "balance": ["one", "again", "all"],
-        "draws": [5],
+        "draws": [5.0],
         "layers": [9],
         "pattern": ["off-diagonal:c=100", "off-diagonal:c=1089", "permutation"],
         "mapping": ["linear"],
