@@ -331,6 +331,7 @@ EXPERIMENT = Experiment(
     sweep=SWEEP,
     parameters=PARAMETERS,
     columns=columns.TABLE,
+    statements=columns.TABLE_1,
     seeds=1,
     measure=measure,
     plot=plot,

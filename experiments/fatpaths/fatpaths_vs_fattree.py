@@ -28,7 +28,7 @@ from weft.experiments.fatpaths import columns, layered_network, transports
 from weft.experiments.fatpaths.transports import Load
 from weft.experiments.figures import figures, style
 from weft.experiments.low_diameter import topology_cost
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.experiments.scenarios import common_parameters as common
 from weft.topologies import build
@@ -259,6 +259,16 @@ EXPERIMENT = Experiment(
         "seconds": Number(meaning="time during which flows begin", unit="s", least=1e-4, most=3600),
     },
     columns=columns.VS_FATTREE,
+    statements=[
+        Statement(
+            says="throughput of a flow on Slim Fly by that on a fat-tree of equal cost with NDP (figure 2)",
+            paper="2 to 4",
+            column="throughput_mean_fraction",
+            cell={"topology": "slimfly:q=5,p=4", "routing": "layers"},
+            over={"topology": "fattree:k=8,oversubscription=2", "routing": routing},
+        )
+        for routing in (FLOWLETS, "spray")
+    ],
     seeds=1,
     takes_s=600,
     measure=measure,

@@ -69,11 +69,14 @@ def claimed(stored: Sequence[tuple[Experiment, Entries]]) -> str:
                 left_out += 1
                 continue
             ours = f"{claim.ours:.4g}" + ("" if math.isnan(claim.half_width) else f" ± {claim.half_width:.2g}")
-            ratio = f"{claim.ours / claim.paper:.3f}" if claim.paper else ""
+            given = claim.paper
+            paper = given if isinstance(given, str) else f"{given:.4g}"
+            ratio = "" if isinstance(given, str) or not given else f"{claim.ours / given:.3f}"
+            about = ": ".join(escape(words) for words in (claim.says, claim.cell) if words)
             lines.append(
                 f'<tr><td><a href="#{escape(experiment.name)}">{escape(experiment.name)}</a></td>'
-                f'<td class="words">{escape(claim.cell)}</td><td class="words" title="{escape(claim.meaning)}">'
-                f'{escape(claim.column)}</td><td class="number">{claim.paper:.4g}</td><td class="number">{ours}</td>'
+                f'<td class="words">{about}</td><td class="words" title="{escape(claim.meaning)}">'
+                f'{escape(claim.column)}</td><td class="number">{escape(paper)}</td><td class="number">{ours}</td>'
                 f'<td class="number">{ratio}</td><td class="number">{claim.runs}</td>'
                 f'<td class="{claim.fidelity}">{claim.fidelity or "-"}</td></tr>'
             )
@@ -82,9 +85,11 @@ def claimed(stored: Sequence[tuple[Experiment, Entries]]) -> str:
     more = f'<p class="dim">and {several(left_out, "cell")} more: weft export EXPERIMENT</p>' if left_out else ""
     return (
         '<h2 id="claims">What papers say, and what came out</h2><p class="dim">Of each cell for which a paper gives a '
-        "figure: the paper's, ours as mean over the seeds with its 95 % interval, and ours by the paper's. Figure, "
-        "command and what columns mean are where the name leads; fidelity is that of runs on the kernel, the worst.</p>"
-        '<div class="wide"><table><tr><th>experiment</th><th>cell</th><th>column</th><th class="number">paper</th>'
+        "figure, or of which it says something: the paper's, ours as mean over the seeds with its 95 % interval, and "
+        "ours by the paper's. Figure, command and what columns mean are where the name leads; fidelity is that of runs "
+        "on the kernel, the worst.</p>"
+        '<div class="wide"><table><tr><th>experiment</th><th>what the paper says, and of which cell</th><th>column</th>'
+        '<th class="number">paper</th>'
         '<th class="number">ours</th><th class="number">ratio</th><th class="number">runs</th><th>fidelity</th></tr>'
         f"{''.join(lines)}</table></div>{more}"
     )

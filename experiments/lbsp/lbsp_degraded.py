@@ -7,7 +7,7 @@ lbsp_short.  LBSP is told beforehand that the link is degraded and avoids it; no
 from __future__ import annotations
 
 from weft.experiments.lbsp import columns, lbsp_long, lbsp_tcp
-from weft.experiments.runner.definition import Experiment
+from weft.experiments.runner.definition import Experiment, Statement
 
 EXPERIMENT = Experiment(
     name="lbsp_degraded",
@@ -17,6 +17,16 @@ EXPERIMENT = Experiment(
     sweep={**lbsp_long.EXPERIMENT.sweep, "damage": ["none", "degraded"], "repeats": [2], "patience_s": [12]},
     parameters=lbsp_long.EXPERIMENT.parameters,
     columns=columns.TIMES,
+    statements=[
+        Statement(
+            says=f"with a degraded link the 99.9th percentile of {name} (figure 7c)",
+            paper=paper,
+            column="p999_ms",
+            cell={"scheme": scheme, "damage": "degraded"},
+            over={"damage": "none"},
+        )
+        for name, scheme, paper in (("packet scatter", "spray", "above 11"), ("LBSP", "lbsp", "about 1"))
+    ],
     seeds=3,
     version=2,
     takes_s=1700,

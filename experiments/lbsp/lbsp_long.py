@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from weft.experiments.lbsp import columns, lbsp_tcp
-from weft.experiments.runner.definition import Experiment, Result, Run
+from weft.experiments.runner.definition import Experiment, Result, Run, Statement
 from weft.experiments.scenarios.lbsp_tables import shape_of
 from weft.topologies import build
 from weft.topologies.core.topology import Topology
@@ -68,6 +68,16 @@ EXPERIMENT = Experiment(
     },
     parameters=lbsp_tcp.OF_LONG_FLOWS,
     columns=columns.TIMES,
+    statements=[
+        Statement(
+            says=f"99.9th percentile of packet scatter, {words} (figure 6b)",
+            paper=paper,
+            column="p999_ms",
+            cell={"scheme": "spray", "damage": damage},
+            over={"scheme": "lbsp"},
+        )
+        for words, damage, paper in (("all links sound", "none", 1.0), ("a link failed", "link", "above 1"))
+    ],
     seeds=3,
     version=2,
     takes_s=1700,

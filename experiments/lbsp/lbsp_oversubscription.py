@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.experiments.lbsp import columns, lbsp_tcp
-from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
 from weft.experiments.scenarios.lbsp_tables import shape_of
 from weft.topologies import build
 
@@ -79,6 +79,15 @@ EXPERIMENT = Experiment(
     },
     parameters=lbsp_tcp.OF_LONG_FLOWS,
     columns=columns.TIMES,
+    statements=[
+        Statement(
+            says="at 8:1 with a link failed packet scatter is drastically slower than LBSP (figure 7a)",
+            paper="far above 1",
+            column="mean_ms",
+            cell={"scheme": "spray", "damage": "link", "oversubscription": 8},
+            over={"scheme": "lbsp"},
+        ),
+    ],
     seeds=3,
     version=2,
     takes_s=6500,

@@ -116,6 +116,24 @@ class Plan(NamedTuple):
     refused: dict[str, str]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What a paper says in its text or a figure about some cells of an experiment, for ours to be put beside it.
+
+    says: it, with its place in the paper.
+    paper: its figure, or words where it gives a bound or an order.
+    column: the figure of a row that it is about.
+    cell: values of the parameters of these rows; in others they may differ.
+    over: values of some parameters of the rows by which they are divided, which are theirs in all others and in seed.
+    """
+
+    says: str
+    paper: float | str
+    column: str
+    cell: Mapping[str, Scalar]
+    over: Mapping[str, Scalar] = field(default_factory=dict)
+
+
 def nothing_to_check(run: Run) -> None:
     """Any combination of parameters makes sense."""
 
@@ -134,6 +152,7 @@ class Experiment:
     sweep: the values of each parameter; every combination is a cell.
     parameters: what each parameter may be; the same keys as those of `sweep`.
     columns: what each figure that a run may give means, see columns.py.
+    statements: what the paper says about some of them, where no row has it as `paper_` and the column's name.
     seeds: how many runs a cell has by default, seeded 0, 1, ...
     must_hold: figures that are true unless something is broken.
     goes_together: whether the scheme of a run is for its network; the sweep has no other cells, unless both are named.
@@ -152,6 +171,7 @@ class Experiment:
     sweep: Mapping[str, Sequence[Scalar]]
     parameters: Mapping[str, Parameter]
     columns: Mapping[str, str] = field(default_factory=dict)
+    statements: Sequence[Statement] = ()
     seeds: int
     measure: Callable[[Run], Result]
     plot: Callable[[Table, Figure], None]

@@ -25,7 +25,7 @@ from numpy.random import Generator
 from weft.experiments.figures import figures, style
 from weft.experiments.graph_engine.compiled import compiled
 from weft.experiments.graph_engine.workloads import derangements, transpose
-from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.ttc import columns
@@ -181,6 +181,16 @@ EXPERIMENT = Experiment(
         "repetitions": Integer(meaning="random assignments", unit="assignments", least=1, most=100_000),
     },
     columns=columns.TTC_FLOW,
+    statements=[
+        Statement(
+            says=f"the fullest link has more flows under {name} than under TTC (section 4.1, figure 4)",
+            paper="above 1",
+            column="max_load_flows",
+            cell={"topology": "fattree:n=3,d=8", "traffic": "random", "scheme": other, "k": 8},
+            over={"scheme": "ttc:delta=2"},
+        )
+        for name, other in (("D-mod-k", "dmodk"), ("VLB", "vlb"))
+    ],
     seeds=1,
     takes_s=9,
     measure=measure,

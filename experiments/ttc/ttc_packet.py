@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.experiments.figures import figures, style
-from weft.experiments.runner.definition import Experiment, Result, Run, Table
+from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.ttc import columns
@@ -160,6 +160,16 @@ EXPERIMENT = Experiment(
         "watched_slots": Integer(meaning="slots at the end that are counted", unit="slots", least=1, most=1_000_000),
     },
     columns=columns.TTC_PACKET,
+    statements=[
+        Statement(
+            says=f"latency at a high load is longer under {name} than under TTC (section 4.2, figure 6)",
+            paper="above 1",
+            column="mean_latency_slots",
+            cell={"scheme": other, "load_fraction": 0.95},
+            over={"scheme": "ttc:delta=2"},
+        )
+        for name, other in (("D-mod-k", "dmodk"), ("Micro", "micro"), ("VLB", "vlb"))
+    ],
     seeds=5,
     takes_s=120,
     measure=measure,
