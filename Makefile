@@ -7,10 +7,10 @@ SUDO := $(if $(filter-out 0,$(shell id --user)),sudo --preserve-env=CI env PYTHO
 MACHINE := $(shell uname --machine)
 BPF_MACHINE := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(MACHINE)))
 BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard testbed/*/*.bpf.c))
-LIBRARIES := testbed/host/uml_xstate.so testbed/traffic/libndp.so
+LIBRARIES := testbed/host/uml_xstate.so testbed/transport/libndp.so
 BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/report.py,$(wildcard bench/*.py)))
 
-ON_BOTH_CLOCKS := tests/testbed/measure tests/testbed/tracing tests/testbed/traffic tests/testbed/network/test_delay.py # about a minute
+ON_BOTH_CLOCKS := tests/testbed/measure tests/testbed/tracing tests/testbed/traffic tests/testbed/transport tests/testbed/network/test_delay.py # about a minute
 
 help:
 	@sed --quiet --regexp-extended 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand --tabs=14
@@ -84,7 +84,7 @@ testbed/bpf/select_probe.bpf.o testbed/bpf/select_blind.bpf.o: testbed/bpf/selec
 testbed/host/uml_xstate.so: testbed/host/uml_xstate.c | $(READY)
 	gcc -O2 -Wall -shared -fPIC -o $@ $<
 
-testbed/traffic/libndp.so: $(wildcard testbed/traffic/ndp_*.c testbed/traffic/ndp_*.h) | $(READY)
+testbed/transport/libndp.so: $(wildcard testbed/transport/ndp_*.c testbed/transport/ndp_*.h) | $(READY)
 	gcc -std=gnu11 -O2 -Wall -Wextra -shared -fPIC -o $@ $(filter %.c,$^)
 
 $(READY): tools/setup.sh constraints.txt pyproject.toml

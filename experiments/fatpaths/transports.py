@@ -207,7 +207,7 @@ def on_kernel(
 
 def by_ndp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float, layers: int) -> Carried:
     """By the purified transport's endpoints in C."""
-    from weft.testbed.traffic import ndp
+    from weft.testbed.transport import ndp
 
     of = ndp.parameters_of(network, window=transport(run.text("transport")).window, layers=layers)
     seen = ndp.run(network, [ndp.Message(*load) for load in loads], of, deadline_s=deadline_s)

@@ -13,8 +13,8 @@ from weft.testbed.forwarding.data_plane import DataPlane
 from weft.testbed.linux import netns
 from weft.testbed.measure.port_counters import Counters
 from weft.testbed.network.network import Network
-from weft.testbed.traffic import ndp
-from weft.testbed.traffic.ndp import Message
+from weft.testbed.transport import ndp
+from weft.testbed.transport.ndp import Message
 from weft.topologies import build
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec, Mbps

@@ -16,8 +16,8 @@ from weft.daemons.simulator.trimming_queue import LinkModel
 from weft.daemons.transport.endpoint import Endpoint
 from weft.daemons.transport.packets import HEADER, Ack, Data, Garbage, Nack, Pull, decode, encode
 from weft.daemons.transport.parameters import Parameters, timeout_ns
-from weft.testbed.traffic import ndp_library
-from weft.testbed.traffic.ndp_library import CompiledEndpoint, CPacket, library
+from weft.testbed.transport import ndp_library
+from weft.testbed.transport.ndp_library import CompiledEndpoint, CPacket, library
 from weft.topologies import build
 
 RATE = 10**10

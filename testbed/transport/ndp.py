@@ -27,8 +27,8 @@ from weft.daemons.transport.parameters import MOST_PACKETS, Parameters, timeout_
 from weft.testbed.linux import clock, netns, tc
 from weft.testbed.plan.network_handle import NetworkHandle, netlink_of
 from weft.testbed.processes.process import allow_more_descriptors
-from weft.testbed.traffic import ndp_library
-from weft.testbed.traffic.ndp_library import NEVER, CHost, CMessage, CParameters, CRun
+from weft.testbed.transport import ndp_library
+from weft.testbed.transport.ndp_library import NEVER, CHost, CMessage, CParameters, CRun
 from weft.topologies.core.address import SERVER_BLOCK, dotted
 
 PORT = 6331
