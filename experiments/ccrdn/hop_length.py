@@ -174,26 +174,17 @@ EXPERIMENT = Experiment(
     columns=columns.HOP_LENGTH,
     statements=[
         Statement(
-            says="GP_I shortens DR's routes by up to 16 % on beta-DCell (section 7.1)",
-            paper="0.84 at best",
+            says=f"GP_I shortens DR's routes by {percent} % on {name} (section 7.1)",
+            paper=f"{paper} at best",
             column="mean_hops",
-            cell={"topology": "beta-dcell:n=3,k=3", "routing": "pr-gpi"},
+            cell={"topology": topology, "routing": "pr-gpi"},
             over={"routing": "dr"},
-        ),
-        Statement(
-            says="GP_I shortens DR's routes by closer to 10 % on DCell (section 7.1)",
-            paper="0.90 at best",
-            column="mean_hops",
-            cell={"topology": "dcell:n=3,k=3", "routing": "pr-gpi"},
-            over={"routing": "dr"},
-        ),
-        Statement(
-            says="GP_I shortens DR's routes by up to 6 to 7 % on FiConn (section 7.1)",
-            paper="0.93 at best",
-            column="mean_hops",
-            cell={"topology": "ficonn:n=8,k=3", "routing": "pr-gpi"},
-            over={"routing": "dr"},
-        ),
+        )
+        for name, topology, percent, paper in (
+            ("beta-DCell", "beta-dcell:n=3,k=3", "up to 16", "0.84"),
+            ("DCell", "dcell:n=3,k=3", "closer to 10", "0.90"),
+            ("FiConn", "ficonn:n=8,k=3", "up to 6 to 7", "0.93"),
+        )
     ],
     seeds=1,
     version=3,
