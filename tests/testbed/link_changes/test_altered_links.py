@@ -41,71 +41,62 @@ def net():
         yield made
 
 
+@pytest.fixture
+def altered(net):
+    made = AlteredLinks(net.network, random.Random(1))
+    yield made
+    made.close()
+    for node in range(net.topology.nodes):
+        with net.network.at(node) as at:
+            assert not tc.blackholes(at)
+
+
 def up(net, node):
     row = net.network.rows()[node]
     return row.neighbours_up, row.losses
 
 
 @pytest.mark.kernel
-def test_a_link_that_loses_what_daemons_say_loses_the_neighbours_and_nothing_else(net):
+def test_a_link_that_loses_what_daemons_say_loses_the_neighbours_and_nothing_else(net, altered):
     link = net.topology.link("h0-h3")
-    altered = AlteredLinks(net.network, random.Random(1))
-    try:
-        altered.alter(link, Wire(delay_s=0.001))
-        before = net.network.rows()[0].received
-        wait_until("hellos pass the process", lambda: net.network.rows()[0].received > before + 30)
-        assert up(net, 0) == up(net, 3) == (3, 0)
-        altered.alter(link, Wire(loss_fraction=1.0))
-        wait_until("both ends notice", lambda: up(net, 0)[0] == up(net, 3)[0] == 2)
-        assert net.ping([net.get("h0"), net.get("h1")]) == 0
-        altered.alter(link, None)
-        net.wait_until_converged()
-    finally:
-        altered.close()
-    for node in range(net.topology.nodes):
-        with net.network.at(node) as at:
-            assert not tc.blackholes(at)
+    altered.alter(link, Wire(delay_s=0.001))
+    before = net.network.rows()[0].received
+    wait_until("hellos pass the process", lambda: net.network.rows()[0].received > before + 30)
+    assert up(net, 0) == up(net, 3) == (3, 0)
+    altered.alter(link, Wire(loss_fraction=1.0))
+    wait_until("both ends notice", lambda: up(net, 0)[0] == up(net, 3)[0] == 2)
+    assert net.ping([net.get("h0"), net.get("h1")]) == 0
+    altered.alter(link, None)
+    net.wait_until_converged()
 
 
 @pytest.mark.kernel
-def test_what_is_changed_or_said_again_is_refused(net):
-    altered = AlteredLinks(net.network, random.Random(1))
-    try:
-        altered.alter(net.topology.link("h1-h6"), Wire(replay_fraction=0.5, corrupt_fraction=0.1))
-        rows = net.network.rows
-        wait_until("some are refused", lambda: rows()[1].refused > 5 and rows()[6].refused > 5)
-        assert all(row.packets_failed == 0 for row in rows().values())
-        assert net.network.rows()[1].neighbours_up == 3
-    finally:
-        altered.close()
+def test_what_is_changed_or_said_again_is_refused(net, altered):
+    altered.alter(net.topology.link("h1-h6"), Wire(replay_fraction=0.5, corrupt_fraction=0.1))
+    rows = net.network.rows
+    wait_until("some are refused", lambda: rows()[1].refused > 5 and rows()[6].refused > 5)
+    assert all(row.packets_failed == 0 for row in rows().values())
+    assert net.network.rows()[1].neighbours_up == 3
 
 
 @pytest.mark.kernel
-def test_at_a_crossbar_packets_are_altered_once_and_reach_all_behind_it(net):
-    altered = AlteredLinks(net.network, random.Random(1))
-    try:
-        for name in ("h0-w0", "h1-w0"):
-            altered.alter(net.topology.link(name), Wire(duplicate_fraction=1.0))
-        before = net.network.rows()
-        wait_until(
-            "everybody hears everything",
-            lambda: all(net.network.rows()[node].received > before[node].received + 40 for node in range(3)),
-        )
-        assert all(row.losses == 0 for row in net.network.rows().values())
-    finally:
-        altered.close()
+def test_at_a_crossbar_packets_are_altered_once_and_reach_all_behind_it(net, altered):
+    for name in ("h0-w0", "h1-w0"):
+        altered.alter(net.topology.link(name), Wire(duplicate_fraction=1.0))
+    before = net.network.rows()
+    wait_until(
+        "everybody hears everything",
+        lambda: all(net.network.rows()[node].received > before[node].received + 40 for node in range(3)),
+    )
+    assert all(row.losses == 0 for row in net.network.rows().values())
 
 
 @pytest.mark.kernel
-def test_packets_of_others_pass_an_altered_link(net):
-    altered = AlteredLinks(net.network, random.Random(1))
-    try:
-        altered.alter(net.topology.link("h0-h3"), Wire(loss_fraction=1.0, delay_s=1.0))
-        with netns.inside(net.netns(3)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear:
-            ear.bind(("", 6331))
-            ear.settimeout(5)
-            with netns.inside(net.netns(0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mouth:
-                mouth.sendto(b"data", (net.get("h3").IP(), 6331))
-            assert ear.recv(100) == b"data"
-    finally:
-        altered.close()
+def test_packets_of_others_pass_an_altered_link(net, altered):
+    altered.alter(net.topology.link("h0-h3"), Wire(loss_fraction=1.0, delay_s=1.0))
+    with netns.inside(net.netns(3)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear:
+        ear.bind(("", 6331))
+        ear.settimeout(5)
+        with netns.inside(net.netns(0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mouth:
+            mouth.sendto(b"data", (net.get("h3").IP(), 6331))
+        assert ear.recv(100) == b"data"
