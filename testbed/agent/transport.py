@@ -12,7 +12,6 @@ ICMP message, which anybody may send, makes the next send fail, and is then forg
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import socket
@@ -26,7 +25,7 @@ from weft.testbed.linux import tc
 
 ROUTINE, URGENT = ("224.0.0.233", tc.CONTROL_PORT), ("224.0.0.234", tc.CONTROL_PORT)
 FRAME_BYTES = 2048  # room for one frame's payload
-SO_ATTACH_FILTER, SO_RCVBUFFORCE, IP_MULTICAST_ALL = 26, 33, 49
+SO_RCVBUFFORCE, IP_MULTICAST_ALL = 33, 49
 IP_MTU_DISCOVER, IP_PMTUDISC_INTERFACE = 10, 4
 RECEIVE_BYTES = 1 << 19  # of kernel memory: some 700 hellos, should a flood come between two times that it is read
 TRIES = 8  # of sending
@@ -90,7 +89,7 @@ def _receive_socket(dev: str, node: int, cookies: Sequence[bytes], group: str) -
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode())
-        _attach(made, only_for(node, cookies))
+        tc.of_socket(made, only_for(node, cookies))
         with suppress(PermissionError):  # without CAP_NET_ADMIN there is as much room as for anybody
             made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
         made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, _here(dev, group))
@@ -107,12 +106,6 @@ def _receive_socket(dev: str, node: int, cookies: Sequence[bytes], group: str) -
 def _here(dev: str, group: str) -> bytes:
     """`group` at `dev`, by index: the address of an unnumbered interface is another's, so it does not say which."""
     return struct.pack("=4s4xi", socket.inet_aton(group), socket.if_nametoindex(dev))
-
-
-def _attach(to: socket.socket, program: tuple[tuple[int, int, int, int], ...]) -> None:
-    """Let the socket take only what the classic BPF program lets through."""
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *instruction) for instruction in program))
-    to.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", len(program), ctypes.addressof(code)))
 
 
 class Link:
@@ -164,7 +157,7 @@ class Link:
         """Speak and hear by these keys from now on."""
         self.channel.set_keys(keys)
         for ear in (self.urgent, self.routine):
-            _attach(ear, only_for(self._node, self.channel.cookies))
+            tc.of_socket(ear, only_for(self._node, self.channel.cookies))
 
     def close(self) -> None:
         for one in self.sockets():

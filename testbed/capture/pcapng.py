@@ -22,16 +22,16 @@ class Packet(NamedTuple):
     data: bytes
 
 
-def block(kind: int, body: bytes) -> bytes:
+def _block(kind: int, body: bytes) -> bytes:
     size = 12 + len(body)
     return struct.pack("<II", kind, size) + body + struct.pack("<I", size)
 
 
-def option(code: int, value: bytes) -> bytes:
-    return struct.pack("<HH", code, len(value)) + padded(value)
+def _option(code: int, value: bytes) -> bytes:
+    return struct.pack("<HH", code, len(value)) + _padded(value)
 
 
-def padded(data: bytes) -> bytes:
+def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 4)
 
 
@@ -43,9 +43,9 @@ class Files:
     """
 
     def __init__(
-        self, folder: Path, name: str, interfaces: Sequence[str], snap: int, *, most_bytes: int, most_files: int
+        self, folder: Path, name: str, interfaces: Sequence[str], snap_bytes: int, *, most_bytes: int, most_files: int
     ) -> None:
-        self._folder, self._name, self._interfaces, self._snap = folder, name, interfaces, snap
+        self._folder, self._name, self._interfaces, self._snap_bytes = folder, name, interfaces, snap_bytes
         self._most_bytes, self._most_files = most_bytes, most_files
         self._paths: list[Path] = []
         self._number = self._size = 0
@@ -61,20 +61,22 @@ class Files:
         self._paths.append(path)
         while self._most_files and len(self._paths) > self._most_files:
             self._paths.pop(0).unlink(missing_ok=True)
-        head = block(
-            SECTION, struct.pack("<IHHq", BYTE_ORDER, 1, 0, -1) + option(APPLICATION, b"weft") + option(0, b"")
+        head = _block(
+            SECTION, struct.pack("<IHHq", BYTE_ORDER, 1, 0, -1) + _option(APPLICATION, b"weft") + _option(0, b"")
         )
         for name in self._interfaces:
-            options = option(IF_NAME, name.encode()) + option(IF_RESOLUTION, b"\x09") + option(0, b"")
-            head += block(INTERFACE, struct.pack("<HHI", ETHERNET, 0, self._snap) + options)
+            options = _option(IF_NAME, name.encode()) + _option(IF_RESOLUTION, b"\x09") + _option(0, b"")
+            head += _block(INTERFACE, struct.pack("<HHI", ETHERNET, 0, self._snap_bytes) + options)
         made.write(head)
         self._size = len(head)
         return made
 
     def write(self, interface: int, at_ns: int, data: bytes, length: int, direction: int) -> None:
-        """A packet of `length` bytes, of which `data` is kept."""
+        """A packet of `length` bytes, of which `data` is kept; at_ns: since 1970; direction: INBOUND or OUTBOUND."""
         fixed = struct.pack("<IIIII", interface, at_ns >> 32, at_ns & 0xFFFFFFFF, len(data), length)
-        made = block(PACKET, fixed + padded(data) + option(EPB_FLAGS, struct.pack("<I", direction)) + option(0, b""))
+        made = _block(
+            PACKET, fixed + _padded(data) + _option(EPB_FLAGS, struct.pack("<I", direction)) + _option(0, b"")
+        )
         if self._most_bytes and self._size + len(made) > self._most_bytes:
             self._file.close()
             self._file = self._next()
@@ -86,17 +88,18 @@ class Files:
         self._file.flush()
 
     def close(self, at_ns: int) -> None:
+        """Note what was dropped, as of `at_ns` since 1970, and end the file."""
         for interface, dropped in enumerate(self.dropped):
-            options = option(ISB_DROPS, struct.pack("<Q", dropped)) + option(0, b"")
+            options = _option(ISB_DROPS, struct.pack("<Q", dropped)) + _option(0, b"")
             fixed = struct.pack("<III", interface, at_ns >> 32, at_ns & 0xFFFFFFFF)
-            self._file.write(block(STATISTICS, fixed + options))
+            self._file.write(_block(STATISTICS, fixed + options))
         self._file.close()
 
 
 def read(path: Path) -> Iterator[Packet]:
     """The packets of a file as Files writes it; one that is cut short, as of a capture that goes on, ends there.
 
-    ValueError if it is no pcapng file of this byte order, or its times are not in ns.
+    ValueError if it is no pcapng file of this byte order, its times are not in ns, or its packets' blocks are wrong.
     """
     names: list[str] = []
     with open(path, "rb") as file:
@@ -107,17 +110,22 @@ def read(path: Path) -> Iterator[Packet]:
             if (not names and kind not in (SECTION, INTERFACE)) or size < 12:
                 raise ValueError(f"{path} is no pcapng file, or one that was written on another kind of machine")
             body = file.read(size - 8)
+            # Before its size is believed, which the other byte order makes huge.
+            if kind == SECTION and len(body) >= 4 and body[:4] != struct.pack("<I", BYTE_ORDER):
+                raise ValueError(f"{path} is no pcapng file, or one that was written on another kind of machine")
             if len(body) < size - 8:
                 return
-            if kind == SECTION and body[:4] != struct.pack("<I", BYTE_ORDER):
-                raise ValueError(f"{path} is no pcapng file, or one that was written on another kind of machine")
             if kind == INTERFACE:
                 options = _options(body[8:-4])
                 if options.get(IF_RESOLUTION) != b"\x09":
                     raise ValueError(f"{path}: times are not in ns, as weft capture writes them")
                 names.append(options.get(IF_NAME, b"").decode())
             elif kind == PACKET:
+                if len(body) < 24:
+                    raise ValueError(f"{path}: the block of a packet is too short")
                 interface, high, low, kept, _ = struct.unpack_from("<IIIII", body)
+                if interface >= len(names):
+                    raise ValueError(f"{path}: a packet of interface {interface}, which is not declared")
                 yield Packet(names[interface], high << 32 | low, body[20 : 20 + kept])
 
 

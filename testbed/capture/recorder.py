@@ -6,7 +6,6 @@ arrives, before a silent failure drops it.  Of a node, all its ports.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -25,15 +24,11 @@ from weft.testbed.network.network import Network
 from weft.testbed.watching import run_process
 
 ALL = 3  # ETH_P_ALL
-SO_ATTACH_FILTER, SO_RCVBUFFORCE, SOL_PACKET, PACKET_STATISTICS, OUTGOING = 26, 33, 263, 6, 4
+SO_RCVBUFFORCE, SOL_PACKET, PACKET_STATISTICS, OUTGOING = 33, 263, 6, 4
 RECEIVE_BYTES = 1 << 23  # of packets that may wait at a port
 MOST_AT_ONCE = 500
 LONGEST, LEAST_SNAP = 1 << 16, 64
 TURN_S = 0.5  # between two looks whether the run goes on, and between what others can read
-CONTROL = (  # classic BPF: UDP to the daemons' port, behind an IPv4 header without options
-    (0x28, 0, 0, 12), (0x15, 0, 5, 0x0800), (0x30, 0, 0, 23), (0x15, 0, 3, 17), (0x28, 0, 0, 36),
-    (0x15, 0, 1, tc.CONTROL_PORT), (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,6 +90,7 @@ class Recorder:
                 self.packets[what] += 1
 
     def flush(self) -> None:
+        """Let others read what was written so far."""
         for files in self._files:
             files.flush()
 
@@ -119,19 +115,18 @@ def _listen(namespace: int, dev: str, *, control: bool) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
     made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     if control:
-        code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *one) for one in CONTROL))
-        made.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", len(CONTROL), ctypes.addressof(code)))
+        tc.of_socket(made, tc.of_control_packets(0xFFFFFFFF, 0))  # all of one, or nothing
     made.bind((dev, ALL))
     return made
 
 
 def main(argv: Sequence[str]) -> None:
-    """Capture until the process that started this one ends its standard input or asks for the end."""
+    """Capture until SIGINT or SIGTERM, or until the run ends; killed with its parent, it leaves what was flushed."""
     run, wish_text = argv
     run_process.end_with_parent()
+    ending: list[bool] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ending.append(True))
-    ending: list[bool] = []
     given = json.loads(wish_text)
     network = Network.open(run)
     recorder = Recorder(network, Wish(**{**given, "what": tuple(given["what"])}))

@@ -11,7 +11,10 @@ each packet of data where both wait, so that a header waits for one packet at th
 
 from __future__ import annotations
 
+import ctypes
+import socket
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weft.testbed.linux import clock, netlink
@@ -38,6 +41,7 @@ TCA_NETEM_RATE, TCA_NETEM_RATE64, TCA_NETEM_LATENCY64 = 6, 8, 10
 HOP_CELL_BYTES = 1 << 20  # longer than any packet, and long enough for times that are exact to a nanosecond
 TICK_NS = 64  # unit of a burst on the wire: PSCHED_SHIFT is 6
 CONTROL_PORT = 6330  # UDP port of the routing daemons
+SO_ATTACH_FILTER = 26
 TC_ACT_UNSPEC, TC_ACT_SHOT = 0xFFFFFFFF, 2
 BLACKHOLE_PRIORITY, ALTERING_PRIORITY, DELAY_PRIORITY = 1, 2, 10
 SEEN_DELAY_PRIORITY = 3  # of a delay after which filters see the packet: ahead of all but the filter that drops packets
@@ -86,11 +90,10 @@ def classes(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None)
     burst = burst_bytes(link.rate_bps) if burst is None else burst
     if not link.trim_packets:
         return [_class(ifindex, dev, HTB, DATA, link.rate_bps, link.rate_bps, burst)]
-    own_bps = OWN_BPS
     return [
         _class(ifindex, dev, HTB, LINK, link.rate_bps, link.rate_bps, burst),
-        _class(ifindex, dev, LINK, DATA, own_bps, link.rate_bps, burst, quantum=FRAME_BYTES),
-        _class(ifindex, dev, LINK, HEADERS, own_bps, link.rate_bps, burst, quantum=HEADER_SHARE * HEADER_BYTES),
+        _class(ifindex, dev, LINK, DATA, OWN_BPS, link.rate_bps, burst, quantum=FRAME_BYTES),
+        _class(ifindex, dev, LINK, HEADERS, OWN_BPS, link.rate_bps, burst, quantum=HEADER_SHARE * HEADER_BYTES),
     ]
 
 
@@ -124,7 +127,7 @@ def _name(handle: int) -> str:
     return f"{handle >> 16:x}:" + (f"{handle & 0xFFFF:x}" if handle & 0xFFFF else "")
 
 
-def _of_control_packets(then: int, otherwise: int) -> list[tuple[int, int, int, int]]:
+def of_control_packets(then: int, otherwise: int) -> list[tuple[int, int, int, int]]:
     """The classic BPF program that returns `then` for a packet that looks like a daemon's."""
     return [
         (0x28, 0, 0, 12),  # ldh [12]: EtherType
@@ -145,7 +148,7 @@ def control_first(ifindex: int, dev: str) -> Message:
     (A daemon's own port needs no filter: its socket has CONTROL_PRIORITY, but that is lost on the way across a veth.)
     Nothing else that looks like them gets here: see control_from_daemons().
     """
-    program = _of_control_packets(HTB, 0)  # 0: no match
+    program = of_control_packets(HTB, 0)  # 0: no match
     command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf bytecode"
     return filter_(ifindex, HTB, 1, "bpf", classic(program), f"{command} '{bytecode(program)}'")
 
@@ -156,7 +159,7 @@ def control_from_daemons(ifindex: int, dev: str) -> Message:
 
     What has CONTROL_PRIORITY never gets to the filter: HTB sends it to 1:0 before it asks any.
     """
-    program = _of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC)
+    program = of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC)
     options = classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
     command = f"tc filter add dev {dev} parent 1: prio 1 protocol all bpf da bytecode"
     return filter_(ifindex, HTB, 1, "bpf", options, f"{command} '{bytecode(program)}'")
@@ -171,7 +174,7 @@ def is_control(frame: bytes) -> bool:
 def drop_control(ifindex: int, dev: str, marked: int) -> Message:
     """The change that drops the daemons' packets that arrive at `ifindex`, which has clsact, unless their type of
     service is `marked`."""
-    program = [(0x30, 0, 0, 15), (0x15, 8, 0, marked), *_of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC)]
+    program = [(0x30, 0, 0, 15), (0x15, 8, 0, marked), *of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC)]
     options = classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
     command = f"tc filter add dev {dev} ingress prio {ALTERING_PRIORITY} protocol all bpf da bytecode"
     return filter_(ifindex, INGRESS_HOOK, ALTERING_PRIORITY, "bpf", options, f"{command} '{bytecode(program)}'")
@@ -208,10 +211,20 @@ def blackhole(ifindex: int, dev: str) -> Message:
     return filter_(ifindex, INGRESS_HOOK, BLACKHOLE_PRIORITY, "bpf", options, f"{command} '{bytecode(program)}'")
 
 
+def of_socket(to: socket.socket, program: Sequence[tuple[int, int, int, int]]) -> None:
+    """Let a socket take only what a classic BPF program lets through."""
+    code = ctypes.create_string_buffer(_packed(program))
+    to.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", len(program), ctypes.addressof(code)))
+
+
 def classic(program: list[tuple[int, int, int, int]]) -> bytes:
     """A classic BPF program as the options of a cls_bpf filter."""
-    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+    packed = _packed(program)
     return netlink.attribute(TCA_BPF_OPS_LEN, struct.pack("=H", len(program))) + netlink.attribute(TCA_BPF_OPS, packed)
+
+
+def _packed(program: Sequence[tuple[int, int, int, int]]) -> bytes:
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
 
 def bytecode(program: list[tuple[int, int, int, int]]) -> str:

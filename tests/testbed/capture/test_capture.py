@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from weft.testbed.capture.decode import control_payload, messages
-from weft.testbed.capture.pcapng import INBOUND, OUTBOUND, Files, read
+from weft.testbed.capture.pcapng import INBOUND, INTERFACE, OUTBOUND, PACKET, SECTION, Files, read
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
 from weft.testbed.network.network import Network
@@ -56,6 +57,41 @@ def test_what_is_no_capture_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="no pcapng file"):
             list(messages(path))
     assert control_payload(bytes(60)) is None
+
+
+def _altered(folder: Path, kind: int, change: Callable[[bytearray], None]) -> Path:
+    """A capture of one packet, whose first block of that kind, from its kind on, is changed."""
+    files = Files(folder, "h0", ["h0-eth0"], 65536, most_bytes=0, most_files=0)
+    files.write(0, 1, b"abcd", 4, OUTBOUND)
+    files.close(2)
+    data = bytearray((folder / "h0.pcapng").read_bytes())
+    at = 0
+    while struct.unpack_from("<I", data, at)[0] != kind:
+        at += struct.unpack_from("<I", data, at + 4)[0]
+    block = data[at:]
+    change(block)
+    (folder / "x").write_bytes(data[:at] + block)
+    return folder / "x"
+
+
+def _short(block: bytearray) -> None:
+    block[4:] = struct.pack("<I", 28) + block[8:24] + struct.pack("<I", 28)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        (SECTION, lambda block: block.__setitem__(slice(4, 12), block[4:12][::-1]), "another kind of machine"),
+        (PACKET, lambda block: block.__setitem__(8, 1), "a packet of interface 1, which is not declared"),
+        (PACKET, _short, "the block of a packet is too short"),
+        (INTERFACE, lambda block: block.__setitem__(slice(16, 36), bytes(20)), "times are not in ns"),
+    ],
+)
+def test_a_capture_that_is_wrong_is_refused(
+    tmp_path: Path, kind: int, change: Callable[[bytearray], None], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        list(read(_altered(tmp_path, kind, change)))
 
 
 @pytest.mark.kernel
