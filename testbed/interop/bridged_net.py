@@ -19,6 +19,7 @@ from weft.testbed.lan.classes import Classes
 from weft.testbed.lan.lan import Lan
 from weft.testbed.link_changes.impair import Impairment
 from weft.testbed.network import clean
+from weft.testbed.network.network import BRIDGES
 from weft.topologies.core.link import LinkSpec, Mbps
 
 
@@ -196,7 +197,7 @@ class BridgedNet(NetTests, Mininet):  # type: ignore[misc]  # mininet has no typ
     def bridged_status(self) -> dict[str, Any]:
         """The run and its links that are down; JSON-able."""
         down = [str(link) for link in self.links if faults.has_failed(link)]
-        return {"run": self.lan.run.id, "topology": "lan", "scheme": "bridge", "failed": down, "nodes": []}
+        return {"run": self.lan.run.id, "topology": "lan", "scheme": BRIDGES, "failed": down, "nodes": []}
 
 
 def _links_like(spec: LinkSpec) -> partial[Any]:

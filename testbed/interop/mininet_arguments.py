@@ -90,11 +90,12 @@ class Arguments:
         stp = isinstance(switch, partial) and switch.keywords.get("stp")
         return bool(stp) or not has_cycle(topo)
 
-    def require_bridged(self, *, host_link: LinkSpec | None, packed: int | None) -> None:
-        """ValueError for what goes with routers only, and for what does not go together."""
-        if host_link is not None or packed is not None:
-            name = "packed" if host_link is None else "host_link"
-            raise ValueError(f"{name} needs routing=, such as ecmp: switches of this network are bridges")
+    def require_bridged(self, **of_routers: object) -> None:
+        """ValueError for what goes with routers only, arguments that are None unless given, and for what does not go
+        together."""
+        for name, value in of_routers.items():
+            if value is not None:
+                raise ValueError(f"{name} needs routing=, such as ecmp: switches of this network are bridges")
         host = self.mininet.get("host")
         host = host.func if isinstance(host, partial) else host
         if self.mininet.get("autoPinCpus") and not (

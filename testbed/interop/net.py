@@ -21,7 +21,7 @@ from weft.testbed.interop.mininet_topology import graph_of, is_topo, node_parame
 from weft.testbed.interop.node import Host, LazyShellNode, Link, Port, Switch
 from weft.testbed.link_changes import impair
 from weft.testbed.link_changes.degrade import set_rate
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import BRIDGES, Network
 from weft.testbed.plan.run import Run
 from weft.testbed.supervision import control
 from weft.topologies import build
@@ -31,8 +31,6 @@ from weft.topologies.core.user_graph import topology_of
 
 if TYPE_CHECKING:
     import networkx as nx
-
-BRIDGE = "bridge"  # routing by which switches of a Topo are bridges
 
 
 def built(topology: str | Topology | nx.Graph) -> Topology:
@@ -86,10 +84,10 @@ class Net(BridgedNet):
         topology = given.topology
         self.run_name = name
         if routing is None and (topology is None or (is_topo(topology) and given.bridges(topology))):
-            routing = BRIDGE
-        self.bridged = routing == BRIDGE
+            routing = BRIDGES  # of a Topo without circles
+        self.bridged = routing == BRIDGES
         if self.bridged:
-            given.require_bridged(host_link=host_link, packed=packed)
+            given.require_bridged(host_link=host_link, own_links=own_links, packed=packed, outwards=outwards or None)
             self.build_bridged(topology, given)
             return
         given.require_routed(topology)
@@ -229,7 +227,11 @@ class Net(BridgedNet):
             impair.impair(self.up, link, change)
 
     def unimpair(self, link: str) -> None:
-        """Let `link` be again as it was when the network came up."""
+        """Let `link` be again as it was when the network came up.  ValueError if switches are bridges."""
+        if self.bridged:
+            raise ValueError(
+                "what a link between bridges carried before is not kept: give that to impair, as in loss 0 delay 0ms"
+            )
         impair.undo(self.up, link)
 
     def fail_node(self, node: str, *, silent: bool = False) -> None:

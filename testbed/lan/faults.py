@@ -66,7 +66,7 @@ def impair(link: Any, change: Impairment) -> None:
         "jitter": None if change.jitter_us is None else f"{change.jitter_us}us",
     }
     for port in (link.intf1, link.intf2):
-        port.config(**{key: value for key, value in wanted.items() if value is not None})
+        port.carry(**wanted)
 
 
 def set_rate(link: Any, rate_bps: int) -> None:

@@ -45,6 +45,8 @@ class Own(OVSSwitch):
     [
         ({"host_link": LinkSpec(rate_bps=Mbps, queue_packets=1)}, "host_link needs routing="),
         ({"packed": 2}, "packed needs routing="),
+        ({"outwards": True}, "outwards needs routing="),
+        ({"own_links": {0: LinkSpec(rate_bps=Mbps, queue_packets=1)}}, "own_links needs routing="),
         ({"autoPinCpus": True}, "autoPinCpus needs host=CPULimitedHost"),
         ({"routing": "ecmp", "switch": Own}, "switch: switches are routers"),
         ({"routing": "ecmp", "host": CPULimitedHost}, "host: hosts are plain ones"),

@@ -184,6 +184,8 @@ def test_a_link_is_impaired_both_ways(net):
     for words, said in (({}, "some of loss"), ({"queue": "x"}, "queue: a number"), ({"loss": "200"}, "0 to 100")):
         with pytest.raises(ValueError, match=said):
             net.impair("h1-s1", **words)
+    with pytest.raises(ValueError, match="carried before is not kept"):
+        net.unimpair("h1-s1")
     with pytest.raises(ValueError, match="no link 0 between h1 and h2"):
         net.delLinkBetween(net["h1"], net["h2"])
 
