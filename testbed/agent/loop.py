@@ -57,7 +57,7 @@ class Loop:
         self._never_empty: list[int] = []
         if self._timer:
             self._wake.register(self._timer, select.EPOLLIN)
-            self._never_empty.append(os.eventfd(1))
+            self._never_empty.append(os.eventfd(1))  # lets epoll return at once without a timeout
             self._queued.register(self._never_empty[0], select.EPOLLIN)
         for daemon in daemons:
             self._add(daemon)
@@ -102,12 +102,16 @@ class Loop:
         """Another process, forked from this one, runs it: let go of everything, and take nothing away."""
         self._wake.close()
         self._queued.close()
-        if self._timer:
-            self._timer.close()
-        for fd in self._never_empty:
-            os.close(fd)
+        self._close_timer()
         for daemon in self._daemons:
             daemon.disown()
+
+    def _close_timer(self) -> None:
+        if self._timer:
+            self._timer.close()
+            self._timer = None
+        while self._never_empty:
+            os.close(self._never_empty.pop())
 
     def _drop(self, daemon: Daemon, why: str) -> None:
         """Closing a descriptor takes it out of every epoll."""
@@ -154,6 +158,7 @@ class Loop:
         """Let go of all of them."""
         for daemon in list(self._daemons):
             self._drop(daemon, why)
+        self._close_timer()
 
     def turn(self) -> None:
         """Wait until there is something to do, and do it."""

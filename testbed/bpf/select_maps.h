@@ -57,7 +57,7 @@ struct flow_key {
 
 /* port: an interface index.  Of a flow that a host of this switch sends, the port that it leaves by, which user space
  * may change; of any other, the port by which it came last, which the program writes.  The entry of a destination has
- * only a port, and the time when it was made or changed in last_ns. */
+ * only a port, when it was made in last_ns, and when user space changed it in moved_ns. */
 struct flow_entry {
 	__u64 last_ns;	 /* when data came last */
 	__u64 moved_ns;	 /* when `port` changed; 0: never */

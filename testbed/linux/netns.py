@@ -179,6 +179,7 @@ class Sysctls:
         self._entered += 1
 
     def read(self, path: str) -> str:
+        """What `path`, below /proc/sys/net, is set to, without the newline; OSError if there is none."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
         try:
             return os.read(fd, 4096).decode().strip()

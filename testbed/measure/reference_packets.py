@@ -30,6 +30,7 @@ FRAMES = 6  # more than leave at once, and two more
 LONGEST_QUEUE = 5000  # packets; a longer one is not filled
 NAP_S = 1e-6
 TOO_MANY = 4  # frames more than a queue holds
+FAILED = (errno.ENETDOWN, errno.ENXIO)  # what a link says that has failed
 BUFFER_BYTES = 4096  # of a socket's memory that a frame takes, at most
 
 
@@ -176,10 +177,13 @@ def _first_headers(net: NetworkHandle, sockets: Mapping[int, socket.socket], pla
     trimming = {index: one for index, one in planned.items() if one.kind.trims}
     for index in trimming:
         node, port = own[index]
-        header = (NEAREST_BRIDGE + mac(node, port) + struct.pack(">H", ETHERTYPE)).ljust(tc.HEADER_BYTES, b"\0")
+        header = _frame(node, port, tc.HEADER_BYTES)
         sockets[node].setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.HEADER_PRIORITY)
-        with suppress(OSError):  # of a link that has failed, of which _send() takes care
+        try:
             sockets[node].sendto(header, (device(net, node, port), ETHERTYPE))
+        except OSError as error:
+            if error.errno not in FAILED:  # of which _send() takes care
+                raise
         sockets[node].setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0)
     if trimming:
         clock.sleep(max(_lasts_s(one._replace(arriving=1)) for one in trimming.values()))
@@ -195,18 +199,23 @@ def _send(net: NetworkHandle, sockets: Mapping[int, socket.socket], planned: Map
     at_ns = clock.wall_ns()
     for index, one in planned.items():
         node, port = own[index]
-        frame = (NEAREST_BRIDGE + mac(node, port) + struct.pack(">H", ETHERTYPE)).ljust(tc.FRAME_BYTES, b"\0")
+        frame = _frame(node, port, tc.FRAME_BYTES)
         for _ in range(one.frames):
             try:
                 sockets[node].sendto(frame, (device(net, node, port), ETHERTYPE))
             except OSError as error:
-                if error.errno in (errno.ENETDOWN, errno.ENXIO):
+                if error.errno in FAILED:
                     break
                 if error.errno != errno.ENOBUFS:  # which says that the queue is full, as it should be
                     raise
         else:
             sent[index] = one._replace(at_ns=at_ns)
     return sent
+
+
+def _frame(node: int, port: int, length_bytes: int) -> bytes:
+    """A frame of ours as it leaves that port, filled up to its length."""
+    return (NEAREST_BRIDGE + mac(node, port) + struct.pack(">H", ETHERTYPE)).ljust(length_bytes, b"\0")
 
 
 def _lasts_s(one: Sent) -> float:

@@ -104,7 +104,7 @@ def require_features(plan: Plan, scheme: str, how: Planes, *, outwards: bool = F
     """ValueError unless this kernel can do what `scheme`, carried out like `how`, and the links of `plan` need, and
     hosts can be given a way out if they are to have one (`outwards`)."""
     if outwards:
-        nat.require(plan.names)
+        nat.require(plan.names, plan.topology.servers)
     needed = ["rewriting"] if how.needs & REWRITES else []
     needed += ["clsact and cls_bpf", "bpf", "libbpf"] if how.needs & IN_TRANSIT or how.hosts else []
     for feature in needed:

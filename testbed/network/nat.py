@@ -39,17 +39,19 @@ RTA_TABLE, RT_TABLE_UNSPEC, RT_SCOPE_LINK, RTPROT_STATIC = 15, 0, 253, 4
 
 
 def namespace(run: Run) -> str:
+    """The name of the node's namespace."""
     return run.namespace(GATEWAY)
 
 
-def require(names: list[str]) -> None:
-    """ValueError, in one line, unless a network whose nodes have these names can have a way out."""
+def require(names: list[str], servers: int) -> None:
+    """ValueError, in one line, unless a network with so many servers, whose nodes have these names, can have a way
+    out."""
     if not shutil.which("nft"):
         raise ValueError("a way out to the machine's network needs nft: apt-get install nftables")
     if GATEWAY in names:
         raise ValueError(f"a way out is a node called {GATEWAY}, and this network has one of that name")
-    if len(names) > MOST_SERVERS:
-        raise ValueError(f"{len(names)} nodes: {BLOCK} has addresses for {MOST_SERVERS}")
+    if servers > MOST_SERVERS:
+        raise ValueError(f"{servers} servers: {BLOCK} has addresses for {MOST_SERVERS}")
 
 
 def make(network: Handle) -> None:

@@ -105,14 +105,14 @@ def test_hosts_reach_what_is_beyond_the_machine_and_sigkill_leaves_nothing(
 
 def test_what_cannot_have_a_way_out_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nat.shutil, "which", lambda name: f"/usr/sbin/{name}")
-    nat.require(["h0", "h1"])
+    nat.require(["h0", "h1"], 2)
     with pytest.raises(ValueError, match="a node called nat"):
-        nat.require(["nat", "h1"])
+        nat.require(["nat", "h1"], 2)
     with pytest.raises(ValueError, match="addresses for 65533"):
-        nat.require([f"h{n}" for n in range(70_000)])
+        nat.require(["h0", "h1"], 70_000)
     monkeypatch.setattr(nat.shutil, "which", lambda name: None)
     with pytest.raises(ValueError, match="needs nft: apt-get install nftables"):
-        nat.require(["h0"])
+        nat.require(["h0"], 1)
 
 
 def test_addresses_of_the_links_are_out_of_everybody_elses_way() -> None:
