@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from weft.daemons.core import wire
-from weft.daemons.messages.formats import Bits, Field, Format, Malformed, Repeat, fields, take_apart
+from weft.daemons.messages.formats import BYTES, Bits, Field, Format, Malformed, Repeat, fields, take_apart
 
 FLOW = "source:address destination:address protocol:u8 ports:u32"
 NOTICE = "sender:u32 target:u32 origin:u32 sequence:u64 lifetime_ms:u32 hops:u8"
 VISITED = Repeat("visited", "visited_count", fields("node:u32"))
 HEADER = "magic:u8 version:u8 type:u8"
 SEAL = "number:u64 sealer:u32 cookie:u32 tag_high:u64 tag_low:u32"  # what weft.testbed.authentication adds
-SEAL_BYTES = 28
+SEAL_BYTES = sum(BYTES[each.kind] for each in fields(SEAL))
 
 FORMATS = (
     Format(

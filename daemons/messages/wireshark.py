@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.daemons.messages.formats import Bits, Field, Format, Part, fields, flat
+from weft.daemons.messages.formats import BYTES, Bits, Field, Format, Part, fields, flat
 from weft.daemons.messages.registry import FORMATS, HEADER, SEAL, SEAL_BYTES
 
 FIELD_TYPES = {"u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "i32": "int32", "address": "ipv4"}
@@ -84,8 +84,7 @@ def _parts(parts: tuple[Part, ...]) -> str:
 
 def _part(part: Part) -> str:
     if isinstance(part, Field):
-        size = {"u8": 1, "u16": 2, "u64": 8}.get(part.kind, 4)
-        return f'{{ name = "{part.name}", size = {size} }}'
+        return f'{{ name = "{part.name}", size = {BYTES[part.kind]} }}'
     if isinstance(part, Bits):
         return f'{{ name = "{part.name}", count = "{part.count}" }}'
     return f'{{ name = "{part.name}", count = "{part.count}", fields = {_parts(part.fields)} }}'

@@ -201,7 +201,7 @@ EXPERIMENT = Experiment(
     columns=columns.COMPLETION,
     statements=[
         Statement(
-            says=f"proxies shorten it by up to {percent} % on {name} (figure 14)",
+            says=f"proxies shorten the completion time by up to {percent} % on {name} (figure 14)",
             paper=f"{1 - percent / 100:.2f} at best",
             column="completion_s",
             cell={"topology": topology, "routing": "pr-gpe"},
