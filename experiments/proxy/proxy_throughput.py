@@ -36,7 +36,7 @@ from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.scenarios.predicted_paths import Pair, asking, dfr_of, lengths, routings
 from weft.topologies import build
 from weft.topologies.core.grammar import parse
-from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.link import Mbps
 from weft.topologies.recursive.ccrdn import common_level
 
 if TYPE_CHECKING:
@@ -57,10 +57,9 @@ def measure(run: Run) -> Result:
     rate_bps = run.integer("rate_mbps") * Mbps
     chosen = traffic(run, run.text("traffic"))
     pairs = listed(chosen)
-    link = LinkSpec(rate_bps=rate_bps, queue_packets=run.integer("queue_packets"))
     packed = run.integer("processes") or None
     routing = asking(run.text("routing"), run.integer("questions_per_s"))
-    made = Net(build(run.text("topology")), link=link, routing=routing, packed=packed)
+    made = Net(build(run.text("topology")), link=common.link(run), routing=routing, packed=packed)
     with made as net, Fidelity(net) as fidelity:
         goodputs, paths = flow(net, run, pairs)
     report = fidelity.report
@@ -187,6 +186,7 @@ def check(run: Run) -> None:
     if flows > MOST_FLOWS:
         raise ValueError(f"proxy_throughput: at most {MOST_FLOWS} flows, {run.text('traffic')} is {flows}")
     common.check_tcp(run)
+    common.check_delay(run)
 
 
 def plot(table: Table, figure: Figure) -> None:
@@ -255,6 +255,7 @@ EXPERIMENT = Experiment(
         "traffic": ["uniform:flows=60", "many-all-to-all:group=5", "one-to-all"],
         "rate_mbps": [5],
         "queue_packets": [50],
+        "delay_us": [0],
         "congestion_control": ["cubic"],
         "seconds": [5.0],
         "questions_per_s": [20],
@@ -266,6 +267,7 @@ EXPERIMENT = Experiment(
         "traffic": common.TRAFFIC,
         "rate_mbps": common.RATE_MBPS,
         "queue_packets": common.QUEUE_PACKETS,
+        "delay_us": common.DELAY_US,
         "congestion_control": common.CONGESTION_CONTROL,
         "seconds": common.PART_OF_SECONDS,
         "questions_per_s": common.QUESTIONS_PER_S,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -104,8 +104,12 @@ def tcp(
     control: str,
     transport: str = "tcp",
     min_rtt_window_s: int,
+    at_warm_up: Callable[[], None] = lambda: None,
 ) -> Seen:
-    """Let the flows `wanted` happen, every packet watched."""
+    """Let the flows `wanted` happen, every packet watched.
+
+    at_warm_up: called when `warm_up_s` are over, to have an instrument begin, say.
+    """
     flows.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(min_rtt_window_s), "ipv4/tcp_ecn": "1"})
     with Reordering(on.network) as order, Fidelity(on.network) as fidelity:
         table = flows.run(
@@ -115,6 +119,7 @@ def tcp(
             warm_up_s=warm_up_s,
             congestion_control=control,
             transport=transport,
+            at_warm_up=at_warm_up,
         )
     return Seen(table, order.table, fidelity.report)
 

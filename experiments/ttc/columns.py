@@ -14,7 +14,7 @@ CHOICES = {
     "default_path_fraction": "of what goes over the top layer, what keeps to D-mod-k's path",
 }
 QUEUES = {
-    "*_mean_queue_packets": "mean queue of a port of that layer of links",
+    "*_mean_queue_packets": "mean queue of a port of that layer of links, since the first slot or since TCP's warm-up",
     "*_max_queue_packets": "longest queue of a port of that layer of links",
 }
 TTC_FLOW = {

@@ -89,7 +89,11 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
     with Reordering(on.network) as order, Occupancies(on.network) as queues, Fidelity(on.network) as fidelity:
         seen: list[Mapping[tuple[int, int], Occupancy]] = []
         sent = slotted_udp.run(
-            on.network, destinations.tolist(), rate_bps=rate_bps, at_end=lambda: seen.append(queues.read())
+            on.network,
+            destinations.tolist(),
+            rate_bps=rate_bps,
+            at_begin=queues.begin,  # what Fidelity has sent before does not count
+            at_end=lambda: seen.append(queues.read()),
         )
     late_fraction = sent.late_slots / count
     return Result(
@@ -136,6 +140,7 @@ def tcp(run: Run, on: Any) -> Result:
             warm_up_s=warm_up_s,
             control="cubic",
             min_rtt_window_s=run.integer("min_rtt_window_s"),
+            at_warm_up=queues.begin,
         )
     return Result(
         figures={
@@ -313,6 +318,7 @@ EXPERIMENT = Experiment(
     seeds=1,
     takes_s=1400,
     measure=measure,
+    version=2,
     plot=plot,
     check=check,
 )

@@ -67,6 +67,7 @@ class Occupancies:
             self._object = stack.enter_context(
                 libbpf.Object(OBJECT, constants=struct.pack("=I", slot), entries=entries)
             )
+            self._queues = self._object.map("queues", "=I", QUEUE)
             self._began_ns = clock.monotonic_ns()
             self._object.attach("enqueue")
             self._object.attach("dequeue")
@@ -79,12 +80,22 @@ class Occupancies:
         with self._stack:
             self.table = self.read()
 
+    def begin(self) -> None:
+        """Forget what has been seen: only what comes from now on counts.
+
+        What waits now is not counted until a packet of that queue comes or goes.
+        """
+        self._began_ns = clock.monotonic_ns()
+        nothing = (0,) * (3 + LENGTHS)
+        for index in ports(self.net):
+            self._queues[index & 0xFFFF,] = nothing
+
     def read(self) -> dict[tuple[int, int], Occupancy]:
         """What has been seen; before its first event a queue was empty, and as it is now it has been since its last."""
-        now, queues = clock.monotonic_ns(), self._object.map("queues", "=I", QUEUE)
+        now = clock.monotonic_ns()
         found = {}
         for index, place in ports(self.net).items():
-            since_ns, length, longest, *spent = queues[index & 0xFFFF,]
+            since_ns, length, longest, *spent = self._queues[index & 0xFFFF,]
             spent[min(length, LENGTHS - 1)] += now - (since_ns or self._began_ns)
             spent[0] += now - self._began_ns - sum(spent)
             found[place] = Occupancy(tuple(spent), longest)

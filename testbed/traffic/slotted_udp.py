@@ -37,12 +37,13 @@ def run(
     destinations: Sequence[Sequence[int]],
     *,
     rate_bps: int,
+    at_begin: Callable[[], None] = lambda: None,
     at_end: Callable[[], None] = lambda: None,
 ) -> Sent:
     """In slot after slot let each host send a packet to the host that `destinations`[slot][host] says, -1 for none.
 
-    Then `at_end` is called; run() returns when 100 slots more have gone by, for queues to empty.  Nobody reads what
-    arrives: receivers drop it when their sockets are full.
+    `at_begin` is called right before the first slot and `at_end` after the last; run() returns when 100 slots more have
+    gone by, for queues to empty.  Nobody reads what arrives: receivers drop it when their sockets are full.
     """
     senders, receivers = [], []
     addresses = [(dotted(net.topology.naming.address(host)), PORT) for host in range(net.topology.servers)]
@@ -55,7 +56,7 @@ def run(
             receivers.append(receiver)
             sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
             receiver.bind(address)
-        return _run(senders, addresses, destinations, slot_s(rate_bps), at_end)
+        return _run(senders, addresses, destinations, slot_s(rate_bps), at_begin, at_end)
     finally:
         for one in senders + receivers:
             one.close()
@@ -66,10 +67,13 @@ def _run(
     addresses: Sequence[tuple[str, int]],
     destinations: Sequence[Sequence[int]],
     slot: float,
+    at_begin: Callable[[], None],
     at_end: Callable[[], None],
 ) -> Sent:
     payload, packets, late = bytes(PAYLOAD_BYTES), 0, 0
-    begin = clock.monotonic() + BEGIN_S
+    clock.sleep(BEGIN_S)
+    at_begin()
+    begin = clock.monotonic()
     for number, row in enumerate(destinations):
         behind = clock.monotonic() - begin - number * slot
         if behind < 0:

@@ -50,6 +50,7 @@ def test_two_flows_share_what_they_have_in_common():
     [
         ({"traffic": "uniform:flows=5000"}, "proxy_throughput: at most 2000 flows, uniform:flows=5000 is 5000"),
         ({"traffic": "gossip"}, "no traffic 'gossip'"),
+        ({"delay_us": "5"}, "proxy_throughput: delay_us=5 needs --clock virtual"),
         ({"seconds": "0"}, "proxy_throughput: seconds must lie in 0.001 .. 3600, got '0'"),
         ({"topology": "fattree:k=4", "routing": "bfs"}, "proxy_throughput: topology must be dcell"),
     ],

@@ -228,6 +228,8 @@ def test_a_short_run_gives_rows_that_can_be_drawn(experiment: Experiment, given:
         if str(row.get("traffic", "")).startswith("udp"):
             assert row["up1_mean_queue_packets"] > 0
             assert row["delay_mean_slots"] > 0
+        if "sending_max_queue_packets" in row:  # what fidelity's own packets fill is not the traffic's
+            assert row["sending_max_queue_packets"] < row["queue_packets"]
             assert 0 <= row["up1_redirected_fraction"] < 0.5
     with figures.new() as figure:
         experiment.plot(rows, figure)

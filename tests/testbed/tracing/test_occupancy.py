@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from weft.testbed.linux import netns
+from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.port_counters import Counters
 from weft.testbed.network.network import Network
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.tracing.occupancy import Occupancies, Occupancy, together
 from weft.testbed.traffic import slotted_udp
-from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.link import Gbps, LinkSpec, Mbps
 
 
 def test_a_mean_weighs_lengths_by_their_time() -> None:
@@ -40,6 +40,26 @@ def test_what_waits_is_what_was_seen_to_wait(network: Callable[..., Network]) ->
     assert sum(found.spent_ns[:waiting]) < sum(found.spent_ns)
     assert watched.table[2, 0].longest == 0
     assert watched.table[2, 0].mean_packets == 0.0
+
+
+@pytest.mark.kernel
+def test_what_was_before_the_beginning_does_not_count(network: Callable[..., Network]) -> None:
+    net = network("star:n=2", LinkSpec(rate_bps=10 * Mbps, queue_packets=50))
+    began_ns = []
+
+    def begin() -> None:
+        began_ns.append(clock.monotonic_ns())
+        watched.begin()
+
+    with Occupancies(net) as watched, Counters(net) as counters:
+        slotted_udp.run(net, [[1, 0]] * 20, rate_bps=Gbps)
+        wait_until("nothing waits", lambda: not any(one.waiting_packets for one in counters.snapshot().ports.values()))
+        before = watched.read()
+        slotted_udp.run(net, [[1, -1]] * 5, rate_bps=10 * Mbps, at_begin=begin)
+    ended_ns = clock.monotonic_ns()
+    assert before[1, 0].longest > 5 >= watched.table[0, 0].longest
+    assert watched.table[1, 0].longest == 0  # which has sent nothing since
+    assert all(0 < sum(one.spent_ns) <= ended_ns - began_ns[0] for one in watched.table.values())
 
 
 @pytest.mark.kernel
