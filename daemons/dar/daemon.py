@@ -121,8 +121,9 @@ class Dar(Bfs):
             if seen.port in self._far:
                 (outgoing if seen.flow.source in self._own else incoming).append(seen)
         self._leaf.learn(outgoing, incoming, now)
-        actions: list[Action] = [*self._leaf.joined(now), *self._flows_moved_from_dead_links(now)]
         links = self._links()
+        actions: list[Action] = [*self._leaf.joined(now), *self._flows_moved_from_dead_links(now)]
+        actions += self._leaf.spread(links, now, self._usable)
         for flow in self._leaf.crowded(links, now):
             # One that was swapped for another, a moment ago, rests.
             if (usable := self._usable(flow.destination)) and self._leaf.rested(flow, now):

@@ -36,12 +36,14 @@ class Choices(NamedTuple):
 
     by_queue: flows are judged by the queues that they find (section 4), and not counted.
     by_destination: a leaf's flows to one host are placed and moved together (section 4).
+    limited: new flows leave uplinks that their hashes have made overfull at the first look (section 2's start).
     cool_s: how long a flow rests when it has been moved.  active_s: silence from which on a flow does not count.
     """
 
     p: int
     by_queue: bool = False
     by_destination: bool = False
+    limited: bool = False
     every_link: bool = False
     swap: bool = True
     informed: bool = False
@@ -173,6 +175,23 @@ class Leaf:
             others = [other for other in self.together(flow) if other not in self._new] or [min(self.together(flow))]
             if self.outgoing[flow].port != (port := self.outgoing[others[0]].port):
                 found.append(self._place(flow, port, now))
+        return found
+
+    def spread(self, links: int, now: float, ways: Ways) -> list[SetFlowPort]:
+        """Send new flows from uplinks that are overfull to ones that have room, if that is how flows begin; not such as
+        are moved together with others that are not new."""
+        load = self.up()
+        most, found = self.most(load, links), list[SetFlowPort]()
+        for flow in sorted(self._new) if self._choices.limited and max(load.values(), default=0) > most else ():
+            old, group = self.outgoing[flow].port, self.together(flow)
+            moved = sum(self.outgoing[one].active for one in group)
+            free = [port for port in sorted(ways(flow.destination)) if load[port] + moved <= most]
+            if load[old] > most and moved and free and self.rested(flow, now) and self._new.issuperset(group):
+                new = self._random.pick(free)
+                found += [self._place(one, new, now) for one in group]
+                load[old] -= moved
+                load[new] += moved
+                self.counters["moves"] += moved
         return found
 
     def adapt(

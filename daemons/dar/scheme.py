@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 QUEUE = 1  # among the words of `detect`
+LIMITED = 2  # among those of `start`
 OWN = {
     "p": Parameter(meaning="flows that a link carries", least=1, most=64, default=2),
     "period_us": Parameter(
@@ -46,7 +47,9 @@ PLANE = {
         ("count", "queue"),
     ),
     "start": Parameter.word(
-        "where a flow begins: spine (source mod n), as in figure 9, or its hash", ("modulo", "hash")
+        "where a flow begins: spine (source mod n), as in figure 9; its hash; or that if the uplink has room, else one "
+        "that has (section 2)",
+        ("modulo", "hash", "limited"),
     ),
     "key": Parameter.word(
         "what a leaf places and moves: a flow, or all of its flows to one host (section 4)", ("flow", "dest")
@@ -123,6 +126,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
         p=options["p"],
         by_queue=options["detect"] == QUEUE,
         by_destination=bool(options["key"]),
+        limited=options["start"] == LIMITED,
         every_link=bool(options["every"]),
         swap=bool(options["swap"]),
         informed=bool(options["informed"]),

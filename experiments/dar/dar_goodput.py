@@ -241,8 +241,12 @@ def plot(table: Table, figure: Figure) -> None:
                 look = style.lines([schemes[name]])[schemes[name]][0]
                 if values:
                     axes.barh(y, mean(values), color=look.colour, alpha=0.5)
+                    beside = {"xytext": (7, 0), "textcoords": "offset points", "va": "center", "size": 7}
+                    axes.annotate(f"{mean(values):.3g}", (max(values), y), **beside)
                 figures.marks(axes, values, [y] * len(values), look, [figures.failed_fidelity(row) for row in known])
+            axes.margins(x=0.22)
             axes.set(xlabel=label, xlim=(0, None))
+            axes.locator_params(axis="x", nbins=5)
             axes.set_yticks(range(len(names)), names)
         line[0].set_title(title, fontsize=9, loc="left")
         line[0].invert_yaxis()

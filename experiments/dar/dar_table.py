@@ -236,7 +236,10 @@ def plot(table: Table, figure: Figure) -> None:
                 axes.set_yticklabels([])
         more = [f"{key}={value}" for key, value in zip(keys[2:], group[2:], strict=True)]
         line[0].set_title(", ".join([f"{group[0]}, hosts at {group[1]:g} Gbit/s", *more]))
-    figure.suptitle("bars: means; ticks: the least throughput of a receiver, otherwise the most", fontsize=9)
+    figure.suptitle(
+        "bars, first numbers: means; ticks, second numbers: the least throughput of a receiver, otherwise the most",
+        fontsize=9,
+    )
 
 
 def named(table: Table, keys: tuple[str, ...], group: tuple[object, ...]) -> dict[str, Table]:
@@ -258,11 +261,12 @@ def bars(axes: Axes, of: dict[str, Table], key: str, other: str) -> None:
         axes.barh(place, mean, color=style.PAPER if failed else colour, edgecolor=colour, height=0.7)
         if other:
             axes.plot(most, place, "|", color=style.INK, markersize=8)
-        axes.annotate(f"{mean:.3g}", (max(mean, most), place), (4, 0), textcoords="offset points", va="center", size=7)
+        told = f"{mean:.3g}; {most:.3g}" if other and mean else f"{mean:.3g}"
+        axes.annotate(told, (max(mean, most), place), (4, 0), textcoords="offset points", va="center", size=7)
     axes.set_yticks(range(len(of)), [SCHEMES[name][1] for name in of])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
-    axes.margins(x=0.2)
+    axes.margins(x=0.32)
     axes.set_xlim(left=0)
 
 

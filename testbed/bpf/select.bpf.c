@@ -52,7 +52,7 @@ struct switch_ {
 	__u32 above_packets, above_percent;
 	__u32 hosts;	   /* DAR: its first ports lead to so many */
 	__u32 elephant_kb; /* data from which on a flow is in the table */
-	__u32 start;	   /* 0: it begins at port (number of the source modulo ports), 1: where its hash has it */
+	__u32 start;	   /* 0: it begins at port (number of the source modulo ports), else: where its hash has it */
 	__u32 key;	   /* 1: but where others to the same destination go already */
 	__u32 detect;	   /* 1: packets are compared with the queues that they find, from `queue` packets on */
 	__u32 queue;

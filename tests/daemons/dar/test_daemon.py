@@ -323,6 +323,45 @@ def test_an_uplink_that_is_overfull_is_left_for_one_with_room():
     assert port in (4 + 2, 4 + 3)
 
 
+def test_new_flows_that_fill_an_uplink_by_their_hashes_leave_it_at_the_first_look():
+    fabric, machine, _, _, now = alone("start=limited")
+    old = seen(fabric, [1, 1])
+    assert not placed(machine.event(FlowsSeen(tuple(old)), now))
+    flows = seen(fabric, [1, 1, 1, 1, 1, 0, 0])
+    moves = placed(machine.event(FlowsSeen(tuple(flows)), now + 0.01))
+    assert {flow for flow, _ in moves} == {one.flow for one in flows[2:5]}
+    assert {port for _, port in moves} <= {4 + 2, 4 + 3}
+    assert machine.status()["moves"] == 3
+    assert sorted(machine.status()["flows"]["up"].values()) == [1, 2, 2, 2]
+    then = [one._replace(port=dict(moves).get(one.flow, one.port)) for one in flows]
+    assert not placed(machine.event(FlowsSeen(tuple(then)), now + 0.02))
+
+
+def test_new_flows_to_one_host_leave_an_overfull_uplink_together_and_with_none_that_was_there():
+    fabric, machine, _, _, now = alone("start=limited,key=dest")
+    machine.event(FlowsSeen(tuple(of_destinations(fabric, [(0, 1)]))), now)
+    flows = of_destinations(fabric, [(0, 1)], [(0, 1), (1, 1), (1, 1), (2, 0)])
+    moves = placed(machine.event(FlowsSeen(tuple(flows)), now + 0.01))
+    assert {flow for flow, _ in moves} == {flows[2].flow, flows[3].flow}
+    assert len({port for _, port in moves} & {4 + 2, 4 + 3}) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_limited_a_leafs_uplinks_carry_what_they_may_after_its_first_look(seed):
+    fabric = Fabric("clos:n=8,r=8,m=8", "start=limited,period_us=50000")
+    fabric.filter_ears(lambda node, ear: False)
+    hashed = Fabric("clos:n=8,r=8,m=8", "start=hash,period_us=50000,hello_ms=1000")
+    for src, dst in enumerate(random.Random(seed).sample(range(64), 64)):
+        for each in (fabric, hashed):
+            each.flows.begin(src, dst, seed)
+    leaves = range(fabric.leaf(0), fabric.leaf(8))
+    over = [max(count for (at, _), count in hashed.flows.loads().items() if at == leaf) > 2 for leaf in leaves]
+    assert any(over)
+    fabric.simulator.run_for(0.051)
+    assert max(count for (at, _), count in fabric.flows.loads().items() if at in leaves) == 2
+    assert fabric.total("moves") >= sum(over)
+
+
 def test_flows_that_rest_or_are_silent_are_not_asked_for():
     fabric, machine, _, _, now = alone()
     address = fabric.topology.naming.address
@@ -493,7 +532,7 @@ def test_status_tells_flows_by_spine_and_bad_links():
         ("dcell:n=4,k=1", "dar", "scheme dar runs on switch fabrics"),
         ("clos:n=8,r=2,m=3", "dar", "dar: 3 spines carry 6 of a leaf's 8 flows at p=2: take m >= 4"),
         ("clos:n=2,r=2,m=65", "dar", "scheme dar: a request has a map of at most 64 spines"),
-        ("clos:n=4,r=4,m=4", "dar:start=x", "scheme dar: start must be modulo or hash, got 'x'"),
+        ("clos:n=4,r=4,m=4", "dar:start=x", "scheme dar: start must be modulo or hash or limited, got 'x'"),
     ],
 )
 def test_networks_that_are_no_clos_network_are_refused(network, spec, message):

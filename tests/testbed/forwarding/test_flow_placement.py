@@ -95,8 +95,9 @@ def test_a_flow_enters_the_table_when_it_has_sent_enough_and_goes_by_its_hash_be
         assert 0 <= clock.monotonic_ns() - noted.last_ns < 60e9
 
 
-def test_a_flow_may_begin_where_its_hash_has_it(slow: Fabric, table: SwitchFlows) -> None:
-    slow.plane.set_scheme("dar:elephant_kb=0,start=hash", seed=1)
+@pytest.mark.parametrize("start", ["hash", "limited"])
+def test_a_flow_may_begin_where_its_hash_has_it(slow: Fabric, table: SwitchFlows, start: str) -> None:
+    slow.plane.set_scheme(f"dar:elephant_kb=0,start={start}", seed=1)
     found = {}
     for at in range(40):
         found[at] = leaves_by(slow, frame(ports=(at, 9)))
