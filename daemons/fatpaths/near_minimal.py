@@ -89,8 +89,8 @@ def lightest(
         arc = nexts[depth]
         nexts[depth] += 1
         to, left = peer[arc], length - depth - 1
-        if far[to, t] > left or (to == t) != (left == 0):
-            continue
+        if far[t, to] > left or (to == t) != (left == 0) or cost + weight[arc] >= least:
+            continue  # links run both ways, and a row lies together in memory
         if depth > 0 and table[t, at] != UNSET and table[t, at] != to:
             continue
         twice = False
@@ -99,11 +99,10 @@ def lightest(
         if twice:
             continue
         if left == 0:
-            if cost + weight[arc] < least:
-                least = cost + weight[arc]
-                for hop in range(depth + 1):
-                    path[hop] = trial[hop]
-                path[length] = t
+            least = cost + weight[arc]
+            for hop in range(depth + 1):
+                path[hop] = trial[hop]
+            path[length] = t
             continue
         cost += weight[arc]
         depth += 1

@@ -17,8 +17,8 @@ FCT = {
     "times_ms": "list: time of each flow",
     "repeated": "list: segments of each flow that TCP sent again",
     "repeated_in_vain": "list: of these, those that the receiver had already",
-    "timeouts": "list: expiries of each flow's retransmission timer",
-    "timeout_ms": "list: how long it took each flow to recover, from the expiries on",
+    "timeouts": "list: expiries of each flow's retransmission timer; 0 before Linux 6.7, which does not tell",
+    "timeout_ms": "list: how long it took each flow to recover, from the expiries on; 0 before Linux 6.7",
     **LAYERS,
     **ORDER,
 }
@@ -45,7 +45,7 @@ GAPS = {
     "beyond_*_fraction": "packets before which their flow was silent for longer than so many packet times",
     "gaps": "list: packets by the silence before them, in the classes of bounds_us() of testbed/tracing/reordering.py",
     "goodput_bps": "payload of all flows that arrives in a second",
-    "fluid_bps": "the same of max-min fair fluids on the same paths; null where flows end, or their paths change",
+    "fluid_bps": "the same of max-min fair fluids on the same paths; null where flows end, or their paths change or are not known",
     **ORDER,
 }
 TRANSPORT = {

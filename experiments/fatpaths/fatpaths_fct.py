@@ -83,7 +83,10 @@ def times(table: FlowResults, fraction: float, seconds: float) -> dict[str, Valu
         "long_flows": int(long.sum()),
         "sizes_bytes": sizes.tolist(),
         "times_ms": ms.round(3).tolist(),
-        **{name: [getattr(one.tcp, field, None) for one in table.results] for name, field in OF_FLOWS.items()},
+        **{
+            name: [None if one.tcp is None else getattr(one.tcp, field) for one in table.results]
+            for name, field in OF_FLOWS.items()
+        },
     }
 
 

@@ -17,6 +17,7 @@ from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
 from weft.daemons.fatpaths.layer_choice import Trigger
 from weft.experiments.fatpaths.fatpaths_large import NONE, channels
+from weft.experiments.graph_engine.compiled import compiled
 from weft.experiments.graph_engine.fluid import fair_rates
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def fair_shares(routes: Array) -> NDArray[np.float64]:
     packed = np.take_along_axis(routes, np.argsort(routes == NONE, axis=1, kind="stable"), axis=1)
     used = np.bincount(routes[routes != NONE], minlength=int(routes.max()) + 1)
     rates = np.zeros(len(routes))
-    fair_rates(np.arange(len(routes)), packed, (routes != NONE).sum(axis=1), used, 1.0, True, rates)
+    compiled(fair_rates)(np.arange(len(routes)), packed, (routes != NONE).sum(axis=1), used, 1.0, True, rates)
     return rates
 
 
@@ -41,7 +42,7 @@ def shares(network: Network, spec: str, pairs: Sequence[tuple[int, int]], port: 
     """The fair share of a link of each of `pairs`, whose flows go to `port` under the scheme `spec` of `network`.
 
     None where the paths of flows are not known: they change, or hosts choose no layers and a pair has several shortest
-    paths.
+    paths, or they do and a pair has several flows, or one that the hosts' program no longer remembers.
     """
     from weft.testbed.forwarding.layer_program import LayerProgram, program_of
 
@@ -56,19 +57,27 @@ def shares(network: Network, spec: str, pairs: Sequence[tuple[int, int]], port: 
             settings = program.settings()
             if settings["trigger"] != Trigger.NONE and settings["layers"] > 1:
                 return None
-            layers = chosen_layers(topology, program.layers_of_flows(), pairs, port)
+            chosen = chosen_layers(topology, program.layers_of_flows(), pairs, port)
+        if chosen is None:
+            return None
+        layers = chosen
         tables = scheme.tables(topology, registry.scheme(spec)[1])
     return fair_shares(channels(topology, tables, who, layers)[:, 0])
 
 
 def chosen_layers(
     topology: Topology, flows: Mapping[FlowKey, int], pairs: Sequence[tuple[int, int]], port: int
-) -> Array:
-    """The layer of the TCP flow to `port` of each pair of hosts, of `flows` with their layers; KeyError for a pair
-    without one."""
+) -> Array | None:
+    """The layer of the TCP flow to `port` of each pair of hosts, of `flows` with their layers.
+
+    None where that is not known: a pair is there twice, or `flows`, which holds those used last, has none of a pair.
+    """
+    if len(set(pairs)) < len(pairs):
+        return None
     layer_of = {(key.source, key.destination): layer for key, layer in flows.items() if key[3:] == (port, TCP)}
     address = topology.naming.address
-    return np.array([layer_of[address(src), address(dst)] for src, dst in pairs], dtype=np.int64)
+    found = [layer_of.get((address(src), address(dst))) for src, dst in pairs]
+    return None if None in found else np.array(found, dtype=np.int64)
 
 
 def only_one_shortest(topology: Topology, src: int, dst: int) -> bool:

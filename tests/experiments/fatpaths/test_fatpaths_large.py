@@ -109,3 +109,17 @@ def test_flows_are_counted_where_they_are():
     expected = np.bincount(SHARE_ONE[np.arange(4), at.layer].ravel(), minlength=15)
     assert (used == expected).all()
     assert used[10] < 4
+
+
+def test_flows_that_have_ended_fill_no_channel():
+    """Two share channel 0 and three channel 1, so that all who are under way may draw, and have one channel each."""
+    seen = []
+
+    class Watched(Moves):
+        def move(self, slow, routes, used):
+            seen.append((len(slow), int(used.sum())))
+
+    routes = np.array([[[0]], [[0]], [[1]], [[1]], [[1]]])
+    simulate(np.zeros(5), routes, Watched(np.random.default_rng(0), np.zeros(5, dtype=np.int64), 1.0, True))
+    assert {slow for slow, _ in seen} == {5, 3, 0}
+    assert all(slow == used for slow, used in seen)

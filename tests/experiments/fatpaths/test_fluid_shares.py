@@ -73,3 +73,5 @@ def test_acknowledgements_and_flows_to_other_ports_say_nothing_of_a_flows_layer(
         FlowKey(first, second, 40001, 7000, 17): 4,
     }
     assert chosen_layers(topology, flows, [(0, 7), (7, 0)], 7000).tolist() == [2, 3]
+    assert chosen_layers(topology, flows, [(0, 7), (0, 7)], 7000) is None  # which of the two is in layer 2?
+    assert chosen_layers(topology, flows, [(0, 7), (1, 7)], 7000) is None  # the second was forgotten
