@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
+TOPOLOGY = "family:key=value,... such as dcell:n=4,k=1, or file:PATH, a graph of your own"
+OWN = "a graph of your own: GraphML, JSON (node-link) or a list of edges (docs/tutorials/own_topology.md)"
+
 
 def add_commands(commands: Any) -> None:
     """Add list, topo and route."""
@@ -17,14 +20,14 @@ def add_commands(commands: Any) -> None:
     add.set_defaults(action=list_all)
 
     add = commands.add_parser("topo", help="what a network is made of, and a picture of it")
-    add.add_argument("topology", metavar="TOPOLOGY", help="family:key=value,... such as dcell:n=4,k=1")
+    add.add_argument("topology", metavar="TOPOLOGY", help=TOPOLOGY)
     add.add_argument("--json", action="store_true", help="print JSON")
     add.add_argument("--nodes", action="store_true", help="every node's name, label and address too")
     add.add_argument("--plot", metavar="FILE", help="draw it: .png, .pdf or .svg")
     add.set_defaults(action=topo)
 
     add = commands.add_parser("route", help="the path of a routing scheme, links failed or not")
-    add.add_argument("topology", metavar="TOPOLOGY", help="family:key=value,... such as dcell:n=4,k=1")
+    add.add_argument("topology", metavar="TOPOLOGY", help=TOPOLOGY)
     add.add_argument("--routing", metavar="SCHEME", required=True, help="dr, pr-gpi, dfr:b=0, bfs, ecmp, ...")
     add.add_argument("src", metavar="SRC", help="a server, by name (h3) or label (s1.0.3)")
     add.add_argument("dst", metavar="DST", help="another")
@@ -49,6 +52,7 @@ def list_all(given: argparse.Namespace) -> int:
     for one in found["topologies"]:
         print(f"  {one['example']:<22} {one['summary']}")
         print_parameters(one["parameters"], 22)
+    print(f"  {'file:PATH':<22} {OWN}")
     print("\nrouting schemes (NAME or NAME:key=value,...)")
     for one in found["routing"]:
         print(f"  {one['name']:<14} {one['summary']}")

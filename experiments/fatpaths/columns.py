@@ -45,7 +45,7 @@ GAPS = {
     "beyond_*_fraction": "packets before which their flow was silent for longer than so many packet times",
     "gaps": "list: packets by the silence before them, in the classes of bounds_us() of testbed/tracing/reordering.py",
     "goodput_bps": "payload of all flows that arrives in a second",
-    "fluid_bps": "the same of max-min fair fluids on the same paths; null where flows end, or their paths change or are not known",
+    "fluid_bps": "the same of max-min fair fluids on the same paths; null where flows end, or paths are not known",
     **ORDER,
 }
 TRANSPORT = {

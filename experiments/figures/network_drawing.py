@@ -8,6 +8,7 @@ import numpy as np
 
 from weft.experiments.figures import style
 from weft.experiments.figures.network_layout import Layout, layout
+from weft.experiments.figures.router_layout import Places
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def draw(topology: Topology, figure: Figure) -> None:
     drawn, what = (topology.nodes, "nodes") if places.hosts else (topology.switches, "routers")
     if drawn > MOST_NODES:
         raise ValueError(f"{topology.spec} has {drawn} {what}; a picture shows at most {MOST_NODES}")
-    low, high = corners(places)
+    low, high = corners(topology, places)
     width, height = (high - low).real, (high - low).imag
     inches = min(INCHES * max(1.0, drawn / 60) ** 0.4, MOST_INCHES)
     scale = min(inches / max(width, height), MOST_SCALE)  # inches per unit
@@ -47,13 +48,24 @@ def draw(topology: Topology, figure: Figure) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=4, handlelength=1.6)
 
 
-def corners(places: Layout) -> tuple[complex, complex]:
+def corners(topology: Topology, places: Layout) -> tuple[complex, complex]:
     """Lower left and upper right corner of everything that is drawn."""
     margin = 0.7 + 0.015 * float(np.ptp(places.at.real))
     edges = [places.at + step for step in (-margin * (1 + 1j), margin * (1 + 1j))]
     edges += [np.array([g.centre - g.radius * (1 + 1j), g.centre + g.radius * (1 + 1j)]) for g in places.groups]
+    a, control, b = curves(topology, places)
+    halfway = (a + 2 * control + b) / 4  # where a link is farthest from straight
+    edges += [halfway + step for step in (-SWITCH * (1 + 1j), SWITCH * (1 + 1j))]
     points = np.concatenate(edges)
     return complex(points.real.min(), points.imag.min()), complex(points.real.max(), points.imag.max())
+
+
+def curves(topology: Topology, places: Layout) -> tuple[Places, Places, Places]:
+    """Both ends of each link and what its middle is drawn to: a curve leans to the centre of its sub-network."""
+    a, b = places.at[topology.links[:, 0]], places.at[topology.links[:, 2]]
+    middle = (a + b) / 2
+    across = abs(a - b) / np.maximum(abs(a - places.towards) + abs(b - places.towards), 1e-9)
+    return a, middle + BEND * across**2 * (places.towards - middle), b  # what is near goes straight
 
 
 def draw_groups(axes: Axes, places: Layout) -> None:
@@ -66,14 +78,11 @@ def draw_groups(axes: Axes, places: Layout) -> None:
 
 
 def draw_links(axes: Axes, topology: Topology, places: Layout, scale: float) -> None:
-    """Links, those of higher levels last and heavier; a curve leans to the centre of its sub-network."""
+    """Links, those of higher levels last and heavier."""
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path
 
-    a, b = places.at[topology.links[:, 0]], places.at[topology.links[:, 2]]
-    middle = (a + b) / 2
-    across = abs(a - b) / np.maximum(abs(a - places.towards) + abs(b - places.towards), 1e-9)
-    control = middle + BEND * across**2 * (places.towards - middle)  # what is near goes straight
+    a, control, b = curves(topology, places)
     codes = [Path.MOVETO, Path.CURVE3, Path.CURVE3]
     strength = 1.0 if places.hosts else float(np.clip((INK_LINKS / len(a)) ** 0.5, 0.25, 1.0))
     for level in range(0 if places.hosts else 1, int(topology.level.max()) + 1):

@@ -6,12 +6,14 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.experiments.runner.definition import Row
 from weft.topologies.core.address import dotted
 from weft.topologies.core.topology import Topology
 
 MOST_NODES = 1500  # beyond, the diameter is not worth the seconds that it takes
+MOST_SWITCHES = 2500  # the same of a switch fabric, whose hosts have one link each
 
 
 def describe(topology: Topology) -> dict[str, Any]:
@@ -21,7 +23,8 @@ def describe(topology: Topology) -> dict[str, Any]:
     links_of_role: how many are host links, local and global ones.
     link_rates_bps: how many links carry how much, 0 where nothing is said; only if a user's graph says so.
     diameter_hops: of the longest of all shortest paths between servers: moves from server to server in a server-centric
-        network, links in a switch fabric; None for networks of more than 1500 nodes.
+        network, links in a switch fabric; None for server-centric networks of more than 1500 nodes and for fabrics of
+        more than 2500 switches.
     """
     degree = np.bincount(topology.links[:, [0, 2]].ravel(), minlength=topology.nodes)
     levels = np.bincount(topology.level)
@@ -39,7 +42,7 @@ def describe(topology: Topology) -> dict[str, Any]:
         "server_degree": histogram(degree[: topology.servers].tolist()),
         "switch_degree": histogram(degree[topology.servers :].tolist()),
         **rates,
-        "diameter_hops": diameter_hops(topology) if topology.nodes <= MOST_NODES else None,
+        "diameter_hops": diameter_hops(topology) if is_small(topology) else None,
     }
 
 
@@ -57,21 +60,40 @@ def histogram(values: list[int]) -> dict[str, int]:
     return {str(value): count for value, count in sorted(Counter(values).items())}
 
 
+def is_small(topology: Topology) -> bool:
+    """Whether the diameter is worth the time that it takes."""
+    return topology.nodes <= MOST_NODES if topology.server_centric else topology.switches <= MOST_SWITCHES
+
+
 def diameter_hops(topology: Topology) -> int:
     """The longest of all shortest paths between servers; all pairs at once, by products of the adjacency matrix."""
-    adjacent = np.eye(topology.nodes, dtype=np.float32)
-    adjacent[topology.links[:, 0], topology.links[:, 2]] = 1
-    adjacent[topology.links[:, 2], topology.links[:, 0]] = 1
+    servers, a, b = topology.servers, topology.links[:, 0], topology.links[:, 2]
     if topology.server_centric:  # two servers of a crossbar are one hop apart
-        behind = adjacent[: topology.servers, topology.servers :]
-        adjacent = adjacent[: topology.servers, : topology.servers] + behind @ behind.T
-    adjacent = np.minimum(adjacent, 1)
-    reached = np.eye(len(adjacent), dtype=np.float32)[: topology.servers]
+        adjacent = np.zeros((topology.nodes, topology.nodes), dtype=np.float32)
+        adjacent[a, b] = adjacent[b, a] = 1
+        behind = adjacent[:servers, servers:]
+        return longest(adjacent[:servers, :servers] + behind @ behind.T, np.arange(servers), topology.spec)
+    of_host = a < servers  # each host has one link, to a switch
+    homes, count = np.unique(b[of_host] - servers, return_counts=True)
+    adjacent = np.zeros((topology.switches, topology.switches), dtype=np.float32)
+    a, b = a[~of_host] - servers, b[~of_host] - servers
+    adjacent[a, b] = adjacent[b, a] = 1
+    hops = longest(adjacent, homes, topology.spec)
+    return 2 + hops if hops or count.max() > 1 else 0
+
+
+def longest(adjacent: NDArray[np.float32], among: NDArray[np.int64], spec: str) -> int:
+    """The longest of all shortest paths between the nodes `among`; ValueError if there is none between two of them.
+
+    adjacent: above 0 where a link joins two nodes, shape (nodes, nodes).
+    """
+    step = np.minimum(adjacent + np.eye(len(adjacent), dtype=np.float32), 1)
+    reached = np.eye(len(adjacent), dtype=np.float32)[among]
     hops = 0
-    while not reached[:, : topology.servers].all():
-        further = np.minimum(reached @ adjacent, 1)
+    while not reached[:, among].all():
+        further = np.minimum(reached @ step, 1)
         if (further == reached).all():
-            raise ValueError(f"{topology.spec} is not connected")
+            raise ValueError(f"{spec} is not connected")
         reached, hops = further, hops + 1
     return hops
 

@@ -83,6 +83,7 @@ def of(answer):
         ("complete:n=5,p=4", 20, 5, 30, 3),
         ("slimfly:q=5,p=4", 200, 50, 375, 4),
         ("dragonfly:p=2,palm=0", 72, 36, 162, 5),
+        ("slimfly:q=19,p=14", 10108, 722, 20577, 4),
     ],
 )
 def test_topo_counts(weft, topology, servers, switches, links, diameter):
@@ -119,7 +120,8 @@ def test_the_diameter_is_that_of_a_breadth_first_search():
     from weft.experiments.scenarios.describe import diameter_hops
     from weft.topologies import build
 
-    for text in ("dcell:n=3,k=1", "beta-dcell:n=3,k=2", "ficonn:n=4,k=1", "fattree:k=4", "complete:n=4,p=1"):
+    fabrics = "fattree:k=4", "complete:n=4,p=1", "star:n=3", "jellyfish:n=12,r=3,p=1,seed=2"
+    for text in ("dcell:n=3,k=1", "beta-dcell:n=3,k=2", "ficonn:n=4,k=1", *fabrics):
         topology = build(text)
         servers = range(topology.servers)
         found = [distances(topology.adjacency, server) for server in servers]
@@ -134,6 +136,22 @@ def test_topo_draws(weft, tmp_path, suffix):
     assert (status, err) == (0, [])
     assert path.read_bytes()[:4] == {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xm"}[suffix]
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("topology", ["slimfly:q=4", "hyperx:l=2,s=7", "hyperx:l=3,s=5", "complete:n=4,p=2"])
+def test_links_are_drawn_within_the_picture(topology):
+    from weft.experiments.figures.network_drawing import corners, curves
+    from weft.experiments.figures.network_layout import layout
+    from weft.topologies import build
+
+    network = build(topology)
+    places = layout(network)
+    low, high = corners(network, places)
+    a, control, b = curves(network, places)
+    for t in np.linspace(0, 1, 33):
+        at = (1 - t) ** 2 * a + 2 * t * (1 - t) * control + t**2 * b
+        assert low.real < at.real.min() < at.real.max() < high.real
+        assert low.imag < at.imag.min() < at.imag.max() < high.imag
 
 
 @pytest.mark.parametrize("topology", ["slimfly:q=4", "dragonfly:p=2", "hyperx:l=4,s=2", "xpander:r=3,seed=1"])
