@@ -1,11 +1,18 @@
-"""Chaos campaigns against every kind of daemon in the simulator: python -m bench.chaos [--campaigns 10000]."""
+"""Chaos campaigns against every kind of daemon in the simulator: python -m bench.chaos [--campaigns 10000].
+
+An hour of one processor and more.  What has been done is kept in a file if one is given (--keep), a line for each PART
+of a scheme's campaigns, and is not done again by the next that is given it: so it can be stopped and go on.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from itertools import chain, repeat
+from itertools import chain
+from pathlib import Path
 
 from bench.report import Line, show
 from weft.daemons.core import registry
@@ -18,6 +25,7 @@ from weft.topologies import build
 
 PART, ROUND = 25, 250  # campaigns of a task; of one scheme before the next has its turn
 STEPS, PAIRS = 10, 12
+Part = tuple[str, int, int, int]  # a scheme, the number of its first campaign, how many, and pairs
 
 
 def networks(name: str) -> list[str]:
@@ -46,6 +54,20 @@ def part(name: str, first: int, count: int, pairs: int = PAIRS) -> list[str]:
     return told
 
 
+def kept(file: Path | None) -> dict[Part, list[str]]:
+    """What was wrong in each part that `file` tells of; a last line that was not written to its end is none."""
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file and file.exists() else []
+    return {(name, first, count, pairs): told for name, first, count, pairs, told in map(json.loads, lines)}
+
+
+def parts(names: list[str], first: int, count: int, pairs: int) -> Iterator[list[Part]]:
+    """The parts of each ROUND of each scheme, in the order in which they are carried out."""
+    for begin in range(first, first + count, ROUND):
+        upto = min(begin + ROUND, first + count)
+        for name in names:
+            yield [(name, each, min(PART, upto - each), pairs) for each in range(begin, upto, PART)]
+
+
 def main() -> None:
     """Exit status 1 if a campaign ended otherwise than predicted."""
     given = argparse.ArgumentParser(description=__doc__)
@@ -54,19 +76,21 @@ def main() -> None:
     given.add_argument("--scheme", action="append", help="default: one for each kind of daemon")
     given.add_argument("--pairs", type=int, default=PAIRS, help="of servers looked at in each, others in each")
     given.add_argument("--jobs", type=int, help="processes; default: one for each processor")
+    given.add_argument("--keep", type=Path, metavar="FILE", help="where what is done is kept, and gone on from")
     options = given.parse_args()
-    end, names = options.first + options.campaigns, options.scheme or machines()
+    names, done = options.scheme or machines(), kept(options.keep)
     found: dict[str, list[str]] = {name: [] for name in names}
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for begin in range(options.first, end, ROUND):
-            upto = min(begin + ROUND, end)
-            for name in names:
-                firsts = range(begin, upto, PART)
-                counts = [min(PART, upto - first) for first in firsts]
-                told = list(pool.map(part, repeat(name), firsts, counts, repeat(options.pairs)))
-                found[name] += [each for of_part in told for each in of_part]
-                so_far = f"{name}: {len(found[name])} of {upto - options.first} not as predicted"
-                print("\n".join([so_far, *(each for of_part in told for each in of_part)]), file=sys.stderr, flush=True)
+    with ProcessPoolExecutor(options.jobs) as pool, open(options.keep or "/dev/null", "a", encoding="utf-8") as file:
+        for round_of in parts(names, options.first, options.campaigns, options.pairs):
+            missing = [each for each in round_of if each not in done]
+            for one, told in zip(missing, pool.map(part, *zip(*missing, strict=True)), strict=True) if missing else ():
+                done[one] = told
+                print(json.dumps([*one, told]), file=file, flush=True)
+            new = [each for one in round_of for each in done[one]]
+            name, first, count, _ = round_of[-1]
+            found[name] += new
+            so_far = f"{name}: {len(found[name])} of {first + count - options.first} not as predicted"
+            print("\n".join([so_far, *new]), file=sys.stderr, flush=True)
     lines = [
         Line(f"{name}: of {options.campaigns} not as predicted", len(failed), "", at_most=0)
         for name, failed in found.items()

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import TypeVar
 
-from weft.daemons.core.actions import Action, Flow, Handler, Hop, Note, Send, SetRoute, handler_of, handlers_of
-from weft.daemons.core.capabilities import Capability
+from weft.daemons.core.actions import Action, Flow, Handler, Hop, SetRoute, handler_of, handlers_of
+from weft.daemons.core.capabilities import Capability, FlowPlacement
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.events import Event
 from weft.daemons.core.node_config import NodeConfig
@@ -15,7 +15,6 @@ from weft.daemons.simulator.capabilities import Simulated, simulated
 from weft.topologies.core.address import Prefix
 
 Kind = TypeVar("Kind", bound=Simulated)
-BEYOND = (Send, Note)  # actions that reach beyond their node
 
 
 class Fib:
@@ -73,6 +72,7 @@ class Node:
         self.fib = Fib()
         self.inherited: set[Prefix] = set()
         self.capabilities = [simulated(need) for need in config.needs]
+        self.looks_at_flows = any(isinstance(need, FlowPlacement) for need in config.needs)
         self.told_s: dict[int, float] = {}  # by destination, when the daemon was told that it is in use
         self.tick_s = inf  # when the tick event lies in the queue that counts
         self.ticks = (0.0, 0)  # when it ticked last, and how often then
@@ -106,20 +106,17 @@ class Node:
                 return each
         raise ValueError(f"node {self.config.node} has no {kind.__name__}")
 
-    def own(self, actions: Iterable[Action]) -> Iterable[Action]:
-        """Carry `actions` out, in order; those that reach beyond this node are handed over instead, each when its turn
-        comes.  TypeError if nobody carries one out."""
-        for action in actions:
-            if isinstance(action, BEYOND):
-                yield action
-            elif isinstance(action, SetRoute):
-                self.inherited.discard(action.prefix)
-                if not (action.unless_set and action.prefix in self.fib.routes):
-                    self.fib.set(action.prefix, action.hops)
-                    yield action
-            else:
-                handler_of(self._handlers, action)((action,))
-                yield action
+    def carry_out(self, action: Action) -> bool:
+        """Do `action`, which does not reach beyond this node; whether that changed anything.  TypeError if nobody
+        carries it out."""
+        if not isinstance(action, SetRoute):
+            handler_of(self._handlers, action)((action,))
+            return True
+        self.inherited.discard(action.prefix)
+        if action.unless_set and action.prefix in self.fib.routes:
+            return False
+        self.fib.set(action.prefix, action.hops)
+        return True
 
     def leaving(self, address: int) -> int:
         """What a packet of this node's own for `address` carries when it leaves."""

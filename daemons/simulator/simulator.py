@@ -322,12 +322,15 @@ class Simulator:
             self._events.push(node.tick_s, TICK, self._tick, number)
             return
         node.tick_s = inf
-        self._do(number, node, self._heard(node, node.protocol))
+        if node.unread:
+            self._do(number, node, self._heard(node, node.protocol))
+        node.read_s = now
         if node.protocol.deadline <= now:
             self._count_ticks(number, node)
             self._do(number, node, node.protocol.tick(now))
-            for event in self.flows.look(number, now):
-                self._do(number, node, node.protocol.event(event, now))
+            if node.looks_at_flows:
+                for event in self.flows.look(number, now):
+                    self._do(number, node, node.protocol.event(event, now))
         self._await(number, node)
 
     def _count_ticks(self, number: int, node: Node) -> None:
@@ -343,13 +346,13 @@ class Simulator:
         self._await(number, node)
 
     def _do(self, number: int, node: Node, actions: Sequence[Action]) -> None:
-        for action in node.own(actions) if actions else ():
+        for action in actions:
             if isinstance(action, Send):
                 self._wires.send(number, action)
             elif isinstance(action, Note):
                 if self.on_note:
                     self.on_note(self.now, number, action.text)
-            else:
+            elif node.carry_out(action):
                 self.changed_s = self.now
                 self._counters["routes_set"] += isinstance(action, SetRoute)
 

@@ -87,9 +87,11 @@ class Passage:
         draw, found = self._random.random, []
         if self._late_only:  # most packets: as below, and as often is chance asked
             draw(), draw()
-            late_s = wire.delay_s + sum([jitter_s * draw() for jitter_s in self._jitters_s])
+            jitter_s = 0.0
+            for most_s in self._jitters_s:
+                jitter_s += most_s * draw()
             draw()
-            return [(late_s, payload)]
+            return [(wire.delay_s + jitter_s, payload)]
         for _ in range(2 if draw() < wire.duplicate_fraction else 1):
             if draw() < 1 - wire.loss_fraction:
                 late_s = wire.delay_s + sum([jitter_s * draw() for jitter_s in self._jitters_s])
@@ -130,6 +132,7 @@ class Wires:
         self._topology, self._wire, self._draws = topology, wire, wire.draws
         self._altered: dict[int, Wire] = {}  # by link
         self._passages: dict[Listener, Passage] = {}
+        self._heard_through: dict[tuple[int, int], list[tuple[tuple[Listener], Passage]]] = {}  # by sender and port
         self._events, self._deliver = events, deliver
         self._ports = [topology.ports(node) for node in range(topology.nodes)]
         self._dead: set[tuple[int, int]] = set()  # (link, end): nothing that this end sends arrives
@@ -182,14 +185,19 @@ class Wires:
             arrives_s = now + len(listeners[0].links) * self._wire.delay_s
             self._events.push(arrives_s, PACKET, self._deliver, listeners, send)
             return
-        for listener in listeners:
-            for late_s, payload in self._arrivals(listener, send.payload):
+        through = self._heard_through.get((node, send.port))
+        if through is None:
+            through = [((listener,), self._passage(listener)) for listener in listeners]
+            self._heard_through[node, send.port] = through
+        for one, passage in through:
+            for late_s, payload in passage.arrivals(send.payload):
                 heard = send if payload is send.payload else send._replace(payload=payload)
-                self._events.push(now + late_s, PACKET, self._deliver, (listener,), heard)
+                self._events.push(now + late_s, PACKET, self._deliver, one, heard)
 
     def alter(self, link: int, wire: Wire | None) -> None:
         """Let `link` do to packets as `wire` says from now on; None: as all others do."""
         self._passages.clear()
+        self._heard_through.clear()
         if wire is None:
             self._altered.pop(link, None)
             return
@@ -200,12 +208,12 @@ class Wires:
         if self._random is None and wire.draws:
             raise ValueError("wires that lose, delay, change or repeat packets at random need a random generator")
 
-    def _arrivals(self, listener: Listener, payload: bytes) -> list[tuple[float, bytes]]:
-        """After how many seconds what is heard there, of `payload` or with it."""
+    def _passage(self, listener: Listener) -> Passage:
+        """What becomes of packets on the way there."""
         if (passage := self._passages.get(listener)) is None:
             wires = [self._altered.get(link, self._wire) for link in listener.links]
             passage = self._passages[listener] = Passage(wires, self._random)
-        return passage.arrivals(payload)
+        return passage
 
     def _ends(self, link: int) -> tuple[int, int]:
         a, _, b, _ = self._topology.links[link].tolist()
@@ -226,6 +234,7 @@ class Wires:
         for port, peer, peer_port, link in self._ports[node]:
             found = [] if (link, node) in self._dead else list(self._beyond(node, Listener(peer, peer_port, (link,))))
             self._listeners[node, port] = found
+            self._heard_through.pop((node, port), None)
             self._heard_by[node, port] = {listener.node for listener in found}
 
     def _beyond(self, node: int, first: Listener) -> Iterable[Listener]:

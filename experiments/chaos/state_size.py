@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from weft.daemons.simulator.simulator import Simulator
 
+Told = TypeVar("Told")
 TIMES, ROOM = 2, 2000  # as much as before, and so many entries more, may a daemon keep when a campaign is over
 CONTAINERS = (dict, list, set, frozenset, tuple, deque)
+
+
+class OfKinds(dict[type, Told]):
+    """What `tell` says of a type, asked once for each."""
+
+    def __init__(self, tell: Callable[[type], Told]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def __missing__(self, kind: type) -> Told:
+        told = self[kind] = self._tell(kind)
+        return told
+
+
+LEADS_NOWHERE = OfKinds(lambda kind: issubclass(kind, int | float | str | None))
+IS_DAEMONS = OfKinds(lambda kind: kind.__module__.startswith("weft.daemons."))
+SLOTS = OfKinds(lambda kind: [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())])
 
 
 def entries(machine: object) -> int:
@@ -29,19 +47,18 @@ def entries(machine: object) -> int:
         elif isinstance(one, bytes | bytearray):
             found += len(one)
             continue
-        elif type(one).__module__.startswith("weft.daemons."):
+        elif IS_DAEMONS[type(one)]:
             inside = attributes(one)
         else:
             continue
-        todo += [each for each in inside if not isinstance(each, int | float | str | None)]
+        todo += [each for each in inside if not LEADS_NOWHERE[type(each)]]
     return found
 
 
 def attributes(one: object) -> list[Any]:
     """Values of the attributes of `one`, also where it has slots."""
-    slots = [name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())]
     own = [*vars(one).values()] if hasattr(one, "__dict__") else []
-    return own + [getattr(one, name) for name in slots if hasattr(one, name)]
+    return own + [getattr(one, name) for name in SLOTS[type(one)] if hasattr(one, name)]
 
 
 def sizes(simulator: Simulator) -> Mapping[str, int]:
