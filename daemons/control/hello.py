@@ -251,8 +251,9 @@ class Neighbourhood:
                 if neighbour.heard and neighbour.heard_s + neighbour.dead_s <= now:
                     events += self._silence(neighbour, f"silent for {(now - neighbour.heard_s) * 1000:.0f} ms", now)
         if self._damped:
-            for neighbour in [neighbour for neighbour in self._damped if neighbour.damped_s <= now]:
-                events += self._set_up(neighbour, True, "steady again", now)
+            for neighbour in self._neighbours:  # in an order that is the same each time
+                if neighbour in self._damped and neighbour.damped_s <= now:
+                    events += self._set_up(neighbour, True, "steady again", now)
         regular = now >= self._regular_s
         if regular:  # keep the phase, leave out what was missed
             self._regular_s += self._interval_s * ((now - self._regular_s) // self._interval_s + 1)

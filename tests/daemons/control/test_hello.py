@@ -399,3 +399,17 @@ def test_a_damped_neighbour_that_dies_is_not_taken_back():
     bus.run_until(bus.now + 2.0)
     assert bus.nodes[0].status()["neighbours"][0]["state"] == "silent"
     assert not bus.changes[-1][3]
+
+
+def test_neighbours_that_are_damped_return_in_the_same_order_each_time():
+    """What follows, which advertisement leaves first, does so too: or a seed would not repeat a campaign."""
+    others = [*range(1, 40)]
+    machine = Neighbourhood(0, {0: others}, incarnation=1, damp_s=0.5, most_damp_s=4.0)
+    machine.start(0.0)
+    for turn in range(3):
+        machine.link_changed(0, False, turn * 0.1)
+        machine.link_changed(0, True, turn * 0.1)
+        for other in others:
+            say(machine, hello(other, [(0, 1)], sequence=turn + 1, interval_ms=10_000), turn * 0.1)
+    assert {each["state"] for each in machine.status()["neighbours"]} == {"damped"}
+    assert [node for node, _ in changes(machine.tick(5.0))] == others
