@@ -9,11 +9,13 @@ none but each other.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.report import Line, show
@@ -24,6 +26,7 @@ from weft.testbed.supervision import control
 from weft.topologies import build
 
 PER_S, SECONDS, BATCH = 100_000, 5.0, 100
+NO_ROOM, REST_S = (errno.ENOBUFS, errno.EAGAIN, errno.EINTR), 0.001
 STRANGE = b"\x77\x01\x01\x00"
 ROOT = Path(__file__).parents[1]
 VICTIM, FLOODER, PORT = 3, 0, 1
@@ -45,27 +48,61 @@ class Vector(ctypes.Structure):
     _fields_ = (("at", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
+class Batches:
+    """`payloads` by the socket `fd`, which is connected: BATCH at a time, over and over.
+
+    full: how often there was no room for any of a batch.
+    ValueError for payloads that are not whole batches.
+    """
+
+    def __init__(self, fd: int, payloads: Sequence[bytes]) -> None:
+        if not payloads or len(payloads) % BATCH:
+            raise ValueError(f"payloads come in batches of {BATCH}, got {len(payloads)}")
+        self.full = 0
+        self._fd, self._turn, self._batches = fd, 0, len(payloads) // BATCH
+        self._texts = [ctypes.create_string_buffer(each, len(each)) for each in payloads]
+        self._vectors = [
+            Vector(ctypes.addressof(text), len(each)) for text, each in zip(self._texts, payloads, strict=True)
+        ]
+        headers = [Header(vector=ctypes.addressof(each), vectors=1) for each in self._vectors]
+        self._headers = (Header * len(headers))(*headers)
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def send(self) -> int:
+        """How many of the next batch have left: fewer than all where the socket or the link had no room for more, after
+        a moment's rest if that was none.  OSError for any other error."""
+        at = ctypes.byref(self._headers, ctypes.sizeof(Header) * BATCH * (self._turn % self._batches))
+        self._turn += 1
+        sent = int(self._libc.sendmmsg(self._fd, at, BATCH, 0))
+        if sent >= 0:
+            return sent
+        if (number := ctypes.get_errno()) not in NO_ROOM:
+            raise OSError(number, f"sendmmsg: {os.strerror(number)}")
+        self.full += 1
+        time.sleep(REST_S)
+        return 0
+
+
 def flood(fd: int, payload: bytes, per_s: int, seconds: float) -> None:
-    """Send `payload` by the socket `fd`, connected, BATCH at a time, and print how many have left."""
-    text = ctypes.create_string_buffer(payload, len(payload))
-    vector = Vector(ctypes.addressof(text), len(payload))
-    headers = (Header * BATCH)(*[Header(vector=ctypes.addressof(vector), vectors=1) for _ in range(BATCH)])
-    libc, sent, began_s = ctypes.CDLL(None, use_errno=True), 0, time.monotonic()
+    """Send `payload` by the socket `fd`, connected, for so long, and print how many have left."""
+    batches, sent, began_s = Batches(fd, [payload] * BATCH), 0, time.monotonic()
     while (now_s := time.monotonic() - began_s) < seconds:
         if sent > per_s * now_s:
             time.sleep((sent - per_s * now_s) / per_s)
-        sent += max(0, libc.sendmmsg(fd, headers, BATCH, 0))
+        sent += batches.send()
     print(sent)
 
 
-def overheard(network: Network) -> bytes:
-    """A message of h0's daemon, sealed, as it comes in at h3."""
-    with netns.inside(network.netns(VICTIM)), socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0x8) as ear:
-        ear.bind((network.plan.ends[VICTIM][PORT].dev, 0x0800))
-        while True:
+def overheard(network: Network, node: int, port: int, count: int) -> list[bytes]:
+    """So many messages, sealed, of the daemon at the other end of the link at `port` of `node`, as they come in."""
+    found: list[bytes] = []
+    with netns.inside(network.netns(node)), socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0x8) as ear:
+        ear.bind((network.plan.ends[node][port].dev, 0x0800))
+        while len(found) < count:
             packet, (_, _, kind, *_) = ear.recvfrom(FRAME_BYTES)
             if kind != socket.PACKET_OUTGOING and packet[16:20] == socket.inet_aton(ROUTINE[0]):
-                return packet[28:]
+                found.append(packet[28:])
+    return found
 
 
 def lost_elsewhere(network: Network, before: int) -> int:
@@ -85,7 +122,7 @@ def one(network: Network, payload: bytes) -> tuple[float, int]:
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 255)
         sender.connect(URGENT)
         command = [sys.executable, "-m", "bench.floods", str(sender.fileno()), payload.hex()]
-        done = subprocess.run(command, cwd=ROOT, pass_fds=[sender.fileno()], capture_output=True, check=True)
+        done = subprocess.run(command, cwd=ROOT, pass_fds=[sender.fileno()], stdout=subprocess.PIPE, check=True)
     network.wait_until_converged()
     return int(done.stdout) / SECONDS, lost_elsewhere(network, before)
 
@@ -98,7 +135,10 @@ def main() -> None:
     lines, failed = [], 0
     network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr")
     try:
-        for name, payload in (("of a stranger", STRANGE), ("said by a neighbour before", overheard(network))):
+        for name, payload in (
+            ("of a stranger", STRANGE),
+            ("said by a neighbour before", *overheard(network, VICTIM, PORT, 1)),
+        ):
             per_s, lost = one(network, payload)
             failed += lost
             lines += [Line(f"packets a second {name}", per_s, "", at_least=PER_S * 0.9)]

@@ -10,7 +10,6 @@ and no process larger by more than 10 MB.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import resource
 import socket
 import subprocess
@@ -22,15 +21,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-from bench.floods import Header, Vector
+from bench.floods import BATCH, Batches, overheard
 from bench.report import Line, show
 from tests.fuzz.hostile_messages import Campaign, network_for, schemes
-from weft.testbed.agent.transport import FRAME_BYTES, ROUTINE, URGENT
+from weft.testbed.agent.transport import URGENT
 from weft.testbed.linux import fib, netns
 from weft.testbed.network.network import Network
 from weft.topologies import build
 
-BATCH, BATCHES = 100, 50  # packets of one call, and calls after which they are the same ones again
+BATCHES = 50  # calls after which packets are the same ones again
+MOST_FULL = 60_000  # calls for which there was no room: a minute without a packet
 ONE_IN = 100
 PER_S, MESSAGES = 50_000, 10_000_000
 MOST_GROWTH_BYTES = 10_000_000
@@ -39,28 +39,14 @@ ROOT = Path(__file__).parents[1]
 
 def send(fd: int, payloads: list[bytes], per_s: int, count: int) -> None:
     """Send `count` packets by the socket `fd`, which is connected: `payloads` over and over."""
-    texts = [ctypes.create_string_buffer(each, len(each)) for each in payloads]
-    vectors = [Vector(ctypes.addressof(text), len(each)) for text, each in zip(texts, payloads, strict=True)]
-    headers = (Header * len(payloads))(*[Header(vector=ctypes.addressof(each), vectors=1) for each in vectors])
-    libc, sent, turn, began_s = ctypes.CDLL(None, use_errno=True), 0, 0, time.monotonic()
+    batches, sent, began_s = Batches(fd, payloads), 0, time.monotonic()
     while sent < count:
         if (early_s := sent / per_s - (time.monotonic() - began_s)) > 0:
             time.sleep(early_s)
-        at = ctypes.byref(headers, ctypes.sizeof(Header) * BATCH * (turn % (len(payloads) // BATCH)))
-        sent, turn = sent + max(0, libc.sendmmsg(fd, at, BATCH, 0)), turn + 1
+        sent += batches.send()
+        if batches.full > MOST_FULL:
+            raise TimeoutError(f"{sent} of {count} packets left, and {MOST_FULL} batches had no room")
     print(time.monotonic() - began_s)
-
-
-def overheard(network: Network, node: int, port: int, count: int) -> list[bytes]:
-    """So many messages of the neighbour's daemon at that port, sealed, as they come in."""
-    found: list[bytes] = []
-    with netns.inside(network.netns(node)), socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0x8) as ear:
-        ear.bind((network.plan.ends[node][port].dev, 0x0800))
-        while len(found) < count:
-            packet, (_, _, kind, *_) = ear.recvfrom(FRAME_BYTES)
-            if kind != socket.PACKET_OUTGOING and packet[16:20] == socket.inet_aton(ROUTINE[0]):
-                found.append(packet[28:])
-    return found
 
 
 def hostile(scheme: str, sealed: list[bytes], target: int, draw: Random) -> list[bytes]:
@@ -125,7 +111,7 @@ def one(scheme: str, count: int, per_s: int, seed: int) -> tuple[float, list[str
                 file.flush()
                 words = ["--send", str(sender.fileno()), file.name, str(per_s), str(count)]
                 command = [sys.executable, "-m", "bench.hostile_packets", *words]
-                done = subprocess.run(command, cwd=ROOT, pass_fds=[sender.fileno()], capture_output=True, check=True)
+                done = subprocess.run(command, cwd=ROOT, pass_fds=[sender.fileno()], stdout=subprocess.PIPE, check=True)
         network.wait_until_converged()
         return count / float(done.stdout), list(wrong(network, before, routed, size))
 
