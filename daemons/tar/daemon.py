@@ -278,6 +278,7 @@ class TarRouting:
         flow, verdict, state = probe.flow, probe.verdict, self._states.get(probe.flow)
         actions: list[Action] = []
         at = path.index(self.node)
+        before = self._hop(path[at - 1]) if at else None  # a path from a stranger leaves no state
         if verdict == wire.CONNECTED:
             hop = self._hop(path[at + 1]) if at + 1 < len(path) else None
             if hop is None or (state and state.token > probe.token):
@@ -290,11 +291,10 @@ class TarRouting:
                 verdict = wire.BROKEN
         if verdict == wire.BROKEN and state is not None and state.token == probe.token:
             actions += self._forget(flow)
-        if at == 0:
+        if before is None:
             return actions + self._told(probe, verdict, now)
         if payload and verdict == probe.verdict:
-            hop = self._hop(path[at - 1])
-            return [*actions, Send(hop.port, messages.passed_on(payload, self.node, hop.node))]
+            return [*actions, Send(before.port, messages.passed_on(payload, self.node, before.node))]
         return actions + self._back(probe, verdict, path)
 
     def _told(self, probe: FlowProbe, verdict: int, now: float) -> list[Action]:

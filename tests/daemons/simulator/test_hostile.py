@@ -241,6 +241,17 @@ def test_a_flow_ends_only_by_the_neighbour_that_its_path_goes_on_to():
     assert machine.event(FlowInUse(flow), 0.04) == ()
 
 
+def test_an_answer_along_a_path_from_a_stranger_leaves_nothing_that_a_dead_hop_would_raise_over():
+    machine = begun(FICONN, "tar")
+    here = wire.hello_body(1, 1, 30, 0, [(0, 1)]) + wire.SEQUENCE.pack(1)
+    machine.receive(here, 0, 0.01)
+    flow = Flow(FICONN.naming.address(10), FICONN.naming.address(1), 17, 7)
+    with pytest.raises(wire.Garbage, match="10 is no neighbour"):
+        machine.receive(tar.encode(tar.FlowProbe(1, 0, flow, 5, 0, 1000, wire.CONNECTED, (), (10, 0, 1))), 0, 0.02)
+    assert machine.status()["states"] == 0
+    machine.link_changed(0, False, 0.03)
+
+
 @pytest.mark.parametrize("field", [{"sender": 11}, {"origin": 15}, {"origin": 2**32 - 1}])
 def test_a_request_comes_from_a_neighbour_in_the_name_of_a_switch_that_there_is(field):
     clos = build("clos:n=3,m=3,r=3")
