@@ -109,8 +109,8 @@ class Chains:
                 index = network.ifindex(1, 0)
                 sink.request([tc.clsact(index, "h1-eth0"), tc.blackhole(index, "h1-eth0")])
             if planes:
-                trim_packets = link.trim_packets if link else 0
-                plane = stack.enter_context(DataPlane.load(network, "rps", trim_packets=trim_packets))
+                trim_bytes = link.trim_packets * link.frame_bytes if link else 0
+                plane = stack.enter_context(DataPlane.load(network, "rps", trim_bytes=trim_bytes))
                 for node in plane.switches:
                     plane.set_route(node, Prefix(network.plan.address(1), 32), [1] * CANDIDATES)
                 plane.attach()

@@ -11,6 +11,7 @@ from weft.daemons.core.scheme import Scheme
 from weft.experiments.runner.definition import discover
 from weft.topologies import families
 from weft.topologies.core.family import Parameter
+from weft.topologies.core.link import MOST_MTU_BYTES, MTU_BYTES
 
 LINKS = {
     "--queue": Parameter(meaning="packets that wait at a port", least=1, default=250),
@@ -21,6 +22,7 @@ LINKS = {
         default=0,
     ),
     "--headers": Parameter(meaning="headers that wait at a port that trims", least=1, default=1125),
+    "--mtu": Parameter(meaning="bytes of the longest packet", least=MTU_BYTES, most=MOST_MTU_BYTES, default=MTU_BYTES),
 }
 
 

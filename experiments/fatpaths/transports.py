@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft.experiments.runner.definition import Run, Value
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.topologies.core.grammar import integer, parse, unknown
-from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
 
 if TYPE_CHECKING:
     from weft.daemons.simulator.transport_network import Route
@@ -170,6 +170,7 @@ def on_kernel(
     deadline_s: float,
     scheme: str | None = None,
     layers: int = 1,
+    frame_bytes: int = FRAME_BYTES,
 ) -> Carried:
     """By real packets; without `scheme` by the usual one of the transport."""
     from weft.testbed.forwarding.data_plane import DataPlane
@@ -183,6 +184,7 @@ def on_kernel(
         queue_packets=QUEUE_PACKETS,
         trim_packets=TRIM_PACKETS if ndp else 0,
         header_packets=run.integer("header_packets"),
+        mtu_bytes=frame_bytes - ETHERNET_BYTES,
     )
     network = Network.create(topology, link, scheme=scheme or (NDP_SCHEME if ndp else TCP_SCHEME))
     try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from weft.topologies.core.link import LinkSpec
 
 SUFFIXES = (".yaml", ".yml")
-IN_THE_FILE = ("rate", "host_rate", "queue", "trim", "headers", "delay")
+IN_THE_FILE = ("rate", "host_rate", "queue", "trim", "headers", "delay", "mtu")
 
 
 def add_commands(commands: Any) -> None:
@@ -43,13 +43,14 @@ def is_lab(topology: str) -> bool:
 
 def lab_from(given: argparse.Namespace) -> Lab:
     """What `weft up` is asked for: a lab's file, or a network and options; ValueError if these do not go together."""
-    from weft.testbed.labs.lab_file import Lab, parse
+    from weft.testbed.labs.lab_file import Lab, parse, with_mtu
     from weft.topologies import build
 
     if not is_lab(given.topology):
         link, host_link = links_from(given)
         topology = build(given.topology)
-        return Lab(topology, given.routing, link, host_link, topology.own_links, given.packed)
+        lab = Lab(topology, given.routing, link, host_link, topology.own_links, given.packed)
+        return lab if given.mtu is None else with_mtu(lab, given.mtu)
     for name in IN_THE_FILE:
         if getattr(given, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')}: {given.topology} says what links carry")
@@ -69,7 +70,7 @@ def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | N
     from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
 
     if given.rate is None:
-        for name in ("host_rate", "queue", "delay", "trim", "headers"):
+        for name in ("host_rate", "queue", "delay", "trim", "headers", "mtu"):
             if getattr(given, name) is not None:
                 option = name.replace("_", "-")
                 raise ValueError(f"--{option} needs --rate: without it links are as fast as the machine can be")

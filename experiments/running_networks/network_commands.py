@@ -32,6 +32,7 @@ def _add_up(commands: Commands) -> None:
     trim = "switches trim packets that allow it to headers where N full ones wait, as NDP with 8; needs --rate"
     parser.add_argument("--trim", type=int, metavar="N", help=trim)
     parser.add_argument("--headers", type=int, metavar="N", help="headers that wait at a port that trims; default 1125")
+    parser.add_argument("--mtu", type=int, metavar="BYTES", help="of every link; default 1500; needs --rate")
     parser.add_argument("--delay", help="of every link, one way, such as 1ms; needs --rate")
     parser.add_argument(
         "--packed", type=int, metavar="P", help="P processes share the daemons; default: one for each node"

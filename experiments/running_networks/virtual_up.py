@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NO_RATE = "without one links would carry any load in no time"
 MEMORY_MB = 3000
-OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", "packed")  # handed on
+OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", "mtu", "packed")  # handed on
 
 
 def check(given: argparse.Namespace) -> None:

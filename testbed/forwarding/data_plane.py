@@ -94,13 +94,13 @@ class DataPlane:
 
     @classmethod
     def load(
-        cls, net: NetworkHandle, spec: str, *, seed: int = 0, routes: bool = True, trim_packets: int = 0
+        cls, net: NetworkHandle, spec: str, *, seed: int = 0, routes: bool = True, trim_bytes: int = 0
     ) -> DataPlane:
         """The program with the scheme `spec`, not yet attached.
 
         seed: from which each switch's seed follows.
         routes: with all shortest routes of the topology, else with none: daemons will set them.
-        trim_packets: full packets of data that wait at a port before it trims what follows, 0 for never.
+        trim_bytes: of data that waits at a port before it trims what follows, 0 for never.
         Raises ValueError for a network that is no switch fabric or a scheme that there is not, and BpfError if the
         kernel does not take the program.
         """
@@ -112,7 +112,7 @@ class DataPlane:
         reader, found = plane_program.load(plane_program.entries(topology, ports))
         try:
             plane = cls(net, found, reader, found.program_fd(PROGRAM))
-            plane._tell_ports(trim_packets * tc.FRAME_BYTES)
+            plane._tell_ports(trim_bytes)
             plane._begin_generations()
             plane.set_scheme(spec, seed=seed)
             if routes:

@@ -19,16 +19,16 @@ With `topology`, `links` says what single links carry; with `nodes` it says whic
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.topologies import build
 from weft.topologies.core.grammar import unknown
-from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import link_said, topology_of
 
-KEYS = ("topology", "scheme", "link", "host_link", "packed", "nodes", "links", "commands", "ipv6")
+KEYS = ("topology", "scheme", "link", "host_link", "mtu", "packed", "nodes", "links", "commands", "ipv6")
 NO_IPV6 = (
     "networks of routers have IPv4 alone, as what daemons say, the routes that they set and the data plane's programs "
     "do; weft mn has both, on bridges"
@@ -86,7 +86,7 @@ def _lab(told: Mapping[str, Any], name: str) -> Lab:
     packed = told.get("packed")
     if packed is not None and (not isinstance(packed, int) or isinstance(packed, bool) or packed < 1):
         raise ValueError(f"packed: a number of processes, at least 1, got {packed!r}")
-    return Lab(
+    lab = Lab(
         topology=topology,
         scheme=_text("scheme", told["scheme"]) if told.get("scheme") is not None else None,
         link=_link("link", told.get("link")),
@@ -94,6 +94,21 @@ def _lab(told: Mapping[str, Any], name: str) -> Lab:
         own_links=own,
         packed=packed,
         commands=commands,
+    )
+    return with_mtu(lab, told["mtu"]) if told.get("mtu") is not None else lab
+
+
+def with_mtu(lab: Lab, mtu_bytes: int) -> Lab:
+    """`lab` with that MTU on every link; ValueError if it is none, or links have no rate."""
+    if not isinstance(mtu_bytes, int) or isinstance(mtu_bytes, bool):
+        raise ValueError(f"mtu: a number of bytes such as 9000, got {mtu_bytes!r}")
+    if lab.link is None:
+        raise ValueError("an MTU needs a rate of all links: without it they are as fast as the machine, and have 1500")
+    return replace(
+        lab,
+        link=replace(lab.link, mtu_bytes=mtu_bytes),
+        host_link=lab.host_link and replace(lab.host_link, mtu_bytes=mtu_bytes),
+        own_links={link: replace(spec, mtu_bytes=mtu_bytes) for link, spec in lab.own_links.items()},
     )
 
 
@@ -191,6 +206,7 @@ def written(lab: Lab) -> str:
         said["topology"] = topology.spec
     said["scheme"] = lab.scheme
     said |= {key: said_of(link) for key, link in (("link", lab.link), ("host_link", lab.host_link)) if link}
+    said |= {"mtu": lab.link.mtu_bytes} if lab.link and lab.link.mtu_bytes != MTU_BYTES else {}
     said |= {"packed": lab.packed} if lab.packed else {}
     links = []
     for at, (a, _, b, _) in enumerate(topology.links.tolist()):

@@ -42,7 +42,7 @@ def _known(link: LinkSpec | None) -> LinkSpec | None:
     if link is None:
         return None
     known = LinkSpec(rate_bps=link.rate_bps, queue_packets=link.queue_packets, delay_us=link.delay_us)
-    return replace(known, loss_ppb=link.loss_ppb)
+    return replace(known, loss_ppb=link.loss_ppb, mtu_bytes=link.mtu_bytes)
 
 
 def begin(network: Network, commands: Mapping[str, Sequence[str]]) -> None:

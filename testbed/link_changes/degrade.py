@@ -26,7 +26,7 @@ def set_rate(network: Network, name: str, rate_bps: int) -> None:
     wanted = replace(planned(network, link), rate_bps=rate_bps)
     for node, _, end in network.both_ends(link):
         with network.at(node) as socket:
-            socket.request(_changes(end, wanted, tc.burst_bytes(rate_bps)))
+            socket.request(_changes(end, wanted, tc.burst_bytes(rate_bps, wanted.frame_bytes)))
             held = tc.shapes(socket)[end.ifindex]
         if abs((held.rate_bps or 0) - rate_bps) >= 8:
             raise OSError(f"{end.dev}: asked for {rate_bps} bit/s, the kernel has {held}")

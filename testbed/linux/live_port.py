@@ -19,6 +19,7 @@ RANDOM = 0xFFFFF000 + 56  # SKF_AD_OFF + SKF_AD_RANDOM: loads a random number
 BILLION = 1_000_000_000
 TCA_NETEM_JITTER64 = 11
 IFINFO = struct.Struct("=BxHiII")
+IFLA_MTU = 4
 
 
 class Held(NamedTuple):
@@ -81,6 +82,15 @@ def losses(socket: netlink.Socket) -> dict[int, int]:
     return found
 
 
+def mtus(socket: netlink.Socket) -> dict[int, int]:
+    """The MTU of every device of the socket's namespace, by index."""
+    found = {}
+    for body in socket.dump(netlink.RTM_GETLINK, IFINFO.pack(*[0] * 5)):
+        (mtu_bytes,) = struct.unpack("=I", netlink.attributes(body, IFINFO.size)[IFLA_MTU])
+        found[IFINFO.unpack_from(body)[2]] = mtu_bytes
+    return found
+
+
 def set_rate(socket: netlink.Socket, ifindex: int, dev: str, link: LinkSpec, held: tc.Shape | None) -> None:
     """Let `ifindex` carry what `link` says from now on.
 
@@ -90,7 +100,7 @@ def set_rate(socket: netlink.Socket, ifindex: int, dev: str, link: LinkSpec, hel
     if held is None or held.rate_bps is None:
         socket.request(tc.shape(ifindex, dev, link))
     else:
-        burst = tc.burst_bytes(link.rate_bps)
+        burst = tc.burst_bytes(link.rate_bps, link.frame_bytes)
         made = tc.classes(ifindex, dev, link, burst=burst)
         changed = [each._replace(flags=0, command=each.command.replace("class add", "class change")) for each in made]
         command = f"tc qdisc change dev {dev} parent 1:10 handle 10: pfifo limit {link.queue_packets}"

@@ -30,9 +30,8 @@ LINK, HEADERS, HEADER_FIFO = 0x10001, 0x10020, 0x200000
 HEADER_PRIORITY = HEADERS  # SO_PRIORITY that sends a local packet to the class of headers
 HEADER_BYTES, HEADER_SHARE = 64, 10  # of a header; how many go for each packet of data
 CONTROL_PRIORITY = HTB  # SO_PRIORITY that sends a local packet to 1:0; setting it needs CAP_NET_ADMIN
-FRAME_BYTES = 1514
 BURST_US = 1000
-LEAST_BURST_BYTES = 2 * FRAME_BYTES
+LEAST_BURST_FRAMES = 2
 TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_DIRECT_QLEN, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 5, 6, 7
 LINKLAYER_ETHERNET = 1
@@ -49,20 +48,21 @@ DELAYED_MARK = 1 << 31  # on a packet that has been delayed at this node
 TCA_BPF_OPS_LEN, TCA_BPF_OPS, TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT = 4, 5, 8, 1
 
 
-def burst_bytes(rate_bps: int) -> int:
-    """What may leave at once: two frames, or 1 ms worth of the rate if that is more.
+def burst_bytes(rate_bps: int, frame_bytes: int) -> int:
+    """What may leave at once: two of the longest frames, or 1 ms worth of the rate if that is more.
 
     A token bucket must hold a frame; and a timer that fires late, as on a busy machine, costs rate unless the bucket
     holds what was due meanwhile.  Under a virtual clock no timer is late.
     """
+    least = LEAST_BURST_FRAMES * frame_bytes
     if clock.is_virtual():
-        return LEAST_BURST_BYTES
-    return max(LEAST_BURST_BYTES, rate_bps * BURST_US // 8_000_000)
+        return least
+    return max(least, rate_bps * BURST_US // 8_000_000)
 
 
-def burst_ns(rate_bps: int) -> int:
+def burst_ns(rate_bps: int, frame_bytes: int) -> int:
     """The burst as the kernel holds it: how long it takes at that rate, in whole ticks."""
-    return burst_bytes(rate_bps) * 1_000_000_000 // (rate_bps // 8) // TICK_NS * TICK_NS
+    return burst_bytes(rate_bps, frame_bytes) * 1_000_000_000 // (rate_bps // 8) // TICK_NS * TICK_NS
 
 
 def shape(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -> list[Message]:
@@ -87,12 +87,12 @@ def classes(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None)
     own a class sends when the link has not caught up yet; HTB asks for one, which is so small that a packet a minute
     goes by it, and the first.
     """
-    burst = burst_bytes(link.rate_bps) if burst is None else burst
+    burst = burst_bytes(link.rate_bps, link.frame_bytes) if burst is None else burst
     if not link.trim_packets:
         return [_class(ifindex, dev, HTB, DATA, link.rate_bps, link.rate_bps, burst)]
     return [
         _class(ifindex, dev, HTB, LINK, link.rate_bps, link.rate_bps, burst),
-        _class(ifindex, dev, LINK, DATA, OWN_BPS, link.rate_bps, burst, quantum=FRAME_BYTES),
+        _class(ifindex, dev, LINK, DATA, OWN_BPS, link.rate_bps, burst, quantum=link.frame_bytes),
         _class(ifindex, dev, LINK, HEADERS, OWN_BPS, link.rate_bps, burst, quantum=HEADER_SHARE * HEADER_BYTES),
     ]
 

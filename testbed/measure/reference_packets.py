@@ -16,11 +16,12 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from typing import NamedTuple
 
-from weft.testbed.linux import clock, netns, tc
+from weft.testbed.linux import clock, live_port, netns, tc
 from weft.testbed.measure.port_counters import Counters, PortCounters
 from weft.testbed.plan.network_handle import NetworkHandle, device, netlink_of, ports
 from weft.testbed.plan.network_plan import FIRST_IFB, FIRST_PORT, mac
 from weft.testbed.processes.process import allow_more_descriptors
+from weft.topologies.core.link import ETHERNET_BYTES
 
 ETHERTYPE = 0x88B5  # for experiments (IEEE 802)
 NEAREST_BRIDGE = bytes.fromhex("0180c200000e")  # no bridge forwards what is sent to it
@@ -31,16 +32,18 @@ LONGEST_QUEUE = 5000  # packets; a longer one is not filled
 NAP_S = 1e-6
 TOO_MANY = 4  # frames more than a queue holds
 FAILED = (errno.ENETDOWN, errno.ENXIO)  # what a link says that has failed
-BUFFER_BYTES = 4096  # of a socket's memory that a frame takes, at most
+BUFFER_FRAMES = 3  # as many bytes of a socket's memory a frame takes, at most
 
 
 class Kind(NamedTuple):
     """What the kernel holds for a port, and for the delay at the other end of its link.
 
-    burst_ns: what may leave at once, as the time that it takes.  trims: whether headers have a queue of their own.
+    frame_bytes: of the longest frame.  burst_ns: what may leave at once, as the time that it takes.  trims: whether
+    headers have a queue of their own.
     """
 
     rate_bps: int
+    frame_bytes: int
     queue_packets: int
     burst_ns: int
     delay_us: int
@@ -50,7 +53,7 @@ class Kind(NamedTuple):
     @property
     def frame_ns(self) -> float:
         """How long the port takes to send a frame."""
-        return 8e9 * tc.FRAME_BYTES / self.rate_bps
+        return 8e9 * self.frame_bytes / self.rate_bps
 
     @property
     def at_once(self) -> int:
@@ -111,9 +114,11 @@ def deviations(net: NetworkHandle) -> dict[int, Deviation]:
 def _planned(net: NetworkHandle) -> dict[int, Sent]:
     """How many frames each port that has a rate is to send, by interface index."""
     shapes: dict[int, tc.Shape] = {}
+    mtus: dict[int, int] = {}
     for node in range(net.topology.nodes):
         with closing(netlink_of(net, node)) as one:
             shapes |= tc.shapes(one)
+            mtus |= live_port.mtus(one)
     planned: dict[int, Sent] = {}
     filled = set()
     for index in ports(net):
@@ -123,6 +128,7 @@ def _planned(net: NetworkHandle) -> dict[int, Sent]:
         far = shapes.get(_far_index(net, index) - FIRST_PORT + FIRST_IFB)
         kind = Kind(
             shape.rate_bps,
+            mtus[index] + ETHERNET_BYTES,
             shape.queue_packets,
             shape.burst_ns,
             (far and far.delay_us) or 0,
@@ -157,11 +163,12 @@ def _receiver(net: NetworkHandle, node: int, planned: Mapping[int, Sent], stack:
     with netns.inside(net.netns(node)):
         made = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE)))
     peers = [net.ifindex(peer, far) for _, peer, far, _ in net.topology.ports(node)]
-    frames = sum(planned[index].frames for index in peers if index in planned)
-    made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, frames * BUFFER_BYTES)
-    own = (net.ifindex(node, port) for port, *_ in net.topology.ports(node))
-    frames = sum(planned[index].frames for index in own if index in planned)
-    made.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, frames * BUFFER_BYTES)
+    own = [net.ifindex(node, port) for port, *_ in net.topology.ports(node)]
+    for option, indexes in ((SO_RCVBUFFORCE, peers), (SO_SNDBUFFORCE, own)):
+        sent = [planned[index] for index in indexes if index in planned]
+        made.setsockopt(
+            socket.SOL_SOCKET, option, BUFFER_FRAMES * sum(one.frames * one.kind.frame_bytes for one in sent)
+        )
     made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     made.setblocking(False)
     return made
@@ -199,7 +206,7 @@ def _send(net: NetworkHandle, sockets: Mapping[int, socket.socket], planned: Map
     at_ns = clock.wall_ns()
     for index, one in planned.items():
         node, port = own[index]
-        frame = _frame(node, port, tc.FRAME_BYTES)
+        frame = _frame(node, port, one.kind.frame_bytes)
         for _ in range(one.frames):
             try:
                 sockets[node].sendto(frame, (device(net, node, port), ETHERTYPE))

@@ -196,7 +196,8 @@ def _launch(
 def _attach_data_plane(network: Handle, scheme: str) -> None:
     """Let the eBPF program choose ports; the filters hold it after its descriptors are closed."""
     link = network.plan.link
-    with DataPlane.load(network, scheme, routes=False, trim_packets=link.trim_packets if link else 0) as plane:
+    trim_bytes = link.trim_packets * link.frame_bytes if link else 0
+    with DataPlane.load(network, scheme, routes=False, trim_bytes=trim_bytes) as plane:
         plane.attach()
 
 

@@ -11,7 +11,7 @@ from weft.testbed.network.handle import Handle
 from weft.testbed.plan.network_plan import IFF_UP, IFINFO, IFLA_GSO_MAX_SEGS, IFLA_IFNAME, End
 from weft.topologies.core.link import LinkSpec
 
-IFLA_MTU, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS = 4, 29, 1 << 3
+IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS = 29, 1 << 3
 U32 = struct.Struct("=I")
 RATE_TOLERANCE_BPS = 8  # the kernel counts bytes per second
 
@@ -41,7 +41,7 @@ def interfaces(socket: netlink.Socket) -> dict[int, Interface]:
             name=has[IFLA_IFNAME].rstrip(b"\0").decode(),
             up=bool(flags & IFF_UP),
             gso_max_segs=U32.unpack(segments)[0] if segments else 0,
-            mtu=U32.unpack(has[IFLA_MTU])[0],
+            mtu=U32.unpack(has[live_port.IFLA_MTU])[0],
         )
     return found
 
@@ -58,6 +58,8 @@ def check(network: Handle) -> None:
             interface = found.get(end.ifindex)
             if interface is None or interface.name != end.dev or not interface.up:
                 raise Mismatch(f"{end.dev}: planned up with index {end.ifindex}, the kernel has {found}")
+            if interface.mtu != plan.mtu_bytes:
+                raise Mismatch(f"{end.dev}: planned an MTU of {plan.mtu_bytes}, the kernel has {interface.mtu}")
             link = plan.link_spec(end.link)
             if link is None:
                 continue

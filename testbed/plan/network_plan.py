@@ -20,7 +20,7 @@ from weft.testbed.linux.netlink import Message
 from weft.testbed.linux.node_interfaces import Interface, NodeInterfaces
 from weft.testbed.plan.run import Run
 from weft.topologies.core.address import Prefix, dotted
-from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
 
 IFINFO = struct.Struct("=BxHiII")
@@ -111,6 +111,8 @@ class Plan:
             raise ValueError("host links have a rate of their own only where the others have one")
         if self.own_links and self.link and self.link.trim_packets:
             raise ValueError("where switches trim, links are alike: none can have a rate of its own")
+        if len({each.mtu_bytes for each in self.link_specs}) > 1:
+            raise ValueError("links of one network have one MTU: packets that do not fit are not cut")
         for what, count, most in (
             ("links", len(self.topology.links), (FIRST_BRIDGE - FIRST_PORT) // 2),
             ("switches", self.topology.switches, FIRST_IFB - FIRST_BRIDGE),
@@ -145,6 +147,11 @@ class Plan:
         """What links of this network are like, one of each kind; empty if all are as fast as the machine."""
         kinds = (self.link, self.host_link, *self.own_links.values())
         return list(dict.fromkeys(each for each in kinds if each))
+
+    @property
+    def mtu_bytes(self) -> int:
+        """Of every link."""
+        return self.link.mtu_bytes if self.link else MTU_BYTES
 
     def namespace(self, node: int) -> str:
         return self.run.namespace(self.names[node])
@@ -222,6 +229,9 @@ class Plan:
         body += netlink.attribute(IFLA_ADDRESS, address) + netlink.u32(IFLA_NUM_TX_QUEUES, 1)
         body += netlink.u32(IFLA_NUM_RX_QUEUES, 1)
         words = f"{end.dev} index {end.ifindex} address {mac_text(address)} numtxqueues 1 numrxqueues 1"
+        if self.mtu_bytes != MTU_BYTES:
+            body += netlink.u32(live_port.IFLA_MTU, self.mtu_bytes)
+            words += f" mtu {self.mtu_bytes}"
         if self.link_spec(self.ends[node][port].link) and node < self.topology.servers:
             # TCP would hand the port bundles of up to 64 kB: a queue of 250 "packets" then holds 1756 (see tc.py).
             body += netlink.u32(IFLA_GSO_MAX_SEGS, 1)

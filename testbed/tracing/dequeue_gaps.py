@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from weft.testbed.linux import libbpf, tc
+from weft.testbed.linux import libbpf, live_port, tc
 from weft.testbed.plan.network_handle import NetworkHandle, netlink_of, ports
+from weft.topologies.core.link import ETHERNET_BYTES
 
 OBJECT = Path(__file__).with_name("fidelity.bpf.o")
 BUCKETS = 512
@@ -99,9 +100,9 @@ class GapMonitor:
         )
         try:
             self._map = self._object.map("ports", KEY, VALUE)
-            for index, rate_bps in shaped.items():
+            for index, (rate_bps, frame_bytes) in shaped.items():
                 node, _ = own[index]
-                self._map[index,] = _entry(rate_bps, os.fstat(net.netns(node)).st_ino)
+                self._map[index,] = _entry(rate_bps, frame_bytes, os.fstat(net.netns(node)).st_ino)
             self._indexes: Sequence[int] = list(shaped)
             self._object.attach("dequeue")
         except BaseException:
@@ -133,23 +134,24 @@ class GapMonitor:
         return found
 
 
-def _entry(rate_bps: int, inode: int) -> tuple[int, ...]:
-    burst = tc.burst_bytes(rate_bps)
+def _entry(rate_bps: int, frame_bytes: int, inode: int) -> tuple[int, ...]:
+    burst = tc.burst_bytes(rate_bps, frame_bytes)
     # After an idle time HTB may send a burst and one frame more before it holds to the rate.
-    settings = (rate_bps // 8, burst, burst + tc.FRAME_BYTES, tc.FRAME_BYTES, inode)
+    settings = (rate_bps // 8, burst, burst + frame_bytes, frame_bytes, inode)
     return (*settings, *[0] * (HISTOGRAM - len(settings) + BUCKETS))
 
 
-def _rates(net: NetworkHandle) -> dict[int, int]:
-    """Bits per second of every port that has a rate, by interface index."""
+def _rates(net: NetworkHandle) -> dict[int, tuple[int, int]]:
+    """Bits per second of every port that has a rate, and bytes of its longest frame, by interface index."""
     own = ports(net)
     found = {}
     for node in range(net.topology.nodes):
         socket = netlink_of(net, node)
         try:
+            mtus = live_port.mtus(socket)
             for index, shape in tc.shapes(socket).items():
                 if index in own and shape.rate_bps:
-                    found[index] = shape.rate_bps
+                    found[index] = shape.rate_bps, mtus[index] + ETHERNET_BYTES
         finally:
             socket.close()
     return found

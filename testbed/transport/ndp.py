@@ -24,12 +24,13 @@ from weft.daemons.transport.endpoint import Counters
 from weft.daemons.transport.outgoing import reason
 from weft.daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, packets_of
 from weft.daemons.transport.parameters import MOST_PACKETS, Parameters, timeout_ns
-from weft.testbed.linux import clock, netns, tc
+from weft.testbed.linux import clock, live_port, netns, tc
 from weft.testbed.plan.network_handle import NetworkHandle, netlink_of
 from weft.testbed.processes.process import allow_more_descriptors
 from weft.testbed.transport import ndp_library
 from weft.testbed.transport.ndp_library import NEVER, CHost, CMessage, CParameters, CRun
 from weft.topologies.core.address import SERVER_BLOCK, dotted
+from weft.topologies.core.link import ETHERNET_BYTES
 
 PORT = 6331
 LEAST_TIMEOUT_NS = 100_000_000  # on a clock that waits for nobody: a host may not run for so long on a busy machine
@@ -107,15 +108,16 @@ def parameters_of(net: NetworkHandle, *, window: int = 8, layers: int = 1) -> Pa
     """Parameters for the hosts of `net`, whose links have the rate of the first one's; ValueError if that has none."""
     socket_ = netlink_of(net, 0)
     try:
-        shape = tc.shapes(socket_).get(net.ifindex(0, _port(net, 0)))
+        index = net.ifindex(0, _port(net, 0))
+        shape, frame_bytes = tc.shapes(socket_).get(index), live_port.mtus(socket_)[index] + ETHERNET_BYTES
     finally:
         socket_.close()
     if not shape or not shape.rate_bps:
         raise ValueError("the purified transport paces packets by the rate of links, and these have none")
     least_ns = 1_000_000 if clock.is_virtual() else LEAST_TIMEOUT_NS
-    after_ns = timeout_ns(shape.rate_bps, tc.FRAME_BYTES, least_ns=least_ns)
+    after_ns = timeout_ns(shape.rate_bps, frame_bytes, least_ns=least_ns)
     return Parameters(
-        rate_bps=shape.rate_bps, frame_bytes=tc.FRAME_BYTES, window=window, layers=layers, timeout_ns=after_ns
+        rate_bps=shape.rate_bps, frame_bytes=frame_bytes, window=window, layers=layers, timeout_ns=after_ns
     )
 
 

@@ -12,6 +12,9 @@ MOST_PACKETS = (1 << 32) - 1  # the kernel counts them in 32 bits
 MOST_HOP_NS = 1_000_000_000
 MOST_DELAY_US = 3_600_000_000  # an hour
 ALL_PPB = 1_000_000_000
+ETHERNET_BYTES = 14  # of a frame's header
+MTU_BYTES = 1_500  # what daemons say must fit
+MOST_MTU_BYTES = 9_216  # of the longest jumbo frames that switches know
 MOST_TRIM_PACKETS = 1 << 20
 
 
@@ -29,6 +32,7 @@ class LinkSpec:
     header_packets: int = 1125  # headers that wait then, by a queue of their own: as many as 8 packets of 9000 bytes
     loss_ppb: int = 0  # of a billion packets that arrive, how many are lost, each on its own
     hop_ns: int = 0  # processor time of whoever receives a packet, which takes one after the other
+    mtu_bytes: int = MTU_BYTES  # the longest packet, IP header included
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -39,6 +43,7 @@ class LinkSpec:
             ("header_packets", 1, MOST_PACKETS),
             ("hop_ns", 0, MOST_HOP_NS),
             ("loss_ppb", 0, ALL_PPB),
+            ("mtu_bytes", MTU_BYTES, MOST_MTU_BYTES),
         ):
             value = getattr(self, name)
             if value < least:
@@ -49,6 +54,11 @@ class LinkSpec:
             raise ValueError(
                 f"link: a queue of {self.queue_packets} packets drops before {self.trim_packets} wait to be trimmed"
             )
+
+    @property
+    def frame_bytes(self) -> int:
+        """Of the longest packet, with its Ethernet header."""
+        return self.mtu_bytes + ETHERNET_BYTES
 
 
 def rate_bps(text: str) -> int:

@@ -119,6 +119,8 @@ def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
     [
         (["up", "dcell:n=1,k=1"], "dcell: n must be at least 3, got 1"),
         (["up", "dcell:n=3,k=1", "--queue", "5"], "--queue needs --rate"),
+        (["up", "dcell:n=3,k=1", "--mtu", "9000"], "--mtu needs --rate"),
+        (["up", "dcell:n=3,k=1", "--mtu", "9217", "--rate", "5mbit"], "mtu_bytes must be at most 9216, got 9217"),
         (["up", "dcell:n=3,k=1", "--delay", "1ms"], "--delay needs --rate"),
         (["up", "fattree:k=4", "--host-rate", "5mbit"], "--host-rate needs --rate"),
         (["up", "dcell:n=3,k=1", "--rate", "fast"], "rate: 'fast' is not a rate; write it as in 20mbit"),

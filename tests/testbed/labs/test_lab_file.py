@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.testbed.labs.lab_file import Lab, parse, written
+from weft.testbed.labs.lab_file import Lab, parse, with_mtu, written
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -55,6 +55,9 @@ def test_a_lab_of_own_nodes_is_read():
         ("topology: star:n=2\nlinks: [{ends: h0-h9, rate: 1mbit}]", "lab.yaml: no server h9"),
         ("topology: star:n=2\nlinks: [{ends: h0, rate: 1mbit}]", "lab.yaml: links, entry 1: ends: two nodes"),
         ("topology: star:n=2\nlinks: {h0: 1}", "lab.yaml: links: a list of entries"),
+        ("topology: star:n=2\nmtu: 9000", "lab.yaml: an MTU needs a rate of all links"),
+        ("topology: star:n=2\nlink: {rate: 1mbit}\nmtu: 9k", "lab.yaml: mtu: a number of bytes such as 9000, got '9k'"),
+        ("topology: star:n=2\nlink: {rate: 1mbit}\nmtu: 600", "lab.yaml: link: mtu_bytes must be at least 1500"),
         ("topology: star:n=2\npacked: true", "lab.yaml: packed: a number of processes"),
         ("topology: star:n=2\ncommands: {h0: ls}", "lab.yaml: commands of h0: a list of texts, got 'ls'"),
         ("topology: star:n=2\ncommands: {h7: [ls]}", "lab.yaml: no server h7"),
@@ -96,6 +99,8 @@ def test_what_is_written_says_the_same(data):
         packed=data.draw(st.none() | st.integers(1, 9)),
         commands=data.draw(st.dictionaries(st.just(topology.naming.name(0)), st.tuples(st.text(min_size=1)))),
     )
+    if lab.link and data.draw(st.booleans()):
+        lab = with_mtu(lab, 9000)
     again = parse(written(lab), name="again")
     assert again.topology.links.tolist() == topology.links.tolist()
     assert [again.topology.naming.label(n) for n in range(again.topology.nodes)] == [

@@ -19,6 +19,7 @@ LAB = """
 nodes: {zur: {hosts: 1}, gen: {hosts: 1}}
 scheme: static
 link: {rate: 20mbit, queue: 100}
+mtu: 4000
 links:
   - {ends: zur-gen, rate: 10mbit, queue: 50, loss: 0.5}
   - {ends: zur-gen}
@@ -52,7 +53,9 @@ def test_a_lab_comes_up_is_impaired_and_saved(tmp_path):
         assert weft("impair", "zur-gen:2", "--loss", "1.5", "--rate", "3mbit", "--run", "test-lab").returncode == 0
         saved = parse(weft("save", "test-lab").stdout, name="saved")
         second = asked.topology.link("zur-gen:2")
-        assert saved.own_links[second] == LinkSpec(rate_bps=3 * Mbps, queue_packets=100, loss_ppb=15_000_000)
+        assert saved.own_links[second] == LinkSpec(
+            rate_bps=3 * Mbps, queue_packets=100, loss_ppb=15_000_000, mtu_bytes=4000
+        )
         assert weft("impair", "zur-gen:2", "--clear", "--run", "test-lab").returncode == 0
         assert written(lab_of(network)) == written(asked)
         assert weft("impair", "zur-gen", "--run", "test-lab").returncode == 2

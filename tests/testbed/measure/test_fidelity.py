@@ -110,7 +110,9 @@ def test_every_component_is_reported_and_json_able(network):
 def test_a_link_slower_than_claimed_fails(network, monkeypatch):
     net = network("dcell:n=3,k=1", LINK)
     true = dequeue_gaps._rates(net)
-    monkeypatch.setattr(dequeue_gaps, "_rates", lambda net: {index: 2 * rate for index, rate in true.items()})
+    monkeypatch.setattr(
+        dequeue_gaps, "_rates", lambda net: {index: (2 * one[0], one[1]) for index, one in true.items()}
+    )
     with Fidelity(net) as watch:
         iperf(net, 0, 3, IperfSpec(seconds=1, congestion="reno"))
     assert watch.verdict == FAIL

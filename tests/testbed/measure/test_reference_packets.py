@@ -30,25 +30,28 @@ def _program(compiled):
 def test_two_frames_leave_at_once_and_a_third_where_the_bucket_is_just_empty(rate_bps, frames, monkeypatch):
     """2 * 1514 bytes take 2,422,400 ns at 10 Mbit/s, which is a whole number of 64 ns; 24,224 and 2,422 ns are not."""
     monkeypatch.setattr("weft.testbed.linux.clock.is_virtual", lambda: True)
-    assert Kind(rate_bps, 20, tc.burst_ns(rate_bps), 0).at_once == frames
+    assert Kind(rate_bps, 1514, 20, tc.burst_ns(rate_bps, 1514), 0).at_once == frames
 
 
 class TestOnTheKernel:
     pytestmark = on_virtual_kernel
 
     @pytest.mark.parametrize(
-        ("topology", "scheme", "rate_bps", "delay_us"),
+        ("topology", "scheme", "rate_bps", "delay_us", "mtu_bytes"),
         [
-            ("star:n=2", "static", 10**7, 0),
-            ("star:n=2", "static", 10**9, 5),
-            ("star:n=2", "static", 10**10, 1),
-            ("dcell:n=3,k=1", "dr", 10**8, 0),
-            ("clos:n=4,r=2,m=2", "ttc", 10**9, 3),
+            ("star:n=2", "static", 10**7, 0, 1500),
+            ("star:n=2", "static", 10**9, 5, 1500),
+            ("star:n=2", "static", 10**10, 1, 1500),
+            ("dcell:n=3,k=1", "dr", 10**8, 0, 1500),
+            ("dcell:n=3,k=1", "dr", 10**9, 2, 9000),
+            ("clos:n=4,r=2,m=2", "ttc", 10**9, 3, 1500),
+            ("clos:n=4,r=2,m=2", "ttc", 10**10, 0, 9216),
         ],
     )
-    def test_links_are_exact(self, network, topology, scheme, rate_bps, delay_us):
-        """Behind bridges, beside daemons, and where the data plane looks at packets."""
-        net = network(topology, LinkSpec(rate_bps=rate_bps, queue_packets=20, delay_us=delay_us), scheme)
+    def test_links_are_exact(self, network, topology, scheme, rate_bps, delay_us, mtu_bytes):
+        """Behind bridges, beside daemons, and where the data plane looks at packets, of whatever length."""
+        link = LinkSpec(rate_bps=rate_bps, queue_packets=20, delay_us=delay_us, mtu_bytes=mtu_bytes)
+        net = network(topology, link, scheme)
         found = deviations(net)
         assert set(found) == set(ports(net))
         assert max(one.gap_ns for one in found.values()) <= 1

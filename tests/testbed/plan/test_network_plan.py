@@ -1,5 +1,6 @@
 """The plan as data: what it would do, in order."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,17 @@ LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250, delay_us=1000)
 
 def planned(spec: str, link: LinkSpec | None = LINK) -> Plan:
     return Plan(Run("demo", 1, Path("/run/weft/demo")), build(spec), link, static=True)
+
+
+def test_links_of_a_network_have_one_mtu():
+    jumbo = replace(LINK, mtu_bytes=9000)
+    made = [line for line in planned("star:n=2", jumbo).text() if " type veth " in line]
+    assert all(line.count(" mtu 9000") == 2 for line in made)
+    assert not [line for line in planned("star:n=2").text() if " mtu " in line]
+    run, topology = Run("demo", 1, Path("/run/weft/demo")), build("fattree:k=4")
+    for others in ({"host_link": LINK}, {"own_links": {3: LINK}}):
+        with pytest.raises(ValueError, match="links of one network have one MTU"):
+            Plan(run, topology, jumbo, **others)
 
 
 @pytest.mark.parametrize("spec", ["dcell:n=3,k=1", "fattree:k=4"])

@@ -58,8 +58,9 @@ def busy(net, seconds: int = 1) -> None:
 
 
 @pytest.mark.kernel
-def test_a_busy_link_keeps_its_time_and_every_packet_is_counted_once(network):
-    net = network("dcell:n=3,k=1", LinkSpec(rate_bps=RATE, queue_packets=50))
+@pytest.mark.parametrize("mtu_bytes", [1500, 9000])
+def test_a_busy_link_keeps_its_time_and_every_packet_is_counted_once(network, mtu_bytes):
+    net = network("dcell:n=3,k=1", LinkSpec(rate_bps=RATE * mtu_bytes // 1500, queue_packets=50, mtu_bytes=mtu_bytes))
     with Counters(net) as counters, GapMonitor(net) as monitor:
         before = counters.snapshot()
         busy(net)
@@ -69,7 +70,7 @@ def test_a_busy_link_keeps_its_time_and_every_packet_is_counted_once(network):
     assert all(one.packets + one.missed <= sent[index].sent_packets for index, one in found.items())
     link = found[net.ifindex(0, 1)]
     assert link.windows > 100
-    assert (link.oversize, link.longest_bytes) == (0, 1514)
+    assert (link.oversize, link.longest_bytes) == (0, mtu_bytes + 14)
     assert link.deviation_percent(50) < 10
     back = found[net.ifindex(3, 1)]
     assert back.packets > 0
@@ -81,9 +82,8 @@ def test_a_busy_link_keeps_its_time_and_every_packet_is_counted_once(network):
 def test_a_link_that_is_not_as_fast_as_claimed_is_found_out(network, monkeypatch, claimed):
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=RATE, queue_packets=50))
     true = dequeue_gaps._rates(net)
-    monkeypatch.setattr(
-        dequeue_gaps, "_rates", lambda net: {index: int(rate * claimed) for index, rate in true.items()}
-    )
+    wrong = {index: (int(rate * claimed), frame_bytes) for index, (rate, frame_bytes) in true.items()}
+    monkeypatch.setattr(dequeue_gaps, "_rates", lambda net: wrong)
     with GapMonitor(net) as monitor:
         busy(net)
         link = monitor.read()[net.ifindex(0, 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -50,13 +51,16 @@ def test_links_without_a_rate_cannot_pace(network: Callable[..., Network]) -> No
 
 
 @pytest.mark.kernel
-def test_incast_fills_the_link_and_loses_nothing(network: Callable[..., Network]) -> None:
-    one = network("star:n=13", LINK, "rps")
+@pytest.mark.parametrize(("mtu_bytes", "size_bytes", "frames"), [(1500, 40_000, 28), (8986, 120_000, 14)])
+def test_incast_fills_the_link_and_loses_nothing(
+    network: Callable[..., Network], mtu_bytes: int, size_bytes: int, frames: int
+) -> None:
+    one = network("star:n=13", replace(LINK, mtu_bytes=mtu_bytes), "rps")
     parameters = ndp.parameters_of(one)
-    assert parameters.rate_bps == 50 * Mbps
+    assert (parameters.rate_bps, parameters.frame_bytes) == (50 * Mbps, mtu_bytes + 14)
     with Counters(one) as counters, DataPlane.open(one) as plane:
         before = counters.snapshot()
-        found = ndp.run(one, [Message(0.0, src, 0, 40_000) for src in range(1, 13)], parameters, deadline_s=10)
+        found = ndp.run(one, [Message(0.0, src, 0, size_bytes) for src in range(1, 13)], parameters, deadline_s=10)
         ports = counters.snapshot().since(before).ports.values()
         trimmed = sum(port.trimmed for port in plane.counters().values())
     assert found.undelivered == []
@@ -64,7 +68,7 @@ def test_incast_fills_the_link_and_loses_nothing(network: Callable[..., Network]
     assert (found.counters.duplicates, found.garbage, found.corrupt, found.unsent, found.unread) == (0, 0, 0, 0, 0)
     assert sum(port.queue_drops + port.header_drops + port.unexplained_drops for port in ports) == 0
     assert found.counters.headers >= trimmed > 12
-    assert found.counters.data == 12 * 28
+    assert found.counters.data == 12 * frames
     if not found.counters.timeouts:  # on a machine that stood still for a timeout, the rest holds nevertheless
         assert found.counters.retransmissions == found.counters.headers == trimmed
 
