@@ -45,7 +45,7 @@ TTC_THEORY = {
 TTC_KERNEL = {
     **QUEUES,
     "delay_mean_slots": "mean time of a packet from the first switch to the receiver, in packet times; queueing alone",
-    "delay_p99_slots": "99th percentile of that time",
+    "delay_p99_slots": "99th percentile of that time, with the delays that links themselves have",
     "lost_packets": "packets that did not arrive",
     **CHOICES,
     "model_delay_mean_slots": "what the slotted model says for delay_mean_slots",

@@ -4,8 +4,8 @@ As in section 4.2 a slot is the time that a full packet takes on a link; in ever
 is drawn and each host sends with probability load (traffic=udp:load=0.8, in hundredths: load=80).  Switches are
 Linux's queues under the data plane; their lengths are averaged over all the time, by layer of links.  The model is run
 with the same scheme and load.  Delays leave out what an empty network takes: in the model a slot for each link, on the
-kernel next to nothing, for a packet that finds a link idle is on its way at once.  traffic=tcp is what the paper never
-did: every host sends one endless TCP flow, to a permutation, and receives one.
+kernel the links' own delays and next to nothing else, for a packet that finds a link idle is on its way at once.
+traffic=tcp is what the paper never did: every host sends one endless TCP flow, to a permutation, and receives one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.daemons.core import registry
 from weft.daemons.load_balancing.scheme import Rule
+from weft.daemons.routing.shortest import distances
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Spec
@@ -99,7 +101,7 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
     return Result(
         figures={
             **layers(on.topology, seen[0]),
-            "delay_mean_slots": order.table.mean_delay_us / slot_us,
+            "delay_mean_slots": (order.table.mean_delay_us - links_us(run, on.topology, destinations)) / slot_us,
             "delay_p99_slots": order.table.delay_us(99) / slot_us,
             "late_fraction": order.table.late_fraction,
             "lost_packets": order.table.lost,
@@ -113,6 +115,19 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
             "bypassed_packets": on.plane.bypassed(),
         },
     )
+
+
+def links_us(run: Run, topology: Topology, destinations: NDArray[np.int64]) -> float:
+    """What the delays of links add up to on a packet's way from its first switch on, on average over all that are sent:
+    destinations[slot, host] is a host, or -1 for no packet."""
+    if not run.integer("delay_us"):
+        return 0.0
+    hosts = range(topology.servers)
+    hops = np.array(
+        [[hops_to[dst] for dst in hosts] for hops_to in (distances(topology.adjacency, src) for src in hosts)]
+    )
+    sent = destinations >= 0
+    return run.integer("delay_us") * float(hops[np.nonzero(sent)[1], destinations[sent]].mean() - 1)
 
 
 def worse(verdict: str, late_fraction: float) -> str:

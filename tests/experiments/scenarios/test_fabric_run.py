@@ -204,6 +204,16 @@ SHORT = [
 ]  # fmt: skip
 
 
+def test_the_delays_of_links_are_those_from_the_first_switch_on() -> None:
+    given = {"topology": "fattree:k=4", "scheme": "ttc", "traffic": "udp:load=80", "delay_us": "5"}
+    (run,) = ttc_kernel.EXPERIMENT.plan(given, clock="virtual").runs
+    topology = build("fattree:k=4")
+    sent = np.full((2, 16), -1)
+    assert ttc_kernel.links_us(run, topology, np.vstack([sent, [1, *[-1] * 15]])) == 5  # the same edge switch: 2 links
+    sent[0, 0], sent[1, 3] = 2, 15  # the same pod, another one: 4 and 6 links
+    assert ttc_kernel.links_us(run, topology, sent) == 5 * (3 + 5) / 2
+
+
 @pytest.mark.kernel
 def test_lbsp_goes_around_the_link_that_failed() -> None:
     (run,) = runs(fabric_fct.EXPERIMENT, scheme="lbsp", damage="failed")
