@@ -16,7 +16,7 @@ from weft.daemons.fatpaths.forwarding import in_layer, tagged
 from weft.daemons.fatpaths.layer_choice import Choice, Start, Trigger
 from weft.testbed.forwarding.data_plane import DataPlane
 from weft.testbed.forwarding.layer_program import Counted, LayerProgram
-from weft.testbed.linux import fib, netns
+from weft.testbed.linux import clock, fib, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.traceroute import trace
@@ -192,6 +192,7 @@ def test_a_gap_draws_another_layer(fast: Network, change: Callable[..., LayerPro
     before = program.counters()
     with udp(fast, SRC) as sender:
         for _ in range(200):
+            clock.sleep(2e-6)  # under the virtual clock sending takes no time
             sender.sendto(b"x" * 100, ("10.0.17.0", 9001))
     found = since(program, before)
     assert found.gaps >= 199
