@@ -95,7 +95,8 @@ def run(given: argparse.Namespace) -> int:
         raise ValueError(no_root(experiment))
     swept = measure(experiment, todo, store, given, again)
     entries = store.entries(run for run in runs if run not in swept.failures)
-    print_rows([row for row, _ in entries], {run.id for run in swept.measured}, given.json)
+    measured = {run.id for run in swept.measured}
+    print_rows([row for row, _ in entries], measured, given.json, parameters=experiment.sweep)
     say(summary(experiment, entries, swept, store))
     if given.check_determinism and (differing := _differences(swept, entries)):
         return differing
@@ -173,8 +174,11 @@ def foretell(
     return 0
 
 
-def print_rows(rows: list[Row], measured: Collection[str], as_json: bool) -> None:
-    """The rows on standard output; a table says which were `measured` now, by their ids, if others were not."""
+def print_rows(rows: list[Row], measured: Collection[str], as_json: bool, *, parameters: Collection[str]) -> None:
+    """The rows on standard output; a table says which were `measured` now, by their ids, if others were not.
+
+    parameters: what tells rows apart, which a table has however long it is.
+    """
     from weft.experiments.runner.console import show, show_one
 
     if as_json:
@@ -182,7 +186,7 @@ def print_rows(rows: list[Row], measured: Collection[str], as_json: bool) -> Non
     elif len(rows) == 1:
         show_one(rows[0])
     elif rows:
-        shown, names = rows, columns(rows)
+        shown, names = rows, columns(rows, parameters)
         if 0 < len(measured) < len(rows):
             shown = [{**row, "measured": "now" if row["run"] in measured else "before"} for row in rows]
             names = [*names, "measured"]
@@ -222,12 +226,15 @@ def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, Fail
     return 1 if failures or any(broken.values()) else 0
 
 
-def columns(rows: list[Row]) -> list[str]:
-    """What fits a terminal: everything but the run's id, distributions and long texts."""
+def columns(rows: list[Row], parameters: Collection[str]) -> list[str]:
+    """What fits a terminal: everything but the run's id, distributions, and long texts other than those of `parameters`
+    in which rows differ."""
     from weft.experiments.runner.console import cell
 
     keys = dict.fromkeys(key for row in rows for key in row if key != "run")
-    short = [key for key in keys if all(len(cell(row.get(key))) <= WIDEST for row in rows)]
+    texts = {key: {cell(row.get(key)) for row in rows} for key in keys}
+    apart = {key for key in parameters if len(texts.get(key, ())) > 1}
+    short = [key for key in keys if key in apart or max(map(len, texts[key])) <= WIDEST]
     return [key for key in short if not any(isinstance(row.get(key), list) for row in rows)]
 
 

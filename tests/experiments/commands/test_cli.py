@@ -757,3 +757,14 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(monkeypatch):
         for run in runs:
             bar.ended(run, None)
     assert re.fullmatch(r"(quick: \d of 6 runs, \d+(\.\d)? ms left\n){5}", told.getvalue())
+
+
+def test_a_table_tells_its_rows_apart_by_parameters_however_long_they_are():
+    from weft.experiments.commands.run_commands import columns
+
+    long = "jellyfish:n=1056,r=32,p=16,seed="
+    rows = [
+        {"topology": f"{long}{seed}", "scheme": "a" * 40, "seed": 0, "note": f"{seed}" * 40, "list": [1], "run": "x"}
+        for seed in (1, 2)
+    ]
+    assert columns(rows, ["topology", "scheme"]) == ["topology", "seed"]
