@@ -197,5 +197,5 @@ CONSTRUCTIONS: Mapping[str, Callable[[Graph, int, float, Generator, Compiler], N
     "spain": lambda graph, n, _, generator, accelerate: trees.spain_layers(graph, n, generator, accelerate=accelerate),
     "past": lambda graph, n, _, generator, __: trees.past_layers(graph, n, generator),
     "past-valiant": lambda graph, n, _, generator, __: trees.past_valiant_layers(graph, n, generator),
-    "k-shortest": lambda graph, n, _, generator, __: trees.k_shortest_layers(graph, n, generator),
+    "k-shortest": lambda graph, n, _, generator, fast: trees.k_shortest_layers(graph, n, generator, accelerate=fast),
 }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from weft.daemons.fatpaths import spain
 from weft.daemons.fatpaths.layers import Graph, as_it_is, distances, everything, next_hops, tables, with_fallback
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
     from weft.daemons.fatpaths.layers import Compiler
 
-    Paths = list[tuple[int, ...]]
+    Integers = Any  # an array or a list
+
+
+UNSET = spain.UNSET
+NO_ROOM = -1
+ROOM = 1 << 8  # routers of paths, and groups of paths, to begin with
 
 
 def past_layers(graph: Graph, n: int, generator: Generator) -> NDArray[np.int32]:
@@ -109,7 +114,9 @@ def _coloured(graph: Graph, t: int, paths: int, generator: Generator, accelerate
     return after[:colours].copy()
 
 
-def k_shortest_layers(graph: Graph, n: int, generator: Generator) -> NDArray[np.int32]:
+def k_shortest_layers(
+    graph: Graph, n: int, generator: Generator, *, accelerate: Compiler = as_it_is
+) -> NDArray[np.int32]:
     """The n shortest paths of each pair (Singla et al., NSDI 2012; appendix C-D), as far as routes by destination hold
     them.
 
@@ -120,55 +127,141 @@ def k_shortest_layers(graph: Graph, n: int, generator: Generator) -> NDArray[np.
     import numpy as np
 
     first = connected(next_hops(graph, everything(graph), generator))
-    layers = np.full((n, graph.routers, graph.routers), -1, dtype=np.int32)
+    if graph.routers == 1:
+        return np.stack([first] * n)
+    layers = np.full((n, graph.routers, graph.routers), UNSET, dtype=np.int32)
     layers[0] = first
-    ways = {
-        (s, t): found
-        for t, far in enumerate(distances(graph, everything(graph)).T)
-        for s in range(graph.routers)
-        if s != t and (found := shortest_paths(graph, far, s, n, generator))
-    }
-    pairs = list(ways)
+    nodes, begin = k_shortest_paths(graph, n, generator, accelerate=accelerate)
+    work = accelerate(plant_each)
     for rank in range(1, n):
-        for place in generator.permutation(len(pairs)).tolist():
-            found = ways[pairs[place]]
-            if rank < len(found):
-                plant(layers[1:], found[rank])
+        work(layers[1:], nodes, begin[generator.permutation(len(begin)), rank : rank + 2])
     return np.stack([first, *(with_fallback(table, first) for table in layers[1:])])
 
 
-def plant(layers: NDArray[np.int32], path: tuple[int, ...]) -> bool:
+def plant(layers: NDArray[np.int32], path: Sequence[int]) -> bool:
     """Put `path`, routers from source to destination, into the first of `layers`, shape (layers, routers t, routers u),
     that has no other path of its source and goes along with those that are there; whether there was one."""
-    hops = list(pairwise(path))
-    for table in layers[:, path[-1]]:
-        if table[path[0]] < 0 and all(table[u] in (-1, v) for u, v in hops):
-            for u, v in hops:
-                table[u] = v
+    import numpy as np
+
+    return put(layers, np.array(path, dtype=np.int32), 0, len(path))
+
+
+def plant_each(layers: NDArray[np.int32], nodes: NDArray[np.int32], ranges: NDArray[np.int64]) -> None:
+    """plant() for nodes[begin:end] of each row (begin, end) of `ranges`, in order, unless it is empty."""
+    for row in range(len(ranges)):
+        if ranges[row, 0] < ranges[row, 1]:
+            put(layers, nodes, ranges[row, 0], ranges[row, 1])
+
+
+def put(layers: NDArray[np.int32], nodes: NDArray[np.int32], begin: int, end: int) -> bool:
+    """plant() for nodes[begin:end]."""
+    t = nodes[end - 1]
+    for layer in range(len(layers)):
+        fits = layers[layer, t, nodes[begin]] == UNSET
+        for hop in range(begin, end - 1):
+            has = layers[layer, t, nodes[hop]]
+            fits &= (has == UNSET) | (has == nodes[hop + 1])
+        if fits:
+            for hop in range(begin, end - 1):
+                layers[layer, t, nodes[hop]] = nodes[hop + 1]
             return True
     return False
 
 
-def shortest_paths(graph: Graph, far: NDArray[np.int8], s: int, n: int, generator: Generator) -> Paths:
-    """The n shortest paths from router `s` to the one from which others are `far`, that enter no router twice; of
-    equally long ones any, and fewer where there are not as many."""
-    found: Paths = []
-    length = int(far[s])
-    while len(found) < n and length < graph.routers:
-        equal = _paths(graph, far, (s,), length)
-        found += [equal[place] for place in generator.permutation(len(equal))[: n - len(found)].tolist()]
-        length += 1
-    return found
+def k_shortest_paths(
+    graph: Graph, n: int, generator: Generator, *, accelerate: Compiler = as_it_is
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The n shortest paths of every pair that enter no router twice; of equally long ones any, and fewer where there
+    are not as many.
+
+    Pairs are in order of destination, then of source.  Path r of pair p, as routers from source to destination, is
+    nodes[begin[p, r] : begin[p, r + 1]], empty if there is none; `begin` has the shape (pairs, n + 1).
+    """
+    import numpy as np
+
+    search, far = accelerate(equal_paths), distances(graph, everything(graph)).T.astype(np.int64)
+    scratch = np.empty((2, graph.routers + 1), dtype=np.int64)
+    read: list[Integers] = [graph.start, graph.peer, far, scratch]
+    if accelerate is as_it_is:  # numbers of lists are four times as fast to read and write as those of arrays
+        read = [each.tolist() for each in read]
+    start, peer, towards, (trial, nexts) = read
+    room, groups = np.empty(ROOM, dtype=np.int32), np.empty((ROOM, 4), dtype=np.int64)
+    nodes, begins, base = [], [], 0
+    for t in range(graph.routers):
+        while (number := search(start, peer, towards[t], n, room, groups, trial, nexts)) == NO_ROOM:
+            room, groups = np.empty(2 * len(room), dtype=np.int32), np.empty((2 * len(groups), 4), dtype=np.int64)
+        offsets, sizes, counts = _drawn(groups[:number].tolist(), n, generator)
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        nodes.append(room[np.repeat(offsets - ends[:-1], sizes) + np.arange(ends[-1])])
+        first = np.cumsum(counts) - counts
+        begins.append(base + ends[first[:, None] + np.minimum(np.arange(n + 1), counts[:, None])])
+        base += int(ends[-1])
+    return np.concatenate(nodes), np.concatenate(begins)
 
 
-def _paths(graph: Graph, far: NDArray[np.int8], begun: tuple[int, ...], left: int) -> Paths:
-    """The ways to go on from `begun` that have `left` links more and end where `far` is 0."""
-    if not left:
-        return [begun]
-    u = begun[-1]
-    return [
-        way
-        for v in graph.peer[graph.start[u] : graph.start[u + 1]].tolist()
-        if far[v] <= left - 1 and v not in begun and (far[v] or left == 1)
-        for way in _paths(graph, far, (*begun, v), left - 1)
-    ]
+def _drawn(groups: list[list[int]], n: int, generator: Generator) -> tuple[NDArray[np.int64], ...]:
+    """Of `groups` of equally long paths, as equal_paths() writes them, n for each source: where each path is, how many
+    routers it has, and how many of these there are for each source."""
+    import numpy as np
+
+    offsets, sizes, counts, last = [], [], [], UNSET
+    for source, length, many, at in groups:
+        if source != last:
+            last = source
+            counts.append(0)
+        some = generator.permutation(many)[: n - counts[-1]]
+        offsets.append(at + (length + 1) * some)
+        sizes += [length + 1] * len(some)
+        counts[-1] += len(some)
+    return np.concatenate(offsets), np.array(sizes), np.array(counts)
+
+
+def equal_paths(
+    start: Integers,
+    peer: Integers,
+    far: Integers,
+    n: int,
+    room: NDArray[np.int32],
+    groups: NDArray[np.int64],
+    trial: Integers,
+    nexts: Integers,
+) -> int:
+    """Write into `room` the paths from each router to the one from which all are `far`, of its distance, of one link
+    more and so on until there are n or more; they enter no router twice.
+
+    groups: filled: source, links, number and place of the paths that have as many; how many groups there are, NO_ROOM
+    if they or the paths need more.  trial, nexts: scratch, routers + 1 numbers each.
+    """
+    used, number = 0, 0
+    for s in range(len(start) - 1):
+        found, length = 0, far[s]
+        while far[s] and found < n and length < len(start) - 1:
+            before, many, depth = used, 0, 0
+            trial[0], nexts[0] = s, start[s]
+            while depth >= 0:
+                if nexts[depth] == start[trial[depth] + 1]:
+                    depth -= 1
+                    continue
+                to, left = peer[nexts[depth]], length - depth - 1
+                nexts[depth] += 1
+                twice = far[to] > left or (far[to] == 0) != (left == 0)
+                for earlier in range(depth):
+                    twice |= trial[earlier] == to
+                if twice:
+                    continue
+                depth += 1
+                trial[depth], nexts[depth] = to, start[to]
+                if left == 0:
+                    if used + length + 1 > len(room):
+                        return NO_ROOM
+                    for hop in range(length + 1):
+                        room[used + hop] = trial[hop]
+                    used, many, depth = used + length + 1, many + 1, depth - 1
+            if many:
+                if number == len(groups):
+                    return NO_ROOM
+                groups[number, 0], groups[number, 1], groups[number, 2], groups[number, 3] = s, length, many, before
+                number += 1
+            found += many
+            length += 1
+    return number

@@ -175,15 +175,17 @@ def test_near_minimal_layers_lead_one_link_farther_where_they_are_their_own():
 @pytest.mark.parametrize("spec", ["slimfly:q=3", "dragonfly:p=1", "jellyfish:n=14,r=4,p=1,seed=3", "complete:n=4,p=1"])
 def test_k_shortest_paths_are_those_of_networkx(spec):
     graph = graph_of(spec)
-    net, far = plain(graph), distances(graph, everything(graph))
-    for s, t in [(0, graph.routers - 1), (1, 2), (graph.routers - 1, 1)]:
-        every = list(nx.all_simple_paths(net, s, t, cutoff=4))
-        for n in (1, 4, 9):
-            found = trees.shortest_paths(graph, far[:, t], s, n, rng())
-            shortest = sorted(len(way) for way in every)[:n]
-            assert [len(way) for way in found] == shortest
+    net = plain(graph)
+    for n in (1, 4, 9):
+        nodes, begin = trees.k_shortest_paths(graph, n, rng())
+        pairs = [(s, t) for t in range(graph.routers) for s in range(graph.routers) if s != t]
+        assert begin.shape == (len(pairs), n + 1)
+        for (s, t), ends in list(zip(pairs, begin.tolist(), strict=True))[:: len(pairs) // 7]:
+            every = [tuple(way) for way in nx.all_simple_paths(net, s, t, cutoff=6)]
+            found = [tuple(nodes[a:b].tolist()) for a, b in pairwise(ends) if a < b]
+            assert [len(way) for way in found] == sorted(map(len, every))[:n]
             assert len(set(found)) == len(found) == min(n, len(every))
-            assert set(found) <= set(map(tuple, every))
+            assert set(found) <= set(every)
 
 
 def test_layers_of_k_shortest_paths_hold_them_as_far_as_they_go_along():
@@ -196,6 +198,10 @@ def test_layers_of_k_shortest_paths_hold_them_as_far_as_they_go_along():
     many = distinct_paths(found)
     assert many[~np.eye(50, dtype=bool)].mean() > 5
     assert (found[0] >= 0).all()
+
+
+def test_one_router_has_layers_without_paths():
+    assert trees.k_shortest_layers(graph_of("star:n=3"), 4, rng()).tolist() == [[[0]]] * 4
 
 
 def test_a_path_that_goes_along_with_nothing_is_planted_nowhere():

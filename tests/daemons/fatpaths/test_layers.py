@@ -173,7 +173,8 @@ def test_past_minimal_is_shortest_paths_whose_ties_differ():
 
 def test_compiled_constructions_are_the_same():
     graph = graph_of("slimfly:q=4")
-    for make in (construction.overlap_layers, construction.in_tree_layers):
+    listed = (construction.overlap_layers, construction.in_tree_layers, construction.near_minimal_layers)
+    for make in (*listed, trees.k_shortest_layers):
         assert (make(graph, 4, rng()) == make(graph, 4, rng(), accelerate=compiled)).all()
 
 
