@@ -18,7 +18,6 @@ from weft.experiments.fatpaths import columns, layered_network
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table, Value
 from weft.experiments.scenarios import common_parameters as common
-from weft.topologies.core.link import Mbps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +47,7 @@ def measure(run: Run) -> Result:
             layered_network.who(run, hosts),
             layered_network.steps(fraction),
             load_fraction=float(run.parameters["load_fraction"]),
-            rate_bps=run.integer("rate_mbps") * Mbps * fabric_run.PAYLOAD_FRACTION,
+            rate_bps=layered_network.payload_bps(run),
             duration_s=seconds,
         )
         seen = layered_network.tcp(run, network, list(wanted), deadline_s=seconds + GRACE_S)
@@ -100,6 +99,7 @@ def summary(name: str, ms: Floats) -> dict[str, Value]:
 
 SETTING = (
     *("topology", "mapping", "pattern", "load_fraction", "size_fraction", "rate_mbps", "queue_packets", "ecn_packets"),
+    *("frame_bytes", "delay_us"),
     *("congestion_control", "transport", "min_rtt_window_s", "rto_ms", "connections", "reordering", "seconds"),
 )
 BASELINE = "ecmp"
@@ -216,6 +216,8 @@ EXPERIMENT = Experiment(
         "load_fraction": [0.3],
         "size_fraction": [0.125],
         "rate_mbps": [1],
+        "frame_bytes": [1514],
+        "delay_us": [0],
         "queue_packets": [100],
         "ecn_packets": [33],
         "congestion_control": ["reno"],

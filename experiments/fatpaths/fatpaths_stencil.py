@@ -58,7 +58,7 @@ def measure(run: Run) -> Result:
 
 SETTING = (
     *("topology", "pattern", "mapping", "rate_mbps", "queue_packets", "ecn_packets", "congestion_control", "transport"),
-    *("min_rtt_window_s", "rto_ms", "connections", "reordering", "rounds"),
+    *("min_rtt_window_s", "rto_ms", "connections", "reordering", "rounds", "frame_bytes", "delay_us"),
 )
 
 
@@ -106,6 +106,8 @@ EXPERIMENT = Experiment(
         "mapping": ["linear", "random"],
         "flow_bytes": [20_000, 100_000],
         "rate_mbps": [2],
+        "frame_bytes": [1514],
+        "delay_us": [0],
         "queue_packets": [100],
         "ecn_packets": [33],
         "congestion_control": ["reno"],

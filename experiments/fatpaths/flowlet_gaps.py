@@ -16,7 +16,6 @@ from weft.experiments.fatpaths import columns, fluid_shares, layered_network
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Word
-from weft.topologies.core.link import Mbps
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -35,12 +34,12 @@ def measure(run: Run) -> Result:
     from weft.experiments.scenarios import fabric_run
     from weft.testbed.tracing.flow_gaps import FlowGaps
 
-    seconds, packet_us = float(run.parameters["seconds"]), layered_network.packet_time_us(run.integer("rate_mbps"))
+    seconds, packet_us = float(run.parameters["seconds"]), layered_network.packet_time_us(run.parameters)
     with layered_network.brought_up(run) as network:
         chosen = layered_network.who(run, network.topology.servers)
         wanted = endless(chosen)
         if run.text("flows") == "arriving":
-            rate_bps = run.integer("rate_mbps") * Mbps * fabric_run.PAYLOAD_FRACTION
+            rate_bps = layered_network.payload_bps(run)
             wanted = list(
                 layered_network.arrivals(
                     *(np.random.default_rng([run.seed, 1]), chosen, layered_network.steps(SIZE_FRACTION)),
@@ -71,7 +70,6 @@ def measure(run: Run) -> Result:
 def fluid_bps(run: Run, network: Network, chosen: Sequence[tuple[int, int]]) -> float | None:
     """What max-min fair fluids would carry on the paths of the endless flows between the pairs `chosen`; None for other
     flows, and where paths change or are not known."""
-    from weft.experiments.scenarios import fabric_run
     from weft.testbed.traffic.flows import PORT
 
     if (run.text("flows"), run.text("transport")) != ("endless", "tcp"):
@@ -80,10 +78,13 @@ def fluid_bps(run: Run, network: Network, chosen: Sequence[tuple[int, int]]) -> 
     shares = fluid_shares.shares(network, spec, chosen, PORT)
     if shares is None:
         return None
-    return float(shares.sum()) * run.integer("rate_mbps") * Mbps * fabric_run.PAYLOAD_FRACTION
+    return float(shares.sum()) * layered_network.payload_bps(run)
 
 
-SETTING = ("topology", "pattern", "mapping", "flows", "queue_packets", "ecn_packets", "min_rtt_window_s", "seconds")
+SETTING = (
+    *("topology", "pattern", "mapping", "flows", "queue_packets", "ecn_packets", "min_rtt_window_s", "seconds"),
+    *("frame_bytes", "delay_us"),
+)
 
 
 def plot(table: Table, figure: Figure) -> None:
@@ -109,7 +110,7 @@ def plot(table: Table, figure: Figure) -> None:
             beyond = gaps[::-1].cumsum()[::-1] / max(1, gaps.sum())
             dash = style.DASHES[at // len(style.SEVERAL) % len(style.DASHES)]
             (named[f"{scheme}, {transport} {control}, {rate} Mbit/s"],) = axes.loglog(
-                np.maximum(bounds_us(), 1) / layered_network.packet_time_us(rate), np.maximum(beyond, 1e-7),
+                np.maximum(bounds_us(), 1) / layered_network.packet_time_us(of[0]), np.maximum(beyond, 1e-7),
                 dash, color=style.SEVERAL[at % len(style.SEVERAL)],
                 alpha=1.0 if kept else 0.35, linewidth=1.2,
             )  # fmt: skip
@@ -139,6 +140,8 @@ EXPERIMENT = Experiment(
         "mapping": ["linear"],
         "flows": ["endless", "arriving"],
         "rate_mbps": [2, 10],
+        "frame_bytes": [1514],
+        "delay_us": [0],
         "queue_packets": [100],
         "ecn_packets": [0],
         "congestion_control": ["reno", "cubic", "bbr"],

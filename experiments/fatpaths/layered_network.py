@@ -1,15 +1,16 @@
 """A network with layers on the kernel for one run, traffic in FatPaths' patterns, and what was seen meanwhile.
 
-What the paper simulates at 10 Gbit/s is slower here by a stated factor, packet for packet: queues, thresholds and gaps
-count packets or packet times, and flows are shorter by `size_fraction`, so that a run ends in time.  What does not
-scale: links have no delay of their own, and the least retransmission timeout, delayed acknowledgements and the
-processing of hosts are those of the kernel.
+The paper simulates 10 Gbit/s, frames of 9 kB and links of 1 us; so can the virtual clock.  In real time all is slower
+by a stated factor, packet for packet: queues, thresholds and gaps count packets or packet times, and flows are shorter
+by `size_fraction`, so that a run ends in time.  What does not scale: links have no delay of their own then, and the
+least retransmission timeout, delayed acknowledgements and the processing of hosts are those of the kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,14 +24,14 @@ from weft.experiments.runner.parameters import Integer, Number, Spec, Word
 from weft.experiments.scenarios import common_parameters as common
 from weft.topologies import build
 from weft.topologies.core.grammar import parse, unparse
-from weft.topologies.core.link import LinkSpec, Mbps
+from weft.topologies.core.link import ETHERNET_BYTES, MOST_MTU_BYTES, MTU_BYTES, Mbps
 
 if TYPE_CHECKING:
     from weft.experiments.scenarios.fabric_run import Seen
     from weft.testbed.network.network import Network
     from weft.testbed.traffic.flows import Flow
 
-FRAME_BYTES = 1514
+FRAME_BYTES, HEADER_BYTES = MTU_BYTES + ETHERNET_BYTES, 66  # by default; of a TCP packet with timestamps
 MOST_REORDERING = 300  # Linux' tcp_max_reordering
 PROCESSES = 2  # that the daemons share
 SIZE_STEPS, LEAST_BYTES, MOST_BYTES = 20, 32 << 10, 2 << 20  # section VII-A4
@@ -71,12 +72,23 @@ REORDERING = Integer(
     least=0,
     most=10_000,
 )
+KERNEL_FRAME_BYTES = Integer(
+    meaning="a full packet on a link, with its Ethernet header",
+    unit="bytes",
+    least=FRAME_BYTES,
+    most=MOST_MTU_BYTES + ETHERNET_BYTES,
+)
 RTO_MS = Integer(meaning="TCP's least retransmission timeout", unit="ms", least=1, most=10_000)
 
 
-def packet_time_us(rate_mbps: int) -> float:
-    """How long a full frame takes on a link, and the gap behind it."""
-    return FRAME_BYTES * 8 / rate_mbps
+def packet_time_us(row: Mapping[str, object]) -> float:
+    """How long a full frame takes on a link, and the gap behind it; `row`: parameters of a run."""
+    return int(str(row.get("frame_bytes", FRAME_BYTES))) * 8 / int(str(row["rate_mbps"]))
+
+
+def payload_bps(run: Run) -> float:
+    """What TCP can carry on a link of `run`."""
+    return run.integer("rate_mbps") * Mbps * (1 - HEADER_BYTES / run.integer("frame_bytes"))
 
 
 def complete(spec: str, *, seed: int, ecn: int) -> str:
@@ -97,7 +109,7 @@ def brought_up(run: Run) -> Iterator[Network]:
     from weft.testbed.network.network import Network
     from weft.testbed.plan.plane_selection import balancing
 
-    link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
+    link = replace(common.link(run), mtu_bytes=run.integer("frame_bytes") - ETHERNET_BYTES)
     spec = complete(run.text("scheme"), seed=run.seed, ecn=run.integer("ecn_packets"))
     network = Network.create(build(run.text("topology")), link, scheme=spec, packed=PROCESSES)
     try:
@@ -115,6 +127,7 @@ def check(run: Run) -> None:
     registry.checked(topology, complete(run.text("scheme"), seed=run.seed, ecn=run.integer("ecn_packets")))
     pairs(run.text("pattern"), topology.servers, np.random.default_rng(0))
     common.check_tcp(run)
+    common.check_delay(run)
 
 
 def who(run: Run, hosts: int) -> list[tuple[int, int]]:
@@ -218,6 +231,8 @@ PARAMETERS = {
     "pattern": PATTERN,
     "mapping": MAPPING,
     "rate_mbps": common.RATE_MBPS,
+    "frame_bytes": KERNEL_FRAME_BYTES,
+    "delay_us": common.DELAY_US,
     "queue_packets": common.QUEUE_PACKETS,
     "ecn_packets": ECN_PACKETS,
     "congestion_control": common.CONGESTION_CONTROL,

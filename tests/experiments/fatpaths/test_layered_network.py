@@ -53,6 +53,14 @@ def test_a_run_decides_the_layers_and_the_marks():
     assert layered_network.complete("ecmp", seed=2, ecn=0) == "ecmp"
 
 
+def test_times_and_rates_go_by_the_longest_frame():
+    run = one(fatpaths_fct, frame_bytes=9000, rate_mbps=10_000)
+    assert layered_network.packet_time_us(run.parameters) == 7.2
+    assert layered_network.payload_bps(run) == pytest.approx(1e10 * 8934 / 9000)
+    old = {key: value for key, value in one(fatpaths_fct).parameters.items() if key != "frame_bytes"}
+    assert layered_network.packet_time_us(old) == 12112
+
+
 def test_the_mapping_places_hosts_alike_for_every_scheme():
     linear = layered_network.who(one(fatpaths_fct), 200)
     assert linear == [(host, (host + 100) % 200) for host in range(200)]
@@ -69,11 +77,13 @@ def test_the_mapping_places_hosts_alike_for_every_scheme():
     ({"scheme": "fatpaths:forwarding=kernel"}, "does not mark packets"),
     ({"pattern": "off-diagonal:c=500"}, "c must be at most 199"),
     ({"topology": "dcell:n=3,k=1"}, "runs on switch fabrics"),
+    ({"delay_us": 1}, "delay_us=1 needs --clock virtual"),
+    ({"frame_bytes": 1513}, "frame_bytes must be at least 1514"),
 ])  # fmt: skip
 def test_what_cannot_be_run_is_refused_in_one_line(wrong, said):
     with pytest.raises(ValueError, match=said) as raised:  # noqa: PT012
         for key, value in wrong.items():
-            fatpaths_fct.EXPERIMENT.parameters[key].read("fatpaths_fct", key, value)
+            fatpaths_fct.EXPERIMENT.parameters[key].read("fatpaths_fct", key, str(value))
         layered_network.check(one(fatpaths_fct, **wrong))
     assert "\n" not in str(raised.value)
 
@@ -126,7 +136,7 @@ def test_small_runs_measure_and_are_drawn():
         assert (found["first_layer_fraction"] or 0) < 1
         rows.append({**run.parameters, **found, "fidelity": result.fidelity, "seed": 0})
     fatpaths_fct.plot(rows, Figure())
-    run = small(flowlet_gaps)
+    run = small(flowlet_gaps, frame_bytes=9000, rate_mbps=60)
     result = flowlet_gaps.measure(run)
     assert sum(result.figures["gaps"]) == result.figures["packets"] > 500
     assert 0 <= result.figures["beyond_30_fraction"] <= result.figures["beyond_2_fraction"] < 1
