@@ -346,6 +346,18 @@ def test_new_flows_to_one_host_leave_an_overfull_uplink_together_and_with_none_t
     assert len({port for _, port in moves} & {4 + 2, 4 + 3}) == 1
 
 
+def test_no_more_new_flows_leave_an_uplink_than_must_and_they_go_where_there_is_room():
+    fabric, machine, _, _, now = alone("start=limited")
+    assert len(placed(machine.event(FlowsSeen(tuple(seen(fabric, [3, 3, 3]))), now + 1))) == 1
+    fabric, machine, _, _, now = alone("start=limited")
+    machine.event(FlowsSeen(tuple(seen(fabric, [2] * 8))), now + 1)
+    assert sorted(machine.status()["flows"]["up"].values()) == [2, 2, 2, 2]
+    fabric, machine, _, _, now = alone("start=limited,key=dest")
+    flows = of_destinations(fabric, [(1, 1), (1, 1), (0, 1), (2, 0), (3, 2)])
+    moves = placed(machine.event(FlowsSeen(tuple(flows)), now + 1))
+    assert moves == [(flows[0].flow, 4 + 3), (flows[1].flow, 4 + 3)]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_limited_a_leafs_uplinks_carry_what_they_may_after_its_first_look(seed):
     fabric = Fabric("clos:n=8,r=8,m=8", "start=limited,period_us=50000")
