@@ -16,7 +16,7 @@ from weft.experiments.runner.definition import Run
 from weft.experiments.scenarios.fabric_run import Fabric
 from weft.testbed.forwarding import plane_tables
 from weft.testbed.forwarding.data_plane import DataPlane, program_of
-from weft.testbed.forwarding.plane_tables import Noted, SwitchFlows
+from weft.testbed.forwarding.plane_tables import Noted, Tables
 from weft.testbed.linux import clock
 from weft.testbed.network.network import Network
 from weft.testbed.supervision import control
@@ -143,13 +143,22 @@ class Placed(NamedTuple):
     noted: Noted
 
 
+class Leaf(NamedTuple):
+    """One leaf: its number among the switches, its hosts' addresses, and what is at the other end of each interface."""
+
+    number: int
+    own: set[int]
+    peers: dict[int, int]
+
+
 @dataclass
 class Table:
     """The flows that cross spines, from the data plane's own table; closed with the data plane's maps."""
 
     network: Network
     maps: Any
-    leaves: Mapping[int, SwitchFlows]
+    tables: Tables
+    leaves: Mapping[int, Leaf]
 
     @classmethod
     def open(cls, network: Network) -> Table:
@@ -158,9 +167,13 @@ class Table:
         if program is None:
             raise ValueError(f"run {network.run.id} has no data plane")
         maps, tables = plane_tables.of_program(program)
-        first = network.topology.servers
-        r = sizes(network.topology)[1]
-        return cls(network, maps, {first + leaf: tables.flows(leaf) for leaf in range(r)})
+        topology, leaves = network.topology, {}
+        for number in range(sizes(topology)[1]):
+            leaf = topology.servers + number
+            peers = {network.ifindex(leaf, port): peer for port, peer, *_ in topology.ports(leaf)}
+            own = {topology.naming.address(host) for host in peers.values() if host < topology.servers}
+            leaves[leaf] = Leaf(number, own, peers)
+        return cls(network, maps, tables, leaves)
 
     def close(self) -> None:
         """Let go of the maps."""
@@ -168,21 +181,19 @@ class Table:
 
     def read(self, within_s: float = 1.0) -> list[Placed]:
         """Those that have sent something within this time, each once."""
-        now_ns, found = clock.monotonic_ns(), []
-        topology = self.network.topology
-        for leaf, held in self.leaves.items():
-            ports = {self.network.ifindex(leaf, port): peer for port, peer, *_ in topology.ports(leaf)}
-            own = {topology.naming.address(host) for host in ports.values() if host < topology.servers}
-            for flow, noted in held.read().items():
-                if flow.source in own and noted.port in ports and now_ns - noted.last_ns < within_s * 1e9:
-                    found.append(Placed(flow, leaf, ports[noted.port], noted))
+        now_ns, found, held = clock.monotonic_ns(), [], self.tables.all_flows()
+        for node, leaf in self.leaves.items():
+            for flow, noted in held.get(leaf.number, {}).items():
+                if flow.source in leaf.own and noted.port in leaf.peers and now_ns - noted.last_ns < within_s * 1e9:
+                    found.append(Placed(flow, node, leaf.peers[noted.port], noted))
         return found
 
     def place(self, placed: Placed, spine: int) -> None:
         """Let a flow go by another spine."""
         topology = self.network.topology
         (port,) = [port for port, peer, *_ in topology.ports(placed.leaf) if peer == spine]
-        self.leaves[placed.leaf].place(placed.flow, self.network.ifindex(placed.leaf, port), clock.monotonic_ns())
+        flows = self.tables.flows(self.leaves[placed.leaf].number)
+        flows.place(placed.flow, self.network.ifindex(placed.leaf, port), clock.monotonic_ns())
 
 
 def host_of(topology: Topology, address: int) -> int:

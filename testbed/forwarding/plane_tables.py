@@ -150,6 +150,14 @@ class Tables:
         """The flows in the table of one switch.  Its daemon is the only one, beside the program, to write there."""
         return SwitchFlows(self._flows, switch)
 
+    def all_flows(self) -> dict[int, dict[Flow, Noted]]:
+        """The flows in the tables of all switches that have any, by switch: all tables are one map, read once."""
+        found: dict[int, dict[Flow, Noted]] = {}
+        for (switch, *flow), (*noted, _) in self._flows.batch(FLOWS_IN_BATCH):
+            if not is_destination(Flow(*flow)):
+                found.setdefault(switch, {})[Flow(*flow)] = Noted(*noted)
+        return found
+
     def _void(self, switch: int) -> None:
         """Let the program forget which groups it found for the destinations of a switch."""
         generation = (self._generations[switch,][0] + 1) % GENERATIONS

@@ -283,6 +283,19 @@ def test_a_table_is_read_in_batches(slow: Fabric, table: SwitchFlows) -> None:
     }
 
 
+def test_the_tables_of_all_switches_are_read_at_once(slow: Fabric, table: SwitchFlows) -> None:
+    tables = Tables(slow.plane._source)
+    for at, held in enumerate((table, tables.flows(7), tables.flows(7))):
+        held.place(flow_of((at, 4)), 1, at)
+    tables.flows(7).place(to_destination(H3), 1, 7)
+    found = tables.all_flows()
+    assert found[0] == table.read()
+    assert {flow: noted.moved_ns for flow, noted in found[7].items()} == {flow_of((1, 4)): 1, flow_of((2, 4)): 2}
+    for flow in tables.flows(7).read_all():
+        tables.flows(7).forget(flow)
+    assert 7 not in tables.all_flows()
+
+
 def test_dars_rule_is_refused_over_routes_that_are_not_its_own() -> None:
     with pytest.raises(ValueError, match="needs the routes of its own daemons"):
         scheme_change.check("ecmp", "dar")
