@@ -113,9 +113,16 @@ def marks(
 
 
 def plain_numbers(axis: Axis, fontsize: float = 7.5) -> None:
-    """1, 2, 5, 10, ... at a logarithmic axis."""
+    """1, 2, 5, 10, ... at a logarithmic axis; more of them where it spans less than 1 to 5, and over more than three
+    decades the powers of ten alone."""
+
+    def between(x: float, _: float) -> str:
+        low, high = axis.get_view_interval()
+        spans = high / low
+        return f"{x:g}" if spans < 5 or (spans <= 1000 and f"{x:e}"[:1] in "25") else ""
+
     axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[:1] in "25" else "")
+    axis.set_minor_formatter(between)
     axis.set_tick_params(which="both", labelsize=fontsize)
 
 

@@ -262,7 +262,8 @@ def plot(table: Table, figure: Figure) -> None:
 
 
 def draw_goodput(axes: Axes, rows: Table, looks: Mapping[str, tuple[style.Look, str]]) -> None:
-    """A bar for each scheme."""
+    """A bar for each scheme; nothing where there was no TCP."""
+    axes.set_visible(bool(rows))
     for y, (spec, (look, _)) in enumerate(looks.items()):
         flows = [row for row in rows if row["scheme"] == spec]
         kept = [row for row in flows if not figures.failed_fidelity(row)]

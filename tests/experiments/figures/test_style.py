@@ -80,3 +80,23 @@ def test_a_scheme_of_somebody_elses_has_a_look_of_its_name() -> None:
     assert look == style.scheme("deflection")
     assert look.label == "deflection"
     assert look != style.scheme("another")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (1, 100, {"2", "5", "20", "50"}),
+        (0.01, 1e4, set()),
+        (1.41, 1.55, {"1.42", "1.44", "1.46", "1.48", "1.5", "1.52", "1.54"}),
+    ],
+)
+def test_a_logarithmic_axis_has_numbers_however_little_or_much_it_spans(
+    low: float, high: float, labels: set[str]
+) -> None:
+    with figures.new() as figure:
+        axes = figure.subplots()
+        axes.set(yscale="log", ylim=(low, high))
+        figures.plain_numbers(axes.yaxis)
+        figure.draw_without_rendering()
+        inside = [tick for tick in axes.yaxis.get_minor_ticks() if low < tick.get_loc() < high]
+        assert {tick.label1.get_text() for tick in inside} - {""} == labels
