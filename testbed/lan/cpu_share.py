@@ -20,6 +20,10 @@ class LimitedHost(LanHost):
     def __init__(self, name: str, *args: Any, sched: str = "cfs", **params: Any) -> None:
         if sched != "cfs":
             raise ValueError(f"{name}: sched={sched}: shares of the processor are cfs here")
+        if clock.is_virtual():
+            raise ValueError(
+                f"{name}: no host has a share of the processor under the virtual clock: computing takes no time"
+            )
         super().__init__(name, *args, **params)
         self.group = cgroup.Group(self.namespace)
 

@@ -190,6 +190,7 @@ def test_a_link_is_impaired_both_ways(net):
         net.delLinkBetween(net["h1"], net["h2"])
 
 
+@pytest.mark.real_clock("computing takes no time there, and nobody has a share of none")
 def test_a_host_has_a_share_of_the_processor_in_a_group_that_goes_with_the_run():
     net = Net(SingleSwitchTopo(k=2), host=CPULimitedHost)
     try:
@@ -206,6 +207,12 @@ def test_a_host_has_a_share_of_the_processor_in_a_group_that_goes_with_the_run()
     finally:
         net.stop()
     assert not any((cgroup.ROOT / each / host.namespace).exists() for each in ("", *cgroup.V1))
+
+
+@pytest.mark.virtual_clock
+def test_where_computing_takes_no_time_no_host_gets_a_share_of_it():
+    with pytest.raises(ValueError, match="h1: no host has a share of the processor under the virtual clock"):
+        Net(SingleSwitchTopo(k=2), host=CPULimitedHost)
 
 
 def test_a_test_that_fails_leaves_nothing():
