@@ -20,6 +20,7 @@ SYSCTLS = (
     "net/core/netdev_max_backlog",
     "net/core/rmem_max",
     "net/core/wmem_max",
+    "net/ipv4/fib_sync_mem",
     "net/ipv4/tcp_available_congestion_control",
     "net/ipv4/tcp_congestion_control",
     "net/ipv4/tcp_ecn",
