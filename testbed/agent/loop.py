@@ -88,6 +88,10 @@ class Loop:
         more = f" +{len(self._daemons) - 1}" if len(self._daemons) > 1 else ""
         return f"weft {self._daemons[0].interfaces.name}{more}"[:15]
 
+    def rights(self) -> set[int]:
+        """The capabilities that its daemons need from their start on."""
+        return set().union(*(daemon.rights() for daemon in self._daemons))
+
     def descriptors(self) -> list[int]:
         """All that it has open."""
         return [

@@ -16,6 +16,7 @@ from weft.testbed.network.network import Network
 from weft.testbed.network.scheme_change import routing
 from weft.testbed.plan.network_plan import node_interfaces
 from weft.testbed.plan.plane_selection import planes, told_of_links
+from weft.testbed.processes import privileges
 from weft.testbed.rewriting import transit_program
 from weft.testbed.supervision.child_process import REAL_TIME_PRIORITY
 
@@ -56,5 +57,6 @@ def serve(network: Network, node: int, scheme: str | None) -> int:
         f"{name} routes by {chosen}, log in {network.run.directory / 'log' / name}.log; Ctrl-C ends it", file=sys.stderr
     )
     loop = Loop([daemon])
+    privileges.keep_only(*loop.rights())
     loop.run()
     return 1 if loop.failed else 0

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from weft.testbed.agent.loop import Loop
 from weft.testbed.linux import netns
+from weft.testbed.processes import privileges
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 REAL_TIME_PRIORITY = 10
@@ -28,13 +29,14 @@ class Child:
 
 
 def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int) -> NoReturn:
-    """In a process forked for it: run `loop`, without the descriptors of others."""
+    """In a process forked for it: run `loop`, without the descriptors of others, and with no rights but a daemon's."""
     status = 1
     try:
         for first, after in others:
             os.closerange(first, after)
         if not netns.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() == parent:
             netns.libc.prctl(PR_SET_NAME, name)
+            privileges.keep_only(*loop.rights())
             loop.run()
             status = 1 if loop.failed else 0
     except SystemExit:

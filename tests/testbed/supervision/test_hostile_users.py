@@ -17,6 +17,7 @@ from weft.testbed.agent import control_socket
 from weft.testbed.network import foreground
 from weft.testbed.network.network import Network
 from weft.testbed.plan.run import runs
+from weft.testbed.processes.privileges import CAP_NET_ADMIN
 from weft.testbed.supervision import control
 from weft.testbed.supervision.request_line import REQUEST_BYTES
 from weft.testbed.supervision.supervisor import SOCKET
@@ -102,6 +103,12 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
     assert (after.began_ns, after.neighbours_up, after.routes) == (before.began_ns, before.neighbours_up, before.routes)
     assert after.ticks >= before.ticks > 0
 
+    # Of root's rights a daemon has kept what routes take, and gets no others by starting anything.
+    for pid in pids.values():
+        told = dict(line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        assert {told[field] for field in ("CapPrm", "CapEff", "CapBnd")} == {f"{1 << CAP_NET_ADMIN:016x}"}
+        assert (told["CapInh"], told["CapAmb"], told["NoNewPrivs"]) == ("0" * 16, "0" * 16, "1")
+
     assert {node: row.pid for node, row in routed.rows().items()} == pids
     assert all(row.converged for row in routed.rows().values())
 
@@ -112,6 +119,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 from weft.testbed.supervision import control
 from weft.testbed.network.network import Network
 from weft.testbed.plan.run import runs
+from weft.testbed.processes.privileges import CAP_NET_ADMIN
 from weft.topologies import build
 try:
     network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", name=sys.argv[1])
