@@ -49,7 +49,6 @@ from weft.testbed.forwarding.switch_fib import SwitchFib
 from weft.testbed.linux import clock, fib, netlink, netns
 from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.linux.node_interfaces import NodeInterfaces
-from weft.testbed.processes import privileges
 from weft.testbed.rewriting.transit_rewrite import TransitRewriting
 
 SWEEP_S = 5.0
@@ -140,12 +139,6 @@ class Daemon:
 
     def _handlers(self) -> dict[type[Action], Callable[[Sequence[Any]], None]]:
         return {kind: partial(self._apply, one) for one in self.capabilities for kind in one.actions}
-
-    def rights(self) -> set[int]:
-        """The capabilities that it needs from its start on: to set routes, and to wait for packets in a data plane
-        (plane_tables.settle())."""
-        waits = isinstance(self.fib, SwitchFib)
-        return {privileges.CAP_NET_ADMIN, *([privileges.CAP_NET_RAW] if waits else [])}
 
     def descriptors(self) -> list[int]:
         """All that it has open."""

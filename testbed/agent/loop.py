@@ -24,7 +24,9 @@ from weft.daemons.core.wire import Garbage
 from weft.testbed.agent.daemon import Daemon, Source
 from weft.testbed.agent.transport import FRAME_BYTES, SIOCGSTAMPNS, TIMESPEC
 from weft.testbed.forwarding.capability import Wakes
+from weft.testbed.forwarding.switch_fib import SwitchFib
 from weft.testbed.linux import clock
+from weft.testbed.processes import privileges
 
 Receive = Callable[[bytes, int, float], Sequence[Action]]
 Open = Callable[[bytes, float], bytes | None]
@@ -89,8 +91,10 @@ class Loop:
         return f"weft {self._daemons[0].interfaces.name}{more}"[:15]
 
     def rights(self) -> set[int]:
-        """The capabilities that its daemons need from their start on."""
-        return set().union(*(daemon.rights() for daemon in self._daemons))
+        """The capabilities that its daemons need from their start on: to set routes, and, where there is a data plane,
+        to wait for packets that are on their way through it (plane_tables.settle())."""
+        waits = any(isinstance(daemon.fib, SwitchFib) for daemon in self._daemons)
+        return {privileges.CAP_NET_ADMIN, *([privileges.CAP_NET_RAW] if waits else [])}
 
     def descriptors(self) -> list[int]:
         """All that it has open."""

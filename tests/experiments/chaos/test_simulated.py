@@ -58,6 +58,8 @@ def test_a_seed_repeats_a_campaign():
 
 
 HARMLESS = {
+    # h8 has no daemon, and h11, which hears nobody, for 5 s the routes that its last one set.
+    "dcell:n=3,k=1 dfr 23108": "0:start:h10+0:silent:h11-w3+0:kill:h8+0.0032:start:h11",
     # h8's new daemon hears nothing of h11, which hears h8: what still goes there by routes of before arrives, and until
     # these are taken away sources leave that path and take it again.
     "dcell:n=3,k=1 pr-gpi 20344": "0.05:deaf:h8-h11:h8+0.05:stop:h9:400+0.08:down:h1-h6+0.08:kill:h7+0.08:start:h8",
