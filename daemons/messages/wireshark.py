@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.daemons.core import wire
 from weft.daemons.messages.formats import BYTES, Bits, Field, Format, Part, fields, flat
 from weft.daemons.messages.registry import FORMATS, HEADER, SEAL, SEAL_BYTES
 
@@ -47,7 +48,7 @@ DissectorTable.get("udp.port"):add(@PORT@, weft)
 """
 
 
-def dissector(*, port: int, magic: int, version: int) -> str:
+def dissector(port: int) -> str:
     """The Lua program, for messages to UDP `port`."""
     declared = dict(flat(fields(HEADER)))
     for name, parts in (("seal", fields(SEAL)), *((each.name, each.parts) for each in FORMATS)):
@@ -62,7 +63,7 @@ def dissector(*, port: int, magic: int, version: int) -> str:
     lines += [f"local header = {_parts(fields(HEADER))}", f"local seal = {_parts(fields(SEAL))}"]
     lines += ["local formats = {", *map(_format, FORMATS), "}"]
     loop = LOOP
-    for name, value in {"MAGIC": magic, "VERSION": version, "SEAL_BYTES": SEAL_BYTES, "PORT": port}.items():
+    for name, value in {"MAGIC": wire.MAGIC, "VERSION": wire.VERSION, "SEAL_BYTES": SEAL_BYTES, "PORT": port}.items():
         loop = loop.replace(f"@{name}@", str(value))
     return "\n".join(lines) + "\n" + loop
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from weft.experiments.figures import figures
+from weft.experiments.figures.comparison import is_number
 from weft.experiments.runner import columns
 from weft.experiments.runner.definition import COSTS, Experiment, Row, Statement
 
@@ -48,8 +49,8 @@ def claims(experiment: Experiment, rows: Sequence[Row]) -> Iterator[Claim]:
     for group in cells(rows, keys).values():
         for key, said in group[0].items():
             column = key.removeprefix(PAPER)
-            if key != column and _is_number(said):
-                values = [float(str(row[column])) for row in group if _is_number(row.get(column))]
+            if key != column and is_number(said):
+                values = [float(str(row[column])) for row in group if is_number(row.get(column))]
                 made = _claim(experiment, "", column, float(str(said)), values, group)
                 yield from [made._replace(cell=_named(group[0], varied))] if values else []
     for statement in experiment.statements:
@@ -76,7 +77,7 @@ def stated(experiment: Experiment, statement: Statement, rows: Sequence[Row], ke
             value = row.get(statement.column)
             under = divisors.get(tuple(str(row.get(key)) for key in (*free, "seed")), []) if statement.over else []
             by = under[-1].get(statement.column) if under else None
-            if not _is_number(value) or (statement.over and not (_is_number(by) and by)):
+            if not is_number(value) or (statement.over and not (is_number(by) and by)):
                 continue
             used += [row, *under[-1:]]
             values.append(float(str(value)) / (float(str(by)) if statement.over else 1))
@@ -112,7 +113,3 @@ def _named(row: Row, keys: Collection[str]) -> str:
 
 def _agrees(row: Row, values: Mapping[str, object]) -> bool:
     return all(row.get(key) == value for key, value in values.items())
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -71,7 +71,6 @@ def capture(given: argparse.Namespace) -> int:
 
 def decode(given: argparse.Namespace) -> int:
     """Print each message, or the dissector."""
-    from weft.daemons.core.wire import MAGIC, VERSION
     from weft.daemons.messages.wireshark import dissector
     from weft.testbed.capture.decode import messages
     from weft.testbed.linux.tc import CONTROL_PORT
@@ -79,7 +78,7 @@ def decode(given: argparse.Namespace) -> int:
     if given.wireshark == bool(given.file):
         raise ValueError("decode: either a file, or --wireshark")
     if given.wireshark:
-        sys.stdout.write(dissector(port=CONTROL_PORT, magic=MAGIC, version=VERSION))
+        sys.stdout.write(dissector(CONTROL_PORT))
         return 0
     for message in messages(Path(given.file)):
         if given.json:

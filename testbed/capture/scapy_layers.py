@@ -59,6 +59,7 @@ class Message(Packet):
     """What follows the header; what is left behind it is a seal if it has the size of one."""
 
     def guess_payload_class(self, payload: bytes) -> Any:
+        """What follows this layer, as scapy asks: the seal, by its size."""
         return Seal if len(payload) == SEAL_BYTES else super().guess_payload_class(payload)
 
 
@@ -66,6 +67,7 @@ class Entry(Packet):
     """One of several of the same form, which end where the next begins."""
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes]:
+        """What of `s` is this layer's payload, none, and what is left for the next entry, as scapy asks."""
         return b"", s
 
 

@@ -108,6 +108,7 @@ class Timer:
         self._fd = _checked(libc.timerfd_create(MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC))
 
     def fileno(self) -> int:
+        """The descriptor that becomes readable."""
         return self._fd
 
     def set(self, at_s: float) -> None:
@@ -117,6 +118,7 @@ class Timer:
         _checked(libc.timerfd_settime(self._fd, ABSOLUTE, ctypes.byref(times), None))
 
     def close(self) -> None:
+        """Let go of it."""
         os.close(self._fd)
 
 

@@ -56,5 +56,6 @@ class EventLoop:
         return due
 
     def close(self) -> None:
+        """Let go of the timer and of epoll; sockets are their owners'."""
         self._timer.close()
         self._epoll.close()

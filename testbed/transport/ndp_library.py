@@ -27,6 +27,7 @@ class CParameters(Structure):
 
     @classmethod
     def of(cls, parameters: Parameters) -> CParameters:
+        """`parameters` as the library takes them."""
         of = parameters
         return cls(of.rate_bps, of.timeout_ns, of.frame_bytes, of.window, of.layers, of.attempts, of.burst)
 
@@ -41,6 +42,7 @@ class CPacket(Structure):
 
     @classmethod
     def of(cls, packet: Packet) -> CPacket:
+        """`packet` as the library takes it."""
         match packet:
             case Data(flow, sequence, layer, window, size_bytes, payload_bytes):
                 return cls(size_bytes, flow, sequence, payload_bytes, DATA, layer, window)
@@ -90,6 +92,7 @@ class CCounters(Structure):
     _fields_ = tuple((name, c_uint64) for name in Counters.__dataclass_fields__)
 
     def counters(self) -> Counters:
+        """The same counters as the machine in Python has."""
         return Counters(*(getattr(self, name) for name in Counters.__dataclass_fields__))
 
 

@@ -147,7 +147,7 @@ def test_any_bytes_are_dissected_or_refused(data: bytes) -> None:
 
 
 def lua() -> str:
-    return dissector(port=6330, magic=wire.MAGIC, version=wire.VERSION)
+    return dissector(6330)
 
 
 def test_the_dissector_declares_every_field_and_lists_every_message() -> None:
