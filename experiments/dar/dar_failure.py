@@ -172,7 +172,8 @@ def plot(table: Table, figure: Figure) -> None:
                 figures.marks(axes, x, [float(str(row[key])) for row in chosen], look, hollow, label=look.label)
             axes.set_xticks(range(len(FAILURES)), FAILURES)
             axes.set(ylabel=label, xlim=(-0.5, len(FAILURES) - 0.5))
-            axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
+            top = max(1.0, axes.get_ylim()[1])
+            axes.set_ylim(-0.03 * top, 1.08 * top)  # marks at 0 are whole
         line[0].set_title(title, fontsize=8.5, loc="left")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=4, fontsize=7)
 
