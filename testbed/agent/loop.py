@@ -94,7 +94,8 @@ class Loop:
         """The capabilities that its daemons need from their start on: to set routes, and, where there is a data plane,
         to wait for packets that are on their way through it (plane_tables.settle())."""
         waits = any(isinstance(daemon.fib, SwitchFib) for daemon in self._daemons)
-        return {privileges.CAP_NET_ADMIN, *([privileges.CAP_NET_RAW] if waits else [])}
+        needed = {privileges.CAP_NET_ADMIN, *([privileges.CAP_NET_RAW] if waits else [])}
+        return needed | privileges.of_maps(os.uname().release)
 
     def descriptors(self) -> list[int]:
         """All that it has open."""

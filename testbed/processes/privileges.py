@@ -6,6 +6,9 @@ itself and for whatever it would start: it can no longer enter namespaces or mou
 modules, trace processes, change users, read what other users keep to themselves, nor, unless it is a switch's, open raw
 sockets.
 
+Before Linux 5.19 a process needs CAP_BPF even for maps that it has open, where others may not use bpf(), as on Debian
+and Ubuntu; so it is kept there.
+
 No system call is closed to it (seccomp): which ones an interpreter needs depends on its version and its C library.
 """
 
@@ -13,14 +16,23 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 
 from weft.testbed.linux import netns
 
-CAP_NET_ADMIN, CAP_NET_RAW = 12, 13
+CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF = 12, 13, 39
+OPEN_MAPS_ARE_FREE = (5, 19)  # the first Linux that asks no more of who has a map open (c8644cd0efe7)
 VERSION_3 = 0x20080522  # of the structures: effective, permitted and inheritable ones, 32 capabilities, and 32 more
 PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 24, 38, 47, 4
 MOST_CAPABILITIES = 64
 PERMITTED, SETS = 1, 3  # the place of one among three
+
+
+def of_maps(release: str) -> set[int]:
+    """The capabilities that using maps takes which are open already, under the Linux `release`."""
+    numbers = re.match(r"(\d+)\.(\d+)", release)
+    known = numbers is not None and (int(numbers[1]), int(numbers[2])) >= OPEN_MAPS_ARE_FREE
+    return set() if known else {CAP_BPF}
 
 
 def keep_only(*kept: int) -> None:

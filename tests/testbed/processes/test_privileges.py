@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from weft.testbed.processes import isolated_python
+import pytest
+
+from weft.testbed.processes import isolated_python, privileges
 
 PROGRAM = """
 import os, socket, subprocess
@@ -24,6 +26,14 @@ privileges.keep_only()  # once more, and all of it
 with open("/proc/self/status") as status:
     print([line.split()[1] for line in status if line.startswith(("CapPrm", "CapEff", "NoNewPrivs"))])
 """
+
+
+@pytest.mark.parametrize(
+    ("release", "kept"),
+    [("6.1.0-40-amd64", set()), ("5.19.0", set()), ("5.15.0-91-generic", {39}), ("4.19.1", {39}), ("odd", {39})],
+)
+def test_maps_that_are_open_need_a_right_on_old_kernels(release: str, kept: set[int]) -> None:
+    assert privileges.of_maps(release) == kept
 
 
 def test_what_is_given_up_is_gone_for_good() -> None:
