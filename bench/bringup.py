@@ -65,11 +65,11 @@ NETWORKS = (  # and the most seconds that each may take to come up
 LAYERED = ("slimfly:q=5,p=4", "fatpaths:layers=9", "Slim Fly q=5, 250 nodes, nine layers", 2.0)
 
 
-def ours(spec: str, scheme: str) -> tuple[float, float]:
+def ours(spec: str, scheme: str, packed: int | None = None) -> tuple[float, float]:
     """Seconds that `spec` takes to come up, shaped, with its routes, and to be gone again."""
     topology = build(spec)
     began = time.perf_counter()
-    network = Network.create(topology, LINK, scheme=scheme)
+    network = Network.create(topology, LINK, scheme=scheme, packed=packed)
     up = time.perf_counter()
     network.down()
     return up - began, time.perf_counter() - up
@@ -129,11 +129,21 @@ def beside_mininet(pods: int, without: bool) -> list[Line]:
 
 
 def layered(turns: int) -> list[Line]:
-    """A fabric with a daemon for each switch and nine layers, up when every daemon has its routes; the best of `turns`,
-    since other work on the machine only adds to it."""
+    """A fabric with a daemon for each switch and nine layers, up when every daemon has its routes: with a process for
+    each, and with one for each processor, in turns; the best of each, since other work on the machine only adds to
+    it."""
     spec, scheme, name, most = LAYERED
-    up, down = min(ours(spec, scheme) for _ in range(turns))
-    return [Line(f"{name}: up", up, "s", at_most=most), Line(f"{name}: down", down, "s")]
+    lines, cpus = [], len(os.sched_getaffinity(0))
+    took: dict[int | None, list[tuple[float, float]]] = {None: [], cpus: []}
+    for _ in range(turns):
+        for packed, found in took.items():
+            found.append(ours(spec, scheme, packed))
+    for packed, found in took.items():
+        up, down = min(found)
+        processes = f"{packed} processes" if packed else "a process for each switch"
+        lines.append(Line(f"{name}, {processes}: up", up, "s", at_most=most))
+        lines.append(Line(f"{name}, {processes}: down", down, "s"))
+    return lines
 
 
 def in_turns(turns: int, without: bool) -> list[Line]:
