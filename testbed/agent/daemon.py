@@ -312,6 +312,8 @@ class Daemon:
         for port, is_set_up, up in news:
             if not is_set_up:
                 self.fib.device_down(port)
+            elif self.fib.device_up(port) and not self.inherited:  # else what was found is looked at before long
+                self._reconcile_at = now
             if up != self._carrier[port]:
                 self._carrier[port] = up
                 self._log.write(f"port {port}: carrier {'up' if up else 'down'}")

@@ -128,6 +128,7 @@ class Fib:
         self.installed = 0
         self._socket = socket
         self._interfaces = interfaces
+        self._down: set[int] = set()  # ports whose devices went down
         self._resolved: set[Hop] = set()  # those whose neighbour entries the kernel is known to hold
 
     def found(self) -> int:
@@ -162,8 +163,16 @@ class Fib:
 
     def device_down(self, port: int) -> None:
         """The device of `port` went down, and the kernel removed its routes and its neighbour entries, permanent ones
-        too.  The protocol is told and sets its routes again; the neighbour entries come back with them."""
+        too; the neighbour entries come back with the routes."""
         self._resolved = {hop for hop in self._resolved if hop.port != port}
+        self._down.add(port)
+
+    def device_up(self, port: int) -> bool:
+        """The device of `port` is up; whether routes went when it went down.  The protocol has been told, but need not
+        set them again: the neighbour may be back before it has decided anything."""
+        was_down = port in self._down
+        self._down.discard(port)
+        return was_down
 
     def reconcile(self) -> list[Message]:
         """Let the kernel hold what is wanted and nothing else of ours; what had to be changed for that.

@@ -63,6 +63,22 @@ def test_a_dead_link_is_withdrawn_and_comes_back(routed):
         routed.wait_until_converged()
 
 
+def test_routes_that_went_with_a_device_are_back_with_it(network):
+    """The daemons decide nothing for a while, and by then the neighbour is back, so that nothing has changed for them:
+    but the kernel has removed the routes."""
+    net = network("complete:n=4,p=1", None, "bfs:hold_ms=500")
+
+    def held():
+        with net.at(net.topology.naming.node("r1")) as r1, net.at(net.topology.naming.node("r2")) as r2:
+            return fib.routes(r1), fib.routes(r2)
+
+    before = held()
+    net.fail("r1-r2")
+    assert held() != before
+    net.restore("r1-r2")
+    wait_until("they are back", lambda: held() == before, timeout_s=10)
+
+
 def test_one_neighbour_behind_a_shared_crossbar_dies_and_the_others_stay(routed):
     control.kill(routed.run.directory, "h1")
     around = {node: row.neighbours_expected for node, row in routed.rows().items() if node != 1}
