@@ -123,17 +123,31 @@ def count_disjoint(
     search = 0
     for row in range(len(found)):
         found[row] = 0
-        while True:
+        hops = shortest(distance, sources[row], targets[row])
+        while hops <= most_hops[row]:
             end = first_path(
-                start, peer, edge, distance, sources[row], targets[row], most_hops[row], row, deleted, search, scratch
+                start, peer, edge, distance, sources[row], targets[row], hops, row, deleted, search, scratch
             )
             search += 1
             if end == NONE:
-                break
+                hops += 1  # paths do not become shorter as links are deleted
+                continue
             found[row] += 1
             while scratch[1, end] != NONE:
                 deleted[edge[scratch[1, end]]] = row
                 end = scratch[2, end]
+
+
+def shortest(distance: NDArray[np.int8], sources: Array, targets: Array) -> int:
+    """The fewest links, 1 at least, from one of two routers to one of two others; NONE for no second one."""
+    least: int = max(1, distance[sources[0], targets[0]])
+    if targets[1] != NONE:
+        least = max(1, min(least, distance[sources[0], targets[1]]))
+    if sources[1] != NONE:
+        least = max(1, min(least, distance[sources[1], targets[0]]))
+        if targets[1] != NONE:
+            least = max(1, min(least, distance[sources[1], targets[1]]))
+    return least
 
 
 def first_path(
@@ -143,17 +157,18 @@ def first_path(
     distance: NDArray[np.int8],
     sources: Array,
     targets: Array,
-    most_hops: int,
+    length: int,
     row: int,
     deleted: Array,
     search: int,
     scratch: Array,
 ) -> int:
-    """The first of `targets` that a breadth-first search from `sources` finds within `most_hops` over links that are
-    not marked with `row` in `deleted`; NONE if there is none.
+    """The first of `targets` that a breadth-first search from `sources` finds after `length` links that are not marked
+    with `row` in `deleted`; NONE if there is none.  There must be no shorter path.
 
     A router that is too far from every target, on the whole graph, is not searched: no path of the right length leads
-    through it, whichever links are deleted.
+    through it, whichever links are deleted.  The first router that is found one link before a target, and has that
+    link, is the one by which the search would get there.
     """
     seen, arc_to, before, hops, queue = scratch
     t1, t2 = targets
@@ -166,7 +181,7 @@ def first_path(
     while head < tail:
         u = queue[head]
         head += 1
-        left, links = most_hops - hops[u] - 1, hops[u] + 1
+        left, links = length - hops[u] - 1, hops[u] + 1
         for arc in range(start[u], start[u + 1]):
             v = peer[arc]
             if (to1[v] > left and (t2 == NONE or to2[v] > left)) or seen[v] == search or deleted[edge[arc]] == row:
@@ -174,8 +189,15 @@ def first_path(
             seen[v], arc_to[v], before[v], hops[v] = search, arc, u, links
             if v in (t1, t2):
                 return int(v)
-            queue[tail] = v
-            tail += 1
+            if left > 1:
+                queue[tail] = v
+                tail += 1
+                continue
+            for last in range(start[v], start[v + 1]):
+                t = peer[last]
+                if t in (t1, t2) and deleted[edge[last]] != row:
+                    arc_to[t], before[t] = last, v
+                    return int(t)
     return NONE
 
 

@@ -113,25 +113,33 @@ class RouterGraph:
 def shortest_paths(start: Array, peer: Array, distance: NDArray[np.int8], count: Array) -> None:
     """Distances and numbers of shortest paths between all routers, by a breadth-first search from each.
 
+    Where fewer routers are left than were found last, those that are left look for them, instead of the other way.
     distance, count: filled, shape (routers, routers); distance holds UNREACHED everywhere, count 0.
     """
     routers = len(start) - 1
-    queue = np.empty(routers, np.int64)
+    queue = np.empty(routers + 1, np.int64)
     for src in range(routers):
         far, ways = distance[src], count[src]
         far[src], ways[src], queue[0] = 0, 1, src
-        head, tail = 0, 1
-        while head < tail:
-            u = queue[head]
-            if tail == routers and far[u] == far[queue[tail - 1]]:
-                break  # all are found, and from the farthest of them no shortest path leads on
-            head += 1
-            hops, many = far[u] + 1, ways[u]  # a store to the arrays would have the compiler read these again
-            for arc in range(start[u], start[u + 1]):
-                v = peer[arc]
-                if far[v] == UNREACHED:
-                    far[v] = hops
-                    queue[tail] = v
-                    tail += 1
-                if far[v] == hops:
-                    ways[v] += many
+        begin, end, hops = 0, 1, 1
+        while begin < end < routers:
+            tail = end
+            if routers - end < end - begin:
+                for v in range(routers):
+                    if far[v] == UNREACHED:
+                        many = 0
+                        for arc in range(start[v], start[v + 1]):
+                            many += ways[peer[arc]] * (far[peer[arc]] == hops - 1)
+                        if many:
+                            far[v], ways[v], queue[tail] = hops, many, v
+                            tail += 1
+            else:
+                for u in queue[begin:end]:
+                    many = ways[u]  # a store to the arrays would have the compiler read this again
+                    for arc in range(start[u], start[u + 1]):
+                        v = peer[arc]  # without branches, which nothing foretells
+                        queue[tail] = v
+                        tail += far[v] == UNREACHED
+                        far[v] = min(far[v], hops)
+                        ways[v] += many * (far[v] == hops)
+            begin, end, hops = end, tail, hops + 1

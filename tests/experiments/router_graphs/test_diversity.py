@@ -31,6 +31,29 @@ def test_shortest_paths_are_those_of_networkx(spec):
     assert all(len(list(nx.all_shortest_paths(plain, 0, v))) == graph.path_count[0, v] for v in one if v)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_paths_of_any_graph_are_those_of_networkx(seed):
+    """Also where some routers cannot reach others, and distances are long."""
+    plain = nx.gnm_random_graph(14, 12 + 2 * seed, seed=seed)
+    graph = RouterGraph.from_edges(np.array(plain.edges), np.ones(14, dtype=np.int64))
+    plain = as_networkx(graph)
+    for src in range(14):
+        found = shortest(plain, src) if nx.is_connected(plain) else reached(plain, src)
+        expected = [found.get(v, (UNREACHED, 0)) for v in range(14)]
+        assert list(zip(graph.distance[src].tolist(), graph.path_count[src].tolist(), strict=True)) == expected
+    pairs = diversity.random_pairs(graph, 60, rng())
+    for hops in (1, 2, 3, 5, 8):
+        expected = [disjoint(plain, [a], [b], hops) for a, b in pairs.tolist()]
+        assert diversity.cdp(graph, pairs, hops).values.tolist() == expected
+
+
+def reached(plain, src):
+    """Length and number of the shortest paths to each router that there are any to."""
+    lengths = nx.single_source_shortest_path_length(plain, src)
+    counts = {v: len(list(nx.all_shortest_paths(plain, src, v))) for v in lengths}
+    return {v: (lengths[v], counts[v]) for v in lengths}
+
+
 @pytest.mark.parametrize("spec", NETWORKS)
 @pytest.mark.parametrize("extra", [0, 1, 2])
 def test_disjoint_paths_are_those_of_networkx(spec, extra):
