@@ -28,9 +28,7 @@ OWN = {
         meaning="time between looks at a switch's flows, in us", least=1, most=10_000_000, default=10_000
     ),
     "cool": Parameter(meaning="periods that a flow rests when it has been moved", least=0, most=1000, default=2),
-    "every": Parameter.flag(
-        "1: an output leaf asks for a flow of each bad link at once; 0: of the fullest only (section 2)", default=True
-    ),
+    "every": Parameter.flag("1: an output leaf asks for a flow of each bad link at once, not only of the fullest"),
     "swap": Parameter.flag(
         "1: a flow that is moved to an uplink with p flows changes places with one of them", default=True
     ),

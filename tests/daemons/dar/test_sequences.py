@@ -9,7 +9,7 @@ import pytest
 from tests.daemons.dar.dar_fabric import Fabric
 
 NETWORKS = ["clos:n=2,r=3,m=3", "clos:n=3,r=3,m=3", "clos:n=4,r=4,m=4", "clos:n=3,r=4,m=5"]
-OPTIONS = ["", "informed=1", "every=0", "cool=0", "start=hash", "start=limited", "swap=0", "key=dest", "p=1"]
+OPTIONS = ["", "informed=1", "every=1", "cool=0", "start=hash", "start=limited", "swap=0", "key=dest", "p=1"]
 NOTICE_S = 0.4  # three hellos and a half, and what follows from that
 STEPS = 8
 
