@@ -193,7 +193,6 @@ def test_what_needs_no_root_works(follow, page):
 
 
 @pytest.mark.kernel
-@pytest.mark.real_clock("it brings networks up by commands of their own, and leaves them to others")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", with_blocks("run as root"))
 def test_what_takes_root_works(follow, page):

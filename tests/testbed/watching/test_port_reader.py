@@ -93,6 +93,7 @@ def test_quiet_nodes_are_asked_less_often_and_busy_ones_each_time(network: Calla
 
 
 @pytest.mark.kernel
+@pytest.mark.real_clock("computing takes no time there, and so nothing takes too long")
 def test_where_all_would_take_too_long_those_that_were_asked_longest_ago_are_asked(
     network: Callable[..., Network],
 ) -> None:
