@@ -6,9 +6,10 @@ paths as serves it best.  Beside it stands what all paths of at most D + 1 links
 there are (bound=flow).
 
 minimal: all shortest paths, as ECMP has them.  valiant: by way of random routers, split evenly.  k-shortest: as many
-paths of a pair as there are layers, the shortest (Yen).  random, overlap: listings 1 and 2.  lnmp: the authors' later
-layers.  spain: listing 4.  past, past-valiant: spanning trees from each destination, or from random routers (listing
-5).  intree: ours.  intree-planned: ours for traffic that is known, each seed's own.
+paths of a pair as there are layers, the shortest (Yen); k-shortest-layers: as far as layers hold them.  random,
+overlap: listings 1 and 2.  lnmp: the authors' later layers.  spain: listing 4.  past, past-valiant: spanning trees from
+each destination, or from random routers (listing 5).  intree: ours.  intree-planned: ours for traffic that is known,
+each seed's own.
 """
 
 from __future__ import annotations
@@ -38,11 +39,14 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 PLANNED = "intree-planned"
-SCHEMES = ("minimal", "valiant", "k-shortest", *construction.CONSTRUCTIONS, PLANNED)
+YEN, YENS_LAYERS = "k-shortest", "k-shortest-layers"
+CONSTRUCTIONS = {YENS_LAYERS if name == YEN else name: name for name in construction.CONSTRUCTIONS}
+SCHEMES = ("minimal", "valiant", YEN, *CONSTRUCTIONS, PLANNED)
 COLOURS = {
     "minimal": style.INK,
     "valiant": style.SILVER,
-    "k-shortest": style.PURPLE,
+    YEN: style.PURPLE,
+    YENS_LAYERS: style.VERMILION,
     "random": style.ORANGE,
     "overlap": style.GREEN,
     "lnmp": style.OLIVE,
@@ -86,14 +90,14 @@ def paths_of(
     scheme, rng = run.text("scheme"), np.random.default_rng([run.seed, 1])
     if scheme == "minimal":
         return throughput.minimal_paths(graph, demands)
-    if scheme == "k-shortest":
+    if scheme == YEN:
         return baseline_paths.k_shortest_paths(graph, demands, run.integer("layers"), rng)
     routers, n = Graph.of(topology), run.integer("layers")
     if scheme == PLANNED:
         tables = planned_layers(routers, graph, demands, n, rng)
     else:
         rho = float(run.parameters["rho"])
-        tables = construction.layers_of(scheme, routers, n, rng, rho=rho, accelerate=compiled)
+        tables = construction.layers_of(CONSTRUCTIONS[scheme], routers, n, rng, rho=rho, accelerate=compiled)
     all_pairs = distinct_paths(tables)[np.ix_(graph.endpoints, graph.endpoints)]
     all_pairs = all_pairs[all_pairs > 0]
     figures["fewest_paths_of_any_pair"] = int(all_pairs.min())
@@ -127,7 +131,7 @@ def plot(table: Table, figure: Figure) -> None:
         group = f"n = {row['layers']}, ρ = {row['rho']}, intensity {row['intensity']}"
         cells.setdefault((group, str(row["topology"]), str(row["scheme"])), []).append(row)
     groups = list(dict.fromkeys(group for group, _, _ in cells))
-    figure.set_size_inches(8, 0.5 + 2.8 * len(groups))
+    figure.set_size_inches(max(8, 1.6 * len({name for _, name, _ in cells})), 0.5 + 2.8 * len(groups))
     step = 0.84 / len(SCHEMES)
     for axes, group in zip(figure.subplots(len(groups), 1, squeeze=False)[:, 0], groups, strict=True):
         names = list(dict.fromkeys(name for of, name, _ in cells if of == group))
@@ -142,13 +146,13 @@ def plot(table: Table, figure: Figure) -> None:
                 axes.bar(x, mean(values), 0.85 * step, color=COLOURS[scheme], yerr=error)
                 bounds = [float(str(row["bound_throughput"])) for row in rows if "bound_throughput" in row]
                 if bounds:
-                    axes.plot([x - step / 2, x + step / 2], [mean(bounds)] * 2, color=style.VERMILION)
+                    axes.plot([x - step / 2, x + step / 2], [mean(bounds)] * 2, color=style.INK)
         axes.set_xticks(range(len(names)), [label(name) for name in names])
         axes.set(title=group, ylabel="T (of a link's rate)")
     first = figure.axes[0]
     for scheme in SCHEMES:
         first.bar(0, 0, color=COLOURS[scheme], label=scheme)
-    first.plot([], [], color=style.VERMILION, label="bound")
+    first.plot([], [], color=style.INK, label="bound")
     figure.legend(*first.get_legend_handles_labels(), loc="outside upper left", ncols=7)
 
 
@@ -158,7 +162,10 @@ EXPERIMENT = Experiment(
     source="FatPaths, section VI, figures 9 and 12",
     engines=("graph",),
     sweep={
-        "topology": ["slimfly:q=5,p=4", "slimfly:q=7,p=6", "dragonfly:p=2,palm=0", "hyperx:l=2,s=5,p=4"],
+        "topology": [
+            *("slimfly:q=5,p=4", "slimfly:q=7,p=6", "dragonfly:p=2,palm=0", "hyperx:l=2,s=5,p=4"),
+            *("xpander:r=7,l=7,p=4,seed=1", "jellyfish:n=50,r=7,p=4,seed=1", "fattree:k=8"),
+        ],
         "scheme": list(SCHEMES),
         "layers": [9],
         "rho": [0.6],
@@ -177,6 +184,6 @@ EXPERIMENT = Experiment(
     seeds=3,
     measure=measure,
     plot=plot,
-    takes_s=25,
+    takes_s=45,
     check=check,
 )
