@@ -56,9 +56,10 @@ def part(name: str, first: int, count: int, pairs: int = PAIRS) -> list[str]:
 
 def kept(file: Path | None) -> dict[Part, list[str]]:
     """What was wrong in each part that `file` tells of; a last line that was not written to its end is taken away."""
-    text = file.read_text(encoding="utf-8") if file and file.exists() else ""
-    lines = text.split("\n")
-    if file and lines.pop():
+    if file is None or not file.exists():
+        return {}
+    *lines, rest = file.read_text(encoding="utf-8").split("\n")
+    if rest:
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return {(name, first, count, pairs): told for name, first, count, pairs, told in map(json.loads, lines)}
 

@@ -36,6 +36,9 @@ def test_what_is_kept_is_not_done_again(tmp_path, monkeypatch, capsys):
         assert chaos.kept(file) == {("dr", 0, 25, 2): ["unlike: was wrong"], ("dr", 25, 2, 2): []}
         assert "dr: 1 of 27 not as predicted" in capsys.readouterr().err
     assert len(file.read_text().splitlines()) == 2
+    monkeypatch.setattr(sys, "argv", [word for word in words if word not in ("--keep", str(file))])
+    with pytest.raises(SystemExit, match="False"):  # nothing is known of before
+        chaos.main()
 
 
 def test_errors_of_sending_are_raised_and_a_lack_of_room_is_counted(monkeypatch):
