@@ -365,7 +365,7 @@ def test_cells_that_do_not_go_together_are_left_out_and_named(weft):
         "hop_length: 1 cell left out, whose values do not go together: topology=dcell:n=3,k=1 routing=tar "
         "(tar is for ficonn, whose servers have two ports; got dcell:n=3,k=1)"
     )
-    assert len(err) == 2
+    assert sum("left out" in line for line in err) == 1
 
 
 def test_a_dry_run_says_what_would_be_measured_and_measures_nothing(weft, with_quick, results, monkeypatch):
