@@ -340,7 +340,8 @@ def test_tcp_flows_at_048_of_the_rate_settle_and_leave_a_spine_that_dies(
     thread.start()
     try:
         wait_until("no link with more than two flows", settled)
-        assert sum(row["moves"] for row in net.status()["flows"]) >= 4  # one for each leaf
+        # One for each leaf; the kernel's table may tell of a move before the daemon that is asked has counted it.
+        wait_until("four moves", lambda: sum(row["moves"] for row in net.status()["flows"]) >= 4)
         if spec == "dar":  # queues tell nothing of counts
             net.fail_node("c1")
             wait_until("the same, without c1", lambda: settled("c1"))
