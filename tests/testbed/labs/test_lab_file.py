@@ -101,6 +101,7 @@ def test_what_is_written_says_the_same(data):
     )
     if lab.link and data.draw(st.booleans()):
         lab = with_mtu(lab, 9000)
+        assert {spec.mtu_bytes for spec in (lab.link, lab.host_link, *lab.own_links.values()) if spec} == {9000}
     again = parse(written(lab), name="again")
     assert again.topology.links.tolist() == topology.links.tolist()
     assert [again.topology.naming.label(n) for n in range(again.topology.nodes)] == [

@@ -33,6 +33,14 @@ def test_two_frames_leave_at_once_and_a_third_where_the_bucket_is_just_empty(rat
     assert Kind(rate_bps, 1514, 20, tc.burst_ns(rate_bps, 1514), 0).at_once == frames
 
 
+def test_a_bucket_holds_two_of_the_longest_frames_or_a_millisecond(monkeypatch):
+    monkeypatch.setattr("weft.testbed.linux.clock.is_virtual", lambda: False)
+    assert [tc.burst_bytes(10**6, frame_bytes) for frame_bytes in (1514, 9014)] == [3028, 18028]
+    assert tc.burst_bytes(10**9, 9014) == 125_000
+    monkeypatch.setattr("weft.testbed.linux.clock.is_virtual", lambda: True)
+    assert tc.burst_bytes(10**9, 9014) == 18_028
+
+
 class TestOnTheKernel:
     pytestmark = on_virtual_kernel
 
