@@ -40,8 +40,9 @@ def networks(name: str) -> list[str]:
     return found
 
 
-def part(name: str, first: int, count: int, pairs: int = PAIRS) -> list[str]:
+def carry_out(part: Part) -> list[str]:
     """Carry campaigns out, on the scheme's networks in turn; of each that failed what was wrong, and its command."""
+    name, first, count, pairs = part
     specs, told = networks(name), []
     for seed in range(first, first + count):
         one = campaign(specs[seed % len(specs)], eager(name), seed, steps=STEPS, pairs=pairs)
@@ -87,7 +88,7 @@ def main() -> None:
     with ProcessPoolExecutor(options.jobs) as pool, open(options.keep or "/dev/null", "a", encoding="utf-8") as file:
         for round_of in parts(names, options.first, options.campaigns, options.pairs):
             missing = [each for each in round_of if each not in done]
-            for one, told in zip(missing, pool.map(part, *zip(*missing, strict=True)), strict=True) if missing else ():
+            for one, told in zip(missing, pool.map(carry_out, missing), strict=True):
                 done[one] = told
                 print(json.dumps([*one, told]), file=file, flush=True)
             new = [each for one in round_of for each in done[one]]

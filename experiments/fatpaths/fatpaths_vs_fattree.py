@@ -31,7 +31,7 @@ from weft.experiments.runner.definition import Experiment, Result, Row, Run, Sta
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.experiments.scenarios import common_parameters as common
 from weft.topologies import build
-from weft.topologies.core.link import ETHERNET_BYTES, MOST_MTU_BYTES, MTU_BYTES, Mbps
+from weft.topologies.core.link import Mbps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -164,9 +164,8 @@ def check(run: Run) -> None:
     transports.check(run)
     if run.text("routing") in LAYERED:
         registry.checked(build(run.text("topology")), layered_scheme(run))
-    frames = MTU_BYTES + ETHERNET_BYTES, MOST_MTU_BYTES + ETHERNET_BYTES
-    if run.engine == "kernel" and not frames[0] <= run.integer("frame_bytes") <= frames[1]:
-        raise ValueError(f"{run.experiment}: frame_bytes on the kernel must be {frames[0]} .. {frames[1]}")
+    if run.engine == "kernel":
+        layered_network.KERNEL_FRAME_BYTES.read(run.experiment, "frame_bytes", str(run.integer("frame_bytes")))
 
 
 SETTING = (

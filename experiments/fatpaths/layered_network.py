@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from weft.testbed.network.network import Network
     from weft.testbed.traffic.flows import Flow
 
-FRAME_BYTES, HEADER_BYTES = MTU_BYTES + ETHERNET_BYTES, 66  # by default; of a TCP packet with timestamps
+FRAME_BYTES = MTU_BYTES + ETHERNET_BYTES  # by default
 MOST_REORDERING = 300  # Linux' tcp_max_reordering
 PROCESSES = 2  # that the daemons share
 SIZE_STEPS, LEAST_BYTES, MOST_BYTES = 20, 32 << 10, 2 << 20  # section VII-A4
@@ -87,7 +87,9 @@ def packet_time_us(row: Mapping[str, object]) -> float:
 
 
 def payload_bps(run: Run) -> float:
-    """What TCP can carry on a link of `run`."""
+    """Bits of payload that TCP can carry in a second on a link of `run`."""
+    from weft.experiments.scenarios.fabric_run import HEADER_BYTES
+
     return run.integer("rate_mbps") * Mbps * (1 - HEADER_BYTES / run.integer("frame_bytes"))
 
 

@@ -8,7 +8,7 @@ from weft.testbed.forwarding import data_plane
 from weft.testbed.host import doctor
 from weft.testbed.linux import clock, live_port, tc
 from weft.testbed.network.handle import Handle
-from weft.topologies.core.link import MTU_BYTES, LinkSpec, Mbps, delay_us, rate_bps
+from weft.topologies.core.link import LinkSpec, Mbps, delay_us, rate_bps
 
 QUEUE_PACKETS = 250  # of a link that had no rate, if nothing is said
 
@@ -173,11 +173,10 @@ def held(network: Handle, link: int) -> LinkSpec | None:
         lost = live_port.losses(socket).get(far_end.ifindex, 0)
     if shape is None or not shape.rate_bps:
         return None
-    planned = network.plan.link_spec(link)
     return LinkSpec(
         rate_bps=shape.rate_bps,
         queue_packets=shape.queue_packets or QUEUE_PACKETS,
         delay_us=(arrivals.delay_us or 0) if arrivals else 0,
         loss_ppb=lost,
-        mtu_bytes=planned.mtu_bytes if planned else MTU_BYTES,
+        mtu_bytes=network.plan.mtu_bytes,
     )
