@@ -50,28 +50,24 @@ MOST_FLOWS = 2000
 
 
 def measure(run: Run) -> Result:
-    """Goodput of all flows and of the slowest, and what the loads of links say."""
+    """Goodput of all flows and of the slowest, and what is fair on the paths that they took."""
     from weft.testbed.interop.net import Net
     from weft.testbed.measure.fidelity import Fidelity
 
-    rate_bps = run.integer("rate_mbps") * Mbps
-    chosen = traffic(run, run.text("traffic"))
-    pairs = listed(chosen)
+    pairs = listed(traffic(run, run.text("traffic")))
     packed = run.integer("processes") or None
     routing = asking(run.text("routing"), run.integer("questions_per_s"))
     made = Net(build(run.text("topology")), link=common.link(run), routing=routing, packed=packed)
     with made as net, Fidelity(net) as fidelity:
         goodputs, paths = flow(net, run, pairs)
     report = fidelity.report
-    payload_bps = payload(rate_bps)
     return Result(
         figures={
             "flows": len(pairs),
             "goodput_bps": sum(goodputs),
             "slowest_flow_bps": min(goodputs),
             "goodputs_bps": [round(one) for one in goodputs],
-            **on_paths(run.text("topology"), paths, payload_bps),
-            **on_graph(run, chosen, payload_bps),
+            **on_paths(run.text("topology"), paths, payload_bps(run)),
         },
         fidelity=report.verdict,
         circumstances={"fidelity_report": report.as_dict()},
@@ -84,11 +80,11 @@ def listed(chosen: Pairs) -> list[Pair]:
         return [(int(src), int(dst)) for src, dst in (pair(chosen, index) for index in range(chosen.total))]
 
 
-def payload(rate_bps: float) -> float:
-    """What of a rate is TCP's payload."""
+def payload_bps(run: Run) -> float:
+    """What of a link's rate is TCP's payload."""
     from weft.experiments.scenarios.fabric_run import PAYLOAD_FRACTION
 
-    return rate_bps * PAYLOAD_FRACTION
+    return run.integer("rate_mbps") * Mbps * PAYLOAD_FRACTION
 
 
 def flow(net: Net, run: Run, pairs: Sequence[Pair]) -> tuple[list[float], list[tuple[int, ...]]]:
@@ -154,8 +150,9 @@ def channels(t: Sequence[int], path: Sequence[int]) -> list[int]:
     return found
 
 
-def on_graph(run: Run, chosen: Pairs, payload_bps: float) -> dict[str, Value]:
+def on_graph(run: Run) -> dict[str, Value]:
     """RAT and UAT by the graph engine's loads for the same pairs; None for a scheme that it counts no flows for."""
+    chosen = traffic(run, run.text("traffic"))
     scheme, options = registry.scheme(run.text("routing"))
     net = graph(run.text("topology"))
     if scheme.name == "dr" or scheme.name in METHODS:
@@ -171,8 +168,8 @@ def on_graph(run: Run, chosen: Pairs, payload_bps: float) -> dict[str, Value]:
     assert found.loads is not None
     loads = found.loads[net.wired]
     return {
-        "graph_rat_bps": chosen.total * payload_bps / int(loads.max()),
-        "graph_uat_bps": chosen.total * payload_bps / float(loads.mean()),
+        "graph_rat_bps": chosen.total * payload_bps(run) / int(loads.max()),
+        "graph_uat_bps": chosen.total * payload_bps(run) / float(loads.mean()),
         "graph_bottleneck_flows": int(loads.max()),
         "graph_mean_hops": found.mean_hops,
     }
@@ -278,6 +275,7 @@ EXPERIMENT = Experiment(
     version=2,
     takes_s=510,
     measure=measure,
+    predict=on_graph,
     plot=plot,
     check=check,
 )

@@ -138,6 +138,11 @@ def nothing_to_check(run: Run) -> None:
     """Any combination of parameters makes sense."""
 
 
+def nothing_predicted(run: Run) -> Mapping[str, Value]:
+    """No model says anything of what is measured."""
+    return {}
+
+
 def every_cell(run: Run) -> bool:
     """No scheme of the sweep is for some of its networks only."""
     return True
@@ -158,6 +163,8 @@ class Experiment:
     goes_together: whether the scheme of a run is for its network; the sweep has no other cells, unless both are named.
     check: raises ValueError, in one line, for a run whose parameters, each of them right, do not go together.
     measure: carries one run out.  Equal parameters and seed draw equal failures and traffic on every engine.
+    predict: what a model says of the same run, as figures that are put beside what was measured.  It is computed after
+        the measurement and outside the virtual clock, by the process that asked for the run.
     plot: draws the rows on an empty figure.
     version: raised when rows measured before no longer answer the question.
     takes_s: about how long the default sweep takes on two cores, in seconds; None if nobody has measured it.
@@ -177,6 +184,7 @@ class Experiment:
     plot: Callable[[Table, Figure], None]
     goes_together: Callable[[Run], bool] = every_cell
     check: Callable[[Run], None] = nothing_to_check
+    predict: Callable[[Run], Mapping[str, Value]] = nothing_predicted
     must_hold: tuple[str, ...] = ()
     version: int = 1
     takes_s: float | None = None
@@ -237,6 +245,17 @@ class Experiment:
         if refused and not found:
             raise ValueError(next(iter(refused.values())))
         return Plan(found, refused)
+
+    def carry_out(self, run: Run) -> Result:
+        """What `run` gives, measured by this process."""
+        return self.with_prediction(run, self.measure(run))
+
+    def with_prediction(self, run: Run, measured: Result) -> Result:
+        """What was `measured` of `run`, its figures before those that are predicted; ValueError if one is in both."""
+        predicted = self.predict(run)
+        if both := [key for key in predicted if key in measured.figures]:
+            raise ValueError(f"{self.name}: {', '.join(both)} is both measured and predicted")
+        return replace(measured, figures={**measured.figures, **predicted})
 
     def _engines(self, asked: Sequence[str], clock: str) -> Sequence[str]:
         """The engines that are asked for, which go with `clock`; ValueError if they do not."""

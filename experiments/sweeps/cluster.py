@@ -98,7 +98,7 @@ def answer(run: Run) -> Answer:
                 found = virtual_runs.measure(run)
                 given, about = found.given, {**about, "inside": dict(found.about)}
             else:
-                given = experiment.measure(run)
+                given = experiment.carry_out(run)
         except Exception as error:
             given = Failure(reason(error), traceback.format_exc())
         return Answer(run, given, about, clock.monotonic() - begin)

@@ -231,7 +231,7 @@ def attempt(experiment: Experiment, about: Mapping[str, Any], run: Run) -> Ended
     try:
         if run.clock == "virtual":
             return under_virtual_clock(about, run)
-        result = experiment.measure(run)
+        result = experiment.carry_out(run)
     except Exception as error:
         if stop := interrupt_behind(error):
             raise stop from error

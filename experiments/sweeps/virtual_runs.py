@@ -2,7 +2,8 @@
 
 A run is handed over as JSON and its answer comes back as JSON.  Inside nothing of the host is writable, compiled code
 is kept for this run alone, and the environment says no more than where programs are, so that what happens depends on
-the code and on the run, and on nothing else.
+the code and on the run, and on nothing else.  What an experiment predicts of the run is computed outside: a model is no
+part of what is measured, and its compiled code would be made anew for each run.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ class Answer:
 
 
 def measure(run: Run, *, core: int | None = None) -> Answer:
-    """Carry `run` out on a kernel of its own, which stays on processor `core`.
+    """Measure `run` on a kernel of its own, which stays on processor `core`; what is predicted of it is computed here.
 
-    FileNotFoundError if that kernel has not been built and cannot be, ChildProcessError with its last words if it dies.
+    FileNotFoundError if that kernel has not been built and cannot be, ChildProcessError with its last words if it dies,
+    and whatever the prediction raises.
     """
     exchange = uml.Exchange({RUN: json.dumps(run.content)}, [ANSWER])
     seeded = uml.VirtualClock(seed=run.seed + 1, syscall_ns=run.syscall_ns)
@@ -58,8 +60,9 @@ def measure(run: Run, *, core: int | None = None) -> Answer:
     if ANSWER not in exchange.taken:
         raise ChildProcessError(f"{run}: ended with status {status} and without an answer")
     told = json.loads(exchange.taken[ANSWER])
-    given = Failure(**told["failure"]) if "failure" in told else Result(**told["result"])
-    return Answer(given, told["about"])
+    if "failure" in told:
+        return Answer(Failure(**told["failure"]), told["about"])
+    return Answer(find(run.experiment).with_prediction(run, Result(**told["result"])), told["about"])
 
 
 def core(number: int) -> int:
@@ -69,7 +72,7 @@ def core(number: int) -> int:
 
 
 def answer(run: Run) -> dict[str, Any]:
-    """What a run gives, JSON-able; called inside."""
+    """What is measured of a run, JSON-able; called inside."""
     from weft.experiments.runner.provenance import code_and_machine
 
     begin = clock.monotonic()

@@ -61,7 +61,7 @@ def load_in(text: str) -> float | None:
 
 
 def measure(run: Run) -> Result:
-    """Queue lengths of each layer, packets' delays and order; for TCP its goodput; and the model's figures."""
+    """Queue lengths of each layer, packets' delays and order; for TCP its goodput."""
     from weft.experiments.scenarios import fabric_run
     from weft.testbed.link_changes.degrade import one_at_a_time
 
@@ -106,7 +106,6 @@ def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
             "late_fraction": order.table.late_fraction,
             "lost_packets": order.table.lost,
             **redirected(run, on.topology, before, on.plane.counters()),
-            **model(run, load),
         },
         fidelity=worse(fidelity.verdict, late_fraction),
         circumstances={
@@ -197,8 +196,11 @@ def redirected(run: Run, topology: Topology, before: Counters, after: Counters) 
     return found
 
 
-def model(run: Run, load: float) -> dict[str, Value]:
-    """What the slotted model says; nothing for a scheme that it does not have."""
+def model(run: Run) -> dict[str, Value]:
+    """What the slotted model says; nothing of TCP, nor for a scheme that it does not have."""
+    load = load_of(run)
+    if load is None:
+        return {}
     ft = fat_tree(run.experiment, run.text("topology"))
     try:
         of = rules(run.text("scheme"))
@@ -334,6 +336,7 @@ EXPERIMENT = Experiment(
     seeds=1,
     takes_s=1400,
     measure=measure,
+    predict=model,
     version=2,
     plot=plot,
     check=check,

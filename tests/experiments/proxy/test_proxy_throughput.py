@@ -6,7 +6,7 @@ import pytest
 from weft.daemons.routing import dr
 from weft.experiments.ccrdn.recursive import traffic
 from weft.experiments.figures import figures
-from weft.experiments.proxy.proxy_throughput import EXPERIMENT, channels, listed, on_graph, on_paths
+from weft.experiments.proxy.proxy_throughput import EXPERIMENT, channels, listed, on_graph, on_paths, payload_bps
 from weft.topologies import build
 
 
@@ -19,14 +19,14 @@ def paths_by_dr(spec, pairs):
 @pytest.mark.parametrize("kind", ["uniform:flows=60", "one-to-all"])
 def test_flows_on_dr_paths_are_those_that_the_graph_engine_counts(spec, kind):
     (run,) = EXPERIMENT.runs({"topology": spec, "routing": "dr", "traffic": kind}, seeds=1)
-    chosen = traffic(run, kind)
-    paths = paths_by_dr(spec, listed(chosen))
-    real, told = on_paths(spec, paths, 1e6), on_graph(run, chosen, 1e6)
+    payload = payload_bps(run)
+    paths = paths_by_dr(spec, listed(traffic(run, kind)))
+    real, told = on_paths(spec, paths, payload), on_graph(run)
     assert real["bottleneck_flows"] == told["graph_bottleneck_flows"]
     assert real["mean_hops"] == pytest.approx(told["graph_mean_hops"])
-    assert told["graph_rat_bps"] == pytest.approx(len(paths) * 1e6 / real["bottleneck_flows"])
+    assert told["graph_rat_bps"] == pytest.approx(len(paths) * payload / real["bottleneck_flows"])
     assert told["graph_rat_bps"] <= real["fair_bps"] * (1 + 1e-9)
-    assert real["slowest_fair_bps"] == pytest.approx(1e6 / real["bottleneck_flows"])
+    assert real["slowest_fair_bps"] == pytest.approx(payload / real["bottleneck_flows"])
 
 
 def test_each_direction_of_a_link_is_a_channel_of_its_own():

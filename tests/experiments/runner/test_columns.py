@@ -116,7 +116,7 @@ def test_what_a_run_gives_is_explained(name):
     engine = next(engine for engine in experiment.engines if engine in ENGINES)
     (run, *_), refused = experiment.plan(given, seeds=1, engines=[engine])
     assert not refused
-    row = row_of(run, experiment.measure(run))
+    row = row_of(run, experiment.carry_out(run))
     assert columns.unexplained(row, experiment.columns, experiment.sweep) == []
 
 

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,15 @@ def test_a_virtual_clock_is_one_on_a_worker_too(monkeypatch):
     told = cluster.answer(run)
     assert told.given == given.given
     assert told.about["inside"] == {"kernel": "weft"}
+
+
+def test_a_worker_predicts_what_it_has_measured(monkeypatch):
+    experiment = replace(EXPERIMENT, predict=lambda run: {"model_bytes": run.integer("size")})
+    monkeypatch.setattr(cluster, "find", lambda name: experiment)
+    (run,) = experiment.runs({"size": "3", "scheme": "dr"}, seeds=1)
+    figures = cluster.answer(run).given.figures
+    assert [*figures] == ["area_bytes", "delays_us", "right", "model_bytes"]
+    assert (figures["area_bytes"], figures["model_bytes"]) == (9, 3)
 
 
 def test_another_version_of_the_experiment_is_refused(address):

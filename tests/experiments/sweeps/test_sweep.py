@@ -8,14 +8,19 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import quick
 from quick import EXPERIMENT
 
-from weft.experiments.runner.definition import Result
+from weft.experiments.runner.definition import Result, Run
 from weft.experiments.runner.results import Claim, Store
+from weft.experiments.sweeps import virtual_runs
+from weft.experiments.sweeps.determinism import differences
 from weft.experiments.sweeps.sweep import remaining, sweep
+from weft.testbed.host import uml
 
 
 class Watcher:
@@ -69,6 +74,73 @@ def test_figures_that_cannot_be_stored_are_a_failure_of_the_run(store):
     runs = EXPERIMENT.runs(seeds=1)[:1]
     failures = carry_out(runs, store, replace(EXPERIMENT, measure=not_a_number)).failures
     assert failures[runs[0]].reason == "ValueError: figure x_s is nan; what could not be measured is None"
+
+
+def no_model(run):
+    raise RuntimeError("no\nmodel")
+
+
+def areas_again(run):
+    return {"area_bytes": 1, "model_bytes": 2}
+
+
+@pytest.mark.parametrize(("predict", "says"), [
+    (no_model, "RuntimeError: no model"),
+    (areas_again, "ValueError: quick: area_bytes is both measured and predicted"),
+])  # fmt: skip
+@pytest.mark.parametrize("clock", ["real", "virtual"])
+def test_a_prediction_that_fails_is_a_failure_of_the_run(store, monkeypatch, clock, predict, says):
+    experiment = replace(EXPERIMENT, predict=predict)
+    measure_virtually(monkeypatch, experiment)
+    runs = experiment.plan({"size": "1", "scheme": "dr"}, seeds=1, clock=clock).runs
+    failures = carry_out(runs, store, experiment).failures
+    assert [failure.reason for failure in failures.values()] == [says]
+    assert remaining(runs, store) == runs
+
+
+@pytest.mark.parametrize("clock", ["real", "virtual"])
+def test_what_is_predicted_stands_after_what_is_measured(store, monkeypatch, clock):
+    """It is computed when the run has been measured, by this process also where another kernel has measured it."""
+    order = []
+
+    def measure(run):
+        order.append("measure")
+        return quick.measure(run)
+
+    def predict(run):
+        order.append("predict")
+        return {"model_bytes": np.float64(run.integer("size"))}
+
+    experiment = replace(EXPERIMENT, measure=measure, predict=predict)
+    inside = measure_virtually(monkeypatch, experiment)
+    runs = experiment.plan({"size": "2", "scheme": "dr"}, seeds=1, engines=["kernel"], clock=clock).runs
+    assert carry_out(runs, store, experiment).failures == {}
+    (row,) = store.rows(runs)
+    figures = [key for key in row if key in ("area_bytes", "delays_us", "right", "model_bytes")]
+    assert figures == ["area_bytes", "delays_us", "right", "model_bytes"]
+    assert (row["area_bytes"], row["model_bytes"]) == (4, 2.0)
+    assert store.provenance(runs[0])["seen"] == "here"
+    assert order == ["measure", "predict"]
+    assert len(inside) == (clock == "virtual")
+    assert all("model_bytes" not in told["result"]["figures"] for told in inside)
+    if inside:
+        assert differences(runs, [row]) == []
+
+
+def measure_virtually(monkeypatch, experiment):
+    """Let the part of a virtual run that happens inside happen here; returns what it tells, of each run."""
+    told = []
+
+    def run(argv, *, exchange, **options):
+        asked = Run(**json.loads(exchange.given[virtual_runs.RUN]))
+        told.append(virtual_runs.answer(asked))
+        exchange.taken[virtual_runs.ANSWER] = json.dumps(told[-1])
+        return 0
+
+    monkeypatch.setattr(uml, "run", run)
+    monkeypatch.setattr(virtual_runs, "find", lambda name: experiment)
+    monkeypatch.setattr(virtual_runs, "clock", SimpleNamespace(monotonic=lambda: 0.0))
+    return told
 
 
 def die(run):

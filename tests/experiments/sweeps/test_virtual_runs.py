@@ -12,6 +12,8 @@ from weft.experiments.commands.cli import main
 from weft.experiments.runner.definition import COSTS, Result, Run, find
 from weft.experiments.runner.rows import row_of
 from weft.experiments.sweeps import sweep, virtual_runs
+from weft.experiments.ttc import ttc_kernel
+from weft.testbed.host import uml
 
 ROOT = Path(__file__).parents[3]
 RUN = Run(experiment="link_loss", version=1, parameters={}, seed=3, engine="kernel")
@@ -86,6 +88,25 @@ def test_an_error_inside_is_the_runs_outcome():
     run = Run(experiment="link_loss", version=1, parameters={"topology": "no such"}, seed=0, engine="kernel")
     answer = virtual_runs.measure(run)
     assert "no such" in answer.given.reason
+
+
+@pytest.mark.virtual
+def test_what_a_model_says_is_computed_outside(monkeypatch):
+    inside, start = [], uml.run
+
+    def run_and_look(argv, *, exchange, **options):
+        status = start(argv, exchange=exchange, **options)
+        inside.append(json.loads(exchange.taken[virtual_runs.ANSWER])["result"]["figures"])
+        return status
+
+    monkeypatch.setattr(uml, "run", run_and_look)
+    cell = {"topology": "fattree:n=2,d=2", "scheme": "ttc", "traffic": "udp:load=50", "rate_mbps": "1000"}
+    (run,) = find("ttc_kernel").plan({**cell, "seconds": "0.001"}, clock="virtual").runs
+    given, model = virtual_runs.measure(run).given, ttc_kernel.model(run)
+    assert [name for name in given.figures if name.startswith("model_")] == [*model] != []
+    assert given.figures == {**inside[0], **model}
+    assert not inside[0].keys() & model.keys()
+    assert given.virtual_s > 0
 
 
 def test_determinism_is_a_virtual_clocks(tmp_path):
