@@ -83,11 +83,6 @@ class Wiring:
         chosen = draw(np.arange(len(a)), fraction=fraction, generator=rng)
         return Faults(self._down(a[chosen], b[chosen], level[chosen]), NO_FAULTS.servers)
 
-    def faults(self, failed: NDArray[np.bool_]) -> Faults:
-        """Both directions of the links that have `failed` in a Topology of this network; no server counts as dead."""
-        a, b, level = self.links
-        return Faults(self._down(a[failed], b[failed], level[failed]), NO_FAULTS.servers)
-
     def server_faults(self, servers: NDArray[np.int64]) -> Faults:
         """`servers` dead, with all their links."""
         a, b, level = self.links

@@ -1,4 +1,6 @@
 import random
+import subprocess
+import sys
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -7,9 +9,11 @@ import pytest
 from weft.daemons.dfr.routing import Dfr
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.routing.path_tables import tabulate
+from weft.daemons.routing.scope import dead_channels
 from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.graph_engine.graph import graph
 from weft.experiments.graph_engine.pairs import pairs
+from weft.experiments.graph_engine.wiring import NO_FAULTS, Faults
 from weft.experiments.scenarios import predicted_paths
 from weft.experiments.scenarios.predicted_paths import asking, both_ways, connects, lengths
 from weft.experiments.scenarios.routes import lost_pairs
@@ -60,9 +64,23 @@ def test_dfr_connects_as_many_as_the_compiled_engine_says(monkeypatch):
     found = lengths(topology, "dfr:b=1,retry=2", all_pairs(topology))
     net = graph(topology.spec)
     every = pairs("all-to-all", net.servers, np.random.default_rng(0))
-    tally = net.reroute(Dfr(b=1, retry=2), every, net.faults(topology.failed))
+    down = np.frombuffer(dead_channels(topology, net.network), np.uint8)
+    tally = net.reroute(Dfr(b=1, retry=2), every, Faults(down, NO_FAULTS.servers))
     assert len(found) == tally.connected < len(all_pairs(topology))
     assert sum(found.values()) / len(found) == pytest.approx(tally.mean_hops)
+
+
+def test_nothing_is_compiled_for_the_pairs_of_a_small_network():
+    program = """
+import sys
+from weft.experiments.scenarios.predicted_paths import lengths
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links
+broken = fail_links(build("dcell:n=4,k=1"), [28])  # h11-h18
+print(*(len(lengths(broken, routing, [(11, 18)])) for routing in ("dr", "pr-gpi", "dfr")), "numba" in sys.modules)
+"""
+    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert told.split() == ["0", "1", "1", "False"]
 
 
 class Named:
