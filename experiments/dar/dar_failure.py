@@ -42,12 +42,12 @@ def measure(run: Run) -> Result:
     from weft.experiments.scenarios import clos_run, fabric_run
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.tracing.reordering import Reordering
-    from weft.testbed.traffic import flows
+    from weft.testbed.traffic import flows, tcp_settings
 
     seconds = run.integer("before_s") + run.integer("after_s")
     with clos_run.clos(run) as on:
         chosen = clos_run.worst_permutation(np.random.default_rng(run.seed), on.topology)
-        flows.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(MIN_RTT_WINDOW_S), "ipv4/tcp_ecn": "1"})
+        tcp_settings.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(MIN_RTT_WINDOW_S), "ipv4/tcp_ecn": "1"})
         before = clos_run.counted(on)
         seen: dict[str, Value] = {}
         watcher = threading.Thread(target=partial(watch, on, run, seen))

@@ -81,12 +81,12 @@ def on_kernel(run: Run) -> Result:
     from weft.testbed.linux import clock
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.tracing.reordering import Reordering
-    from weft.testbed.traffic import flows
+    from weft.testbed.traffic import flows, tcp_settings
 
     warm_up_s, seconds = run.integer("warm_up_s"), run.integer("seconds")
     with clos_run.clos(run) as on, controlled(on, run.text("scheme")):
         wanted, then = flows_of(run, on.topology)
-        flows.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(MIN_RTT_WINDOW_S), "ipv4/tcp_ecn": "1"})
+        tcp_settings.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(MIN_RTT_WINDOW_S), "ipv4/tcp_ecn": "1"})
         before, warm = clos_run.counted(on), dict[str, int]()
         with Reordering(on.network) as order, Fidelity(on.network) as fidelity:
             began_s = clock.monotonic() + flows.BEGIN_S

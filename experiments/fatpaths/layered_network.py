@@ -174,7 +174,7 @@ def tcp(run: Run, network: Network, wanted: Sequence[Flow], *, deadline_s: float
     from weft.experiments.scenarios.fabric_run import Seen
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.tracing.reordering import Reordering
-    from weft.testbed.traffic import flows
+    from weft.testbed.traffic import flows, tcp_settings
 
     sysctls = {
         "ipv4/tcp_min_rtt_wlen": str(run.integer("min_rtt_window_s")),
@@ -184,7 +184,7 @@ def tcp(run: Run, network: Network, wanted: Sequence[Flow], *, deadline_s: float
     if segments := run.integer("reordering"):
         sysctls |= {"ipv4/tcp_recovery": "0", "ipv4/tcp_reordering": str(segments)}
         sysctls |= {"ipv4/tcp_max_reordering": str(max(segments, MOST_REORDERING))}
-    flows.tune(network, sysctls)
+    tcp_settings.tune(network, sysctls)
     with Reordering(network) as order, Fidelity(network) as fidelity:
         table = flows.run(
             network,

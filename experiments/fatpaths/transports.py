@@ -233,10 +233,10 @@ def by_ndp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float, lay
 
 def by_tcp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> Carried:
     """By Linux' TCP, a connection for each load."""
-    from weft.testbed.traffic import flows
+    from weft.testbed.traffic import flows, tcp_settings
 
     rto_us = 1000 * run.integer("rto_min_ms")
-    flows.tune(network, {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": str(rto_us)})
+    tcp_settings.tune(network, {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": str(rto_us)})
     control = transport(run.text("transport")).control
     seen = flows.run(network, [flows.Flow(*load) for load in loads], deadline_s=deadline_s, congestion_control=control)
     figures: dict[str, Value] = {

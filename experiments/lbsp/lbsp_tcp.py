@@ -161,9 +161,9 @@ def tcp(run: Run, on: Fabric, wanted: Sequence[Flow], *, deadline_s: float) -> S
     from weft.experiments.scenarios.fabric_run import Seen
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.tracing.reordering import Reordering
-    from weft.testbed.traffic import flows
+    from weft.testbed.traffic import flows, tcp_settings
 
-    flows.tune(
+    tcp_settings.tune(
         on.network,
         {
             **{f"ipv4/tcp_{key}": value for key, value in TCP[run.text("tcp")].items()},

@@ -21,7 +21,7 @@ from weft.testbed.linux import clock
 from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.supervision import control
 from weft.testbed.tracing.reordering import Reordering
-from weft.testbed.traffic import flows
+from weft.testbed.traffic import flows, tcp_settings
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec
 
@@ -76,7 +76,7 @@ def carry_out(plan: Plan) -> Outcome:
     """What came of `plan`."""
     began = threading.Event()
     with clos_run.up(build(plan.topology), plan.links(), plan.spec, plan.seed) as on, controlled(on, plan.spec):
-        flows.tune(on.network, SYSCTLS)
+        tcp_settings.tune(on.network, SYSCTLS)
         before = clos_run.counted(on)
         with Reordering(on.network) as order, Fidelity(on.network) as fidelity, watched(on, plan, began) as moved:
             table = flows.run(

@@ -19,7 +19,7 @@ from weft.testbed.link_changes.degrade import set_rate
 from weft.testbed.measure.fidelity import Fidelity, Report
 from weft.testbed.network.network import Network
 from weft.testbed.tracing.reordering import OrderTable, Reordering
-from weft.testbed.traffic import flows
+from weft.testbed.traffic import flows, tcp_settings
 from weft.testbed.traffic.flows import Flow, FlowResults
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
@@ -110,7 +110,7 @@ def tcp(
 
     at_warm_up: called when `warm_up_s` are over, to have an instrument begin, say.
     """
-    flows.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(min_rtt_window_s), "ipv4/tcp_ecn": "1"})
+    tcp_settings.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(min_rtt_window_s), "ipv4/tcp_ecn": "1"})
     with Reordering(on.network) as order, Fidelity(on.network) as fidelity:
         table = flows.run(
             on.network,

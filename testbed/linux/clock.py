@@ -54,7 +54,17 @@ cpu_s = time.process_time  # seconds of processor time that this process has use
 @cache
 def is_virtual() -> bool:
     """Whether the kernel's clock is virtual: computing takes no time, and no timer is late (testbed/host/uml.py)."""
-    return any(word.startswith("time-travel") for word in Path("/proc/cmdline").read_text().split())
+    return any(word.startswith("time-travel") for word in _told_at_boot())
+
+
+@cache
+def calls_cost_nothing() -> bool:
+    """Whether the kernel's clock is virtual and system calls take none of its time, as is so unless it was told."""
+    return is_virtual() and not any(word.startswith("time-travel-syscall=") for word in _told_at_boot())
+
+
+def _told_at_boot() -> list[str]:
+    return Path("/proc/cmdline").read_text().split()
 
 
 def let_kernel_work() -> None:

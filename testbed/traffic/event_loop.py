@@ -7,6 +7,7 @@ more descriptor among the others (timerfd_create(2)).
 
 from __future__ import annotations
 
+import io
 import select
 import socket
 from collections.abc import Callable
@@ -29,7 +30,7 @@ class EventLoop:
         """Let turn() return from `at_s` of the monotonic clock on, whatever is ready."""
         self._timer.set(at_s)
 
-    def watch(self, one: socket.socket, events: int, handler: Callable[[int], None]) -> None:
+    def watch(self, one: socket.socket | io.FileIO, events: int, handler: Callable[[int], None]) -> None:
         """Call `handler` when `one` is ready for any of `events`."""
         self._handlers[one.fileno()] = handler
         self._epoll.register(one, events)

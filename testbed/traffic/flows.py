@@ -3,7 +3,8 @@ last byte has arrived.
 
 A socket keeps the namespace that it was opened in, so one loop holds both ends of every flow, of all hosts, and one
 clock times them.  3,000 flows take a few seconds; an iperf3 process each takes 15 ms to start.  What a receiver reads
-is discarded in the kernel (MSG_TRUNC), and what a sender writes is zeros.
+is discarded in the kernel (MSG_TRUNC), and what a sender writes is zeros.  Under a virtual clock threads read
+(waiting_readers.py).
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from weft.testbed.linux import clock, netns
 from weft.testbed.plan.network_handle import NetworkHandle, require_rate
 from weft.testbed.processes.process import allow_more_descriptors
 from weft.testbed.traffic import mptcp
 from weft.testbed.traffic.event_loop import EventLoop
-from weft.testbed.traffic.tcp_info import TcpInfo, multipath_info, tcp_info
+from weft.testbed.traffic.flow_results import Flow as Flow
+from weft.testbed.traffic.flow_results import FlowResult as FlowResult
+from weft.testbed.traffic.flow_results import FlowResults as FlowResults
+from weft.testbed.traffic.tcp_info import TcpInfo, multipath_info, received_bytes, tcp_info
+from weft.testbed.traffic.tcp_settings import tcp_sysctls
+from weft.testbed.traffic.waiting_readers import WaitingReaders
 from weft.topologies.core.address import dotted
 
 PORT = 7000
@@ -34,68 +39,6 @@ UNSENT_BYTES = 1 << 17  # unsent bytes that a sender keeps in the kernel
 TCP_NOTSENT_LOWAT = 25
 BEGIN_S = 0.05  # from the opening of listeners to the first flow
 OPENED_TOGETHER, OPENED_S = 32, 30.0  # connections before the first flow, and how long that may take
-
-
-class Flow(NamedTuple):
-    """`size_bytes` of payload from host `src` to host `dst`, `at_s` after the beginning; None: until the end."""
-
-    at_s: float
-    src: int
-    dst: int
-    size_bytes: int | None
-
-
-@dataclass(frozen=True)
-class FlowResult:
-    """How a flow went; times since the beginning.
-
-    ended_s: when the receiver had all of it; None for an endless flow or one that was not finished in time.
-    received_bytes: within the measured time.
-    error: why it broke off.
-    """
-
-    flow: Flow
-    began_s: float
-    ended_s: float | None
-    received_bytes: int
-    tcp: TcpInfo | None
-    error: str | None
-
-    @property
-    def seconds(self) -> float | None:
-        """From the first packet of the handshake to the last byte."""
-        return None if self.ended_s is None else self.ended_s - self.began_s
-
-
-@dataclass(frozen=True)
-class FlowResults:
-    """All flows of one run, in order of their beginning.
-
-    measured_s: how long received_bytes were counted.
-    late_s: by how much the last-started flow began later than it should: the generator's own delay.
-    congestion_control, transport, sysctls: the TCP that was measured.
-    """
-
-    results: tuple[FlowResult, ...]
-    measured_s: float
-    late_s: float
-    congestion_control: str
-    sysctls: Mapping[str, str]
-    transport: str = "tcp"
-
-    @property
-    def goodput_bps(self) -> float:
-        """Payload bits received per second, all flows together."""
-        return 8 * sum(one.received_bytes for one in self.results) / self.measured_s
-
-    @property
-    def unfinished(self) -> int:
-        """Flows with an end that did not come to it."""
-        return sum(one.flow.size_bytes is not None and one.ended_s is None for one in self.results)
-
-    def total(self, key: str) -> int:
-        """The sum of a field of TcpInfo over all flows."""
-        return sum(getattr(one.tcp, key) for one in self.results if one.tcp)
 
 
 def run(
@@ -124,7 +67,7 @@ def run(
     """
     wanted = sorted(flows)
     check(net, wanted, congestion_control, warm_up_s, deadline_s)
-    allow_more_descriptors(2 * len(wanted) + net.topology.servers)
+    allow_more_descriptors(3 * len(wanted) + net.topology.servers)  # both ends, and what a thread reads of one
     loop = _Loop(net, wanted, congestion_control, transport, warm_up_s, deadline_s, at_warm_up, open_before, then)
     if not (count := mptcp.subflows(transport)):
         return netns.in_thread(loop.run)
@@ -153,30 +96,6 @@ def check(
             raise ValueError(f"flows: {flow} is empty")
     if any(flow.size_bytes is None for flow in flows):
         require_rate(net, "a flow without an end")
-
-
-def tune(net: NetworkHandle, sysctls: Mapping[str, str]) -> None:
-    """Set sysctls, paths under /proc/sys/net, at every host; OSError with its name for one that the kernel refuses."""
-
-    def work() -> None:
-        for host in range(net.topology.servers):
-            netns.enter(net.netns(host))
-            for path, value in sysctls.items():
-                netns.write_sysctl(path, value)
-
-    netns.in_thread(work)
-
-
-def tcp_sysctls(net: NetworkHandle, host: int = 0) -> dict[str, str]:
-    """Every TCP setting of a host, read back."""
-
-    def work() -> dict[str, str]:
-        netns.enter(net.netns(host))
-        paths = sorted(Path("/proc/sys/net/ipv4").glob("tcp_*"))
-        told = (path for path in paths if os.access(path, os.R_OK) and path.name != "tcp_fastopen_key")
-        return {path.name: " ".join(path.read_text().split()) for path in told}
-
-    return netns.in_thread(work)
 
 
 @dataclass
@@ -220,9 +139,12 @@ class _Loop:
     late_s: float = 0.0
     waste: bytearray = field(default_factory=lambda: bytearray(1 << 20))
     zeros: memoryview = field(default_factory=lambda: memoryview(bytes(CHUNK_BYTES)))
+    readers: WaitingReaders | None = None
 
     def run(self) -> FlowResults:
         sysctls = tcp_sysctls(self.net)
+        if clock.calls_cost_nothing() and self.transport == "tcp":
+            self.readers = WaitingReaders(self.events, len(self.flows))
         try:
             self.listen()
             if self.open_before:
@@ -278,8 +200,15 @@ class _Loop:
 
     def count_from_here(self) -> None:
         for connection in self.connections:
+            self.count(connection)
             connection.counted_from = connection.received
         self.at_warm_up()
+
+    def count(self, connection: _Connection) -> None:
+        """Note what has been received of a flow that a thread is reading."""
+        receiver = connection.receiver
+        if self.readers and connection.ended_s is None and receiver is not None and receiver.fileno() >= 0:
+            connection.received = received_bytes(receiver)
 
     def address(self, host: int) -> str:
         return dotted(self.net.topology.naming.address(host))
@@ -323,9 +252,14 @@ class _Loop:
             except BlockingIOError:
                 return
             connection = self.expected.pop((*sender, host))
-            receiver.setblocking(False)
             connection.receiver = receiver
-            self.events.watch(receiver, select.EPOLLIN, partial(self.receive, connection))
+            if self.readers:
+                receiver.setblocking(True)
+                arrived, ended = partial(self.arrived, connection), partial(self.read_to_its_end, connection)
+                self.readers.read(receiver, connection.flow.size_bytes, arrived, ended)
+            else:
+                receiver.setblocking(False)
+                self.events.watch(receiver, select.EPOLLIN, partial(self.receive, connection))
 
     def send(self, connection: _Connection, events: int) -> None:
         """Write what the kernel takes; when all is written, wait for the receiver to close."""
@@ -359,10 +293,24 @@ class _Loop:
             count = 0
         connection.received += count
         if count and connection.received == connection.flow.size_bytes:
-            connection.ended_s = clock.monotonic() - self.begin
-            if next_flow := self.then(connection.flow):
-                self.start(self.open(next_flow._replace(at_s=connection.ended_s)))
+            self.arrived(connection, clock.monotonic())
         if not count:
+            self.events.drop(receiver)
+
+    def arrived(self, connection: _Connection, at_s: float) -> None:
+        """All of a flow has been received, at that time of the monotonic clock: begin what follows it, if anything."""
+        assert connection.flow.size_bytes
+        connection.received = connection.flow.size_bytes
+        connection.ended_s = at_s - self.begin
+        if next_flow := self.then(connection.flow):
+            self.start(self.open(next_flow._replace(at_s=connection.ended_s)))
+
+    def read_to_its_end(self, connection: _Connection, error: str | None) -> None:
+        """A thread has read a flow until it was closed, or broken off by an error."""
+        receiver = connection.receiver
+        if receiver is not None and receiver.fileno() >= 0:  # else it was stopped, and what came then is no error
+            connection.error = error or connection.error
+            self.count(connection)
             self.events.drop(receiver)
 
     def finish(self, connection: _Connection) -> None:
@@ -370,18 +318,27 @@ class _Loop:
         sender = connection.sender
         if sender.fileno() < 0:
             return
+        self.count(connection)
         connection.tcp = multipath_info(sender) if mptcp.subflows(self.transport) else tcp_info(sender)
         for end in (sender, connection.receiver):
             if end is not None and end.fileno() >= 0:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
-        self.events.drop(sender)
-        self.events.drop(connection.receiver)
+        self.drop(connection)
         self.open_senders -= 1
+
+    def drop(self, connection: _Connection) -> None:
+        """Close both ends of a connection unless they are closed."""
+        receiver = connection.receiver
+        if self.readers and receiver is not None and receiver.fileno() >= 0:
+            self.readers.stop(receiver)
+        self.events.drop(connection.sender)
+        self.events.drop(receiver)
 
     def close(self) -> None:
         for connection in (*self.connections, *self.opened_before):
-            self.events.drop(connection.sender)
-            self.events.drop(connection.receiver)
+            self.drop(connection)
         for listener in self.listeners:
             self.events.drop(listener)
+        if self.readers:
+            self.readers.close()
         self.events.close()

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from weft.testbed.traffic import mptcp
 
+BYTES_RECEIVED = 128  # where struct tcp_info has it, from Linux 4.1 on
+
 
 class TcpInfo(NamedTuple):
     """What the sender's TCP knows when its flow ends (struct tcp_info).
@@ -41,6 +43,12 @@ def multipath_info(sender: socket.socket) -> TcpInfo:
 def tcp_info(sender: socket.socket) -> TcpInfo:
     """Of a socket."""
     return unpacked(sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, mptcp.TCP_INFO_BYTES))
+
+
+def received_bytes(receiver: socket.socket) -> int:
+    """Payload that has arrived in order at a socket whose other end has not closed it."""
+    told = receiver.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, mptcp.TCP_INFO_BYTES)
+    return int(struct.unpack_from("=Q", told, BYTES_RECEIVED)[0])
 
 
 def unpacked(told: bytes) -> TcpInfo:

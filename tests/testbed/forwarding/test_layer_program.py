@@ -22,7 +22,7 @@ from weft.testbed.measure.ping import ping
 from weft.testbed.measure.traceroute import trace
 from weft.testbed.network.network import Network
 from weft.testbed.supervision import control
-from weft.testbed.traffic import flows, mptcp
+from weft.testbed.traffic import flows, mptcp, tcp_settings
 from weft.testbed.traffic.flows import Flow
 from weft.topologies import build
 from weft.topologies.core.address import Prefix, dotted
@@ -252,7 +252,7 @@ def test_congestion_draws_another_layer(
 ) -> None:
     """Two flows to one host: queues of 20 packets overflow, or are marked from 5 on."""
     program = change(slow, trigger=trigger, choice=Choice.LEAST if trigger == Trigger.ECN else Choice.RANDOM)
-    flows.tune(slow, {"ipv4/tcp_ecn": "1" if trigger == Trigger.ECN else "0"})
+    tcp_settings.tune(slow, {"ipv4/tcp_ecn": "1" if trigger == Trigger.ECN else "0"})
     wanted = [Flow(0.0, src, DST, 700_000) for src in (SRC, 3)]
     for active in (True, False):
         program.set(program.settings() | {"trigger": trigger if active else Trigger.NONE})

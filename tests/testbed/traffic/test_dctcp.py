@@ -10,7 +10,7 @@ from weft.testbed.forwarding.data_plane import DataPlane
 from weft.testbed.linux import libbpf
 from weft.testbed.network.network import Network
 from weft.testbed.tracing.occupancy import Occupancies
-from weft.testbed.traffic import flows
+from weft.testbed.traffic import flows, tcp_settings
 from weft.testbed.traffic.dctcp import AVAILABLE, OURS, Dctcp
 from weft.testbed.traffic.flows import Flow
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kernel
 
 def test_dctcp_keeps_a_queue_at_its_mark_and_loses_nothing(network: Callable[..., Network]) -> None:
     net = network("star:n=5", LinkSpec(rate_bps=20 * Mbps, queue_packets=250))
-    flows.tune(net, {"ipv4/tcp_ecn": "1"})
+    tcp_settings.tune(net, {"ipv4/tcp_ecn": "1"})
     try:
         dctcp = Dctcp()
         control = dctcp.__enter__()

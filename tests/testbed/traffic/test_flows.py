@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from weft.testbed.forwarding.data_plane import DataPlane
-from weft.testbed.linux import netns
+from weft.testbed.linux import clock, netns
 from weft.testbed.network.network import Network
 from weft.testbed.tracing.occupancy import Occupancies
-from weft.testbed.traffic import flows, mptcp
+from weft.testbed.traffic import flows, mptcp, tcp_settings
 from weft.testbed.traffic.flows import Flow
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -22,12 +22,18 @@ pytestmark = pytest.mark.kernel
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=100)
 
 
+@pytest.fixture(params=["loop", "threads"])
+def read_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads what arrives, whichever it would be by this kernel's clock."""
+    monkeypatch.setattr(clock, "calls_cost_nothing", lambda: request.param == "threads")
+
+
 def kernel_release() -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
 
 
 @pytest.mark.parametrize("open_before", [False, True])
-def test_every_flow_of_many_arrives_whole(network: Callable[..., Network], open_before: bool) -> None:
+def test_every_flow_of_many_arrives_whole(network: Callable[..., Network], read_by: None, open_before: bool) -> None:
     net = network("star:n=4", LINK)
     wanted = [Flow(i / 1000, i % 4, (i + 1 + i // 4 % 3) % 4, 1 + 977 * (i % 20)) for i in range(400)]
     table = flows.run(net, wanted, deadline_s=60, congestion_control="reno", open_before=open_before)
@@ -40,7 +46,7 @@ def test_every_flow_of_many_arrives_whole(network: Callable[..., Network], open_
     assert table.sysctls["tcp_sack"] == "1"
 
 
-def test_a_flow_takes_as_long_as_its_bytes_do(network: Callable[..., Network]) -> None:
+def test_a_flow_takes_as_long_as_its_bytes_do(network: Callable[..., Network], read_by: None) -> None:
     net = network("star:n=2", LINK)
     (one,) = flows.run(net, [Flow(0.0, 0, 1, 500_000)], deadline_s=30, congestion_control="reno").results
     least_s = 8 * 500_000 / LINK.rate_bps  # headers pay for the burst that may go ahead of the rate
@@ -48,7 +54,7 @@ def test_a_flow_takes_as_long_as_its_bytes_do(network: Callable[..., Network]) -
     assert one.seconds >= least_s
 
 
-def test_endless_flows_end_and_are_counted_from_the_warm_up(network: Callable[..., Network]) -> None:
+def test_endless_flows_end_and_are_counted_from_the_warm_up(network: Callable[..., Network], read_by: None) -> None:
     net, called = network("star:n=3", LINK), []
     wanted = [Flow(0.0, 0, 1, None), Flow(0.0, 1, 2, None)]
     table = flows.run(
@@ -61,7 +67,26 @@ def test_endless_flows_end_and_are_counted_from_the_warm_up(network: Callable[..
     assert table.unfinished == 0
 
 
-def test_a_flow_may_follow_another(network: Callable[..., Network]) -> None:
+@pytest.mark.virtual_clock
+def test_it_is_the_same_to_the_byte_and_nearly_to_the_nanosecond_who_reads(
+    network: Callable[..., Network], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two flows share a link, beside one with an end; whoever reads the clock takes a nanosecond."""
+    told = []
+    for threads in (False, True):
+        monkeypatch.setattr(clock, "calls_cost_nothing", lambda threads=threads: threads)
+        net = network("star:n=4", LinkSpec(rate_bps=1000 * Mbps, queue_packets=100, delay_us=5))
+        wanted = [Flow(0.0, 0, 2, None), Flow(0.0, 1, 2, None), Flow(0.001, 3, 0, 300_000)]
+        told.append(flows.run(net, wanted, deadline_s=0.02, warm_up_s=0.004, congestion_control="cubic"))
+    loop, waiting = told
+    assert [one.received_bytes for one in loop.results] == [one.received_bytes for one in waiting.results]
+    assert [one.tcp and one.tcp.segments for one in loop.results] == [
+        one.tcp and one.tcp.segments for one in waiting.results
+    ]
+    assert waiting.results[2].seconds == pytest.approx(loop.results[2].seconds, abs=1e-7)
+
+
+def test_a_flow_may_follow_another(network: Callable[..., Network], read_by: None) -> None:
     """Each host sends five messages, one after the other, to the two other hosts in turn."""
     net = network("star:n=3", LINK)
     done = dict.fromkeys(range(3), 1)
@@ -83,7 +108,7 @@ def test_a_flow_may_follow_another(network: Callable[..., Network]) -> None:
         assert all(before.ended_s is not None and before.ended_s <= after.began_s for before, after in pairwise(own))
 
 
-def test_connections_are_open_before_if_asked(network: Callable[..., Network]) -> None:
+def test_connections_are_open_before_if_asked(network: Callable[..., Network], read_by: None) -> None:
     """Also that of a flow which would begin after the deadline, and is not counted."""
     net = network("star:n=2", LINK)
     wanted = [Flow(0.0, 0, 1, 1000), Flow(9.0, 0, 1, 1)]
@@ -102,7 +127,7 @@ def active_opens(net: Network) -> int:
     return int(values[names.index("ActiveOpens")])
 
 
-def test_a_deadline_ends_what_does_not_end(network: Callable[..., Network]) -> None:
+def test_a_deadline_ends_what_does_not_end(network: Callable[..., Network], read_by: None) -> None:
     net = network("star:n=2", LinkSpec(rate_bps=100_000, queue_packets=100))
     table = flows.run(net, [Flow(0.0, 0, 1, 10_000_000)], deadline_s=0.5, congestion_control="reno")
     assert table.unfinished == 1
@@ -125,7 +150,7 @@ def test_marks_of_the_data_plane_keep_queues_short(network: Callable[..., Networ
     longest = {}
     for spec in ("dmodk", "dmodk:ecn=20"):
         net = network("star:n=3", LinkSpec(rate_bps=20 * Mbps, queue_packets=100))
-        flows.tune(net, {"ipv4/tcp_ecn": "1"})
+        tcp_settings.tune(net, {"ipv4/tcp_ecn": "1"})
         with DataPlane.load(net, spec) as plane, Occupancies(net) as queues:
             plane.attach()
             wanted = [Flow(0.0, 0, 2, 1_500_000), Flow(0.0, 1, 2, 1_500_000)]
@@ -171,12 +196,12 @@ def test_transports_that_there_are_not_are_refused_in_one_line(transport: str) -
 
 def test_settings_reach_every_host(network: Callable[..., Network]) -> None:
     net = network("star:n=3", LINK)
-    flows.tune(net, {"ipv4/tcp_min_rtt_wlen": "0", "ipv4/tcp_ecn": "1"})
+    tcp_settings.tune(net, {"ipv4/tcp_min_rtt_wlen": "0", "ipv4/tcp_ecn": "1"})
     for host in range(3):
-        found = flows.tcp_sysctls(net, host)
+        found = tcp_settings.tcp_sysctls(net, host)
         assert (found["tcp_min_rtt_wlen"], found["tcp_ecn"]) == ("0", "1")
     with pytest.raises(OSError, match=r"sysctl net.ipv4.tcp_ecn=x"):
-        flows.tune(net, {"ipv4/tcp_ecn": "x"})
+        tcp_settings.tune(net, {"ipv4/tcp_ecn": "x"})
 
 
 @pytest.mark.parametrize(

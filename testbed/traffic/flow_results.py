@@ -1,0 +1,71 @@
+"""What a TCP flow is to carry, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from weft.testbed.traffic.tcp_info import TcpInfo
+
+
+class Flow(NamedTuple):
+    """`size_bytes` of payload from host `src` to host `dst`, `at_s` after the beginning; None: until the end."""
+
+    at_s: float
+    src: int
+    dst: int
+    size_bytes: int | None
+
+
+@dataclass(frozen=True)
+class FlowResult:
+    """How a flow went; times since the beginning.
+
+    ended_s: when the receiver had all of it; None for an endless flow or one that was not finished in time.
+    received_bytes: within the measured time.
+    error: why it broke off.
+    """
+
+    flow: Flow
+    began_s: float
+    ended_s: float | None
+    received_bytes: int
+    tcp: TcpInfo | None
+    error: str | None
+
+    @property
+    def seconds(self) -> float | None:
+        """From the first packet of the handshake to the last byte."""
+        return None if self.ended_s is None else self.ended_s - self.began_s
+
+
+@dataclass(frozen=True)
+class FlowResults:
+    """All flows of one run, in order of their beginning.
+
+    measured_s: how long received_bytes were counted.
+    late_s: by how much the last-started flow began later than it should: the generator's own delay.
+    congestion_control, transport, sysctls: the TCP that was measured.
+    """
+
+    results: tuple[FlowResult, ...]
+    measured_s: float
+    late_s: float
+    congestion_control: str
+    sysctls: Mapping[str, str]
+    transport: str = "tcp"
+
+    @property
+    def goodput_bps(self) -> float:
+        """Payload bits received per second, all flows together."""
+        return 8 * sum(one.received_bytes for one in self.results) / self.measured_s
+
+    @property
+    def unfinished(self) -> int:
+        """Flows with an end that did not come to it."""
+        return sum(one.flow.size_bytes is not None and one.ended_s is None for one in self.results)
+
+    def total(self, key: str) -> int:
+        """The sum of a field of TcpInfo over all flows."""
+        return sum(getattr(one.tcp, key) for one in self.results if one.tcp)

@@ -1,0 +1,102 @@
+"""What sockets receive, discarded in the kernel by one system call for all of a flow, each in a thread of its own.
+
+A loop over epoll makes two system calls for each packet that arrives.  Under User-Mode Linux they take longer than all
+the packet's way through a network.  recv() with MSG_WAITALL is woken as often, but does not come back from the kernel,
+which meanwhile takes packets from the queue, widens the window and acknowledges as if each had been read by itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import io
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+from weft.testbed.linux import clock
+from weft.testbed.traffic.event_loop import EventLoop
+
+AT_ONCE_BYTES = 1 << 30  # of one call; the kernel takes no more than 2 GiB
+libc = ctypes.CDLL(None, use_errno=True)
+libc.recv.restype = ctypes.c_ssize_t
+libc.recv.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+class WaitingReaders:
+    """Threads that read sockets to their end, and call back in the loop `events`.
+
+    most: sockets that are read at a time.
+    """
+
+    def __init__(self, events: EventLoop, most: int) -> None:
+        self._threads = ThreadPoolExecutor(most)
+        self._calls: deque[Callable[[], None]] = deque()
+        # Counts the calls; a pipe would be full some day, and its writers wait for a loop that waits for them.
+        self._told = io.FileIO(os.eventfd(0), "r+")
+        events.watch(self._told, select.EPOLLIN, self._call_back)
+
+    def read(
+        self,
+        receiver: socket.socket,
+        size_bytes: int | None,
+        arrived: Callable[[float], None],
+        ended: Callable[[str | None], None],
+    ) -> None:
+        """Read a connected, blocking socket until its other end closes it, or stop() or an error ends it.
+
+        arrived: called when `size_bytes` have come, with the time on the monotonic clock at which they had; never for
+            None.  ended: called after the last byte, with the error if one ended it.
+        """
+        own = os.dup(receiver.fileno())  # whose number nobody else can get while this is being read
+        self._threads.submit(self._read, own, size_bytes, arrived, ended)
+
+    def stop(self, receiver: socket.socket) -> None:
+        """Let a socket be read no more; nothing is sent for it."""
+        with suppress(OSError):  # it is not connected any more
+            receiver.shutdown(socket.SHUT_RD)
+
+    def close(self) -> None:
+        """Wait for the threads, whose sockets have all ended or been stopped; nobody is called any more."""
+        self._threads.shutdown()
+        self._told.close()
+
+    def _read(
+        self, fd: int, size_bytes: int | None, arrived: Callable[[float], None], ended: Callable[[str | None], None]
+    ) -> None:
+        left = size_bytes
+        error = None
+        try:
+            while count := _discard(fd, left or AT_ONCE_BYTES):
+                if left:
+                    left -= count
+                    if not left:
+                        self._tell(partial(arrived, clock.monotonic()))
+        except OSError as caught:
+            error = caught.strerror
+        finally:
+            os.close(fd)
+        self._tell(partial(ended, error))
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        self._calls.append(call)
+        os.eventfd_write(self._told.fileno(), 1)
+
+    def _call_back(self, events: int) -> None:
+        for _ in range(os.eventfd_read(self._told.fileno())):
+            self._calls.popleft()()
+
+
+def _discard(fd: int, most: int) -> int:
+    """Bytes that were discarded: `most` unless the connection ended before, 0 if it had."""
+    while True:
+        count: int = libc.recv(fd, None, min(most, AT_ONCE_BYTES), socket.MSG_WAITALL | socket.MSG_TRUNC)
+        if count >= 0:
+            return count
+        if (code := ctypes.get_errno()) != errno.EINTR:
+            raise OSError(code, os.strerror(code))
