@@ -34,5 +34,5 @@ def test_dctcp_keeps_a_queue_at_its_mark_and_loses_nothing(network: Callable[...
     assert table.unfinished == 0
     assert table.total("marked") > 0
     assert table.total("retransmissions") <= 5
-    assert queues.table[5, 4].longest < 200
+    assert queues.table[5, 4].at_least[100] < 0.5  # of the time; without marks it is 0.85 and more
     assert OURS not in AVAILABLE.read_text().split()
