@@ -139,11 +139,12 @@ class _Loop:
     late_s: float = 0.0
     waste: bytearray = field(default_factory=lambda: bytearray(1 << 20))
     zeros: memoryview = field(default_factory=lambda: memoryview(bytes(CHUNK_BYTES)))
+    calls_cost_nothing: bool = field(default_factory=clock.calls_cost_nothing)
     readers: WaitingReaders | None = None
 
     def run(self) -> FlowResults:
         sysctls = tcp_sysctls(self.net)
-        if clock.calls_cost_nothing() and self.transport == "tcp":
+        if self.calls_cost_nothing and self.transport == "tcp":
             self.readers = WaitingReaders(self.events, len(self.flows))
         try:
             self.listen()
@@ -186,10 +187,15 @@ class _Loop:
             if not counted and now >= self.warm_up_s:
                 counted = True
                 self.count_from_here()
+            first = waiting
             while waiting < len(self.flows) and self.flows[waiting].at_s <= now < self.deadline_s:
-                self.start(self.opened_before.popleft() if self.opened_before else self.open(self.flows[waiting]))
+                self.start(self.opened_before.popleft() if self.opened_before else self.open(self.flows[waiting]), now)
                 waiting += 1
+                if not self.calls_cost_nothing:  # else it is what it was, and who asks a hundred times has to wait
+                    now = clock.monotonic() - self.begin
+            if waiting > first:
                 now = clock.monotonic() - self.begin
+                self.late_s = max(self.late_s, now - self.flows[waiting - 1].at_s)
             if now >= self.deadline_s or (waiting == len(self.flows) and not self.open_senders):
                 return min(now, self.deadline_s)
             until = self.flows[waiting].at_s if waiting < len(self.flows) else self.deadline_s
@@ -235,9 +241,8 @@ class _Loop:
         self.expected[*sender.getsockname(), flow.dst] = connection
         return connection
 
-    def start(self, connection: _Connection) -> None:
+    def start(self, connection: _Connection, now: float) -> None:
         """Begin the flow of a connection, open or not."""
-        now = clock.monotonic() - self.begin
         self.late_s = max(self.late_s, now - connection.flow.at_s)
         connection.began_s = now
         self.connections.append(connection)
@@ -303,7 +308,7 @@ class _Loop:
         connection.received = connection.flow.size_bytes
         connection.ended_s = at_s - self.begin
         if next_flow := self.then(connection.flow):
-            self.start(self.open(next_flow._replace(at_s=connection.ended_s)))
+            self.start(self.open(next_flow._replace(at_s=connection.ended_s)), connection.ended_s)
 
     def read_to_its_end(self, connection: _Connection, error: str | None) -> None:
         """A thread has read a flow until it was closed, or broken off by an error."""

@@ -11,13 +11,15 @@ import ctypes
 import errno
 import io
 import os
+import queue
 import select
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 from weft.testbed.linux import clock
 from weft.testbed.traffic.event_loop import EventLoop
@@ -28,33 +30,48 @@ libc.recv.restype = ctypes.c_ssize_t
 libc.recv.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
+Arrived = Callable[[float], None]
+Ended = Callable[[str | None], None]
+
+
+class Reading(NamedTuple):
+    """A socket that is to be read by its descriptor, how many bytes are awaited, and who is told."""
+
+    fd: int
+    size_bytes: int | None
+    arrived: Arrived
+    ended: Ended
+
+
 class WaitingReaders:
     """Threads that read sockets to their end, and call back in the loop `events`.
 
-    most: sockets that are read at a time.
+    at_a_time: sockets that are read at a time; if there are more, more threads are started, which takes some of the
+        clock's time.
     """
 
-    def __init__(self, events: EventLoop, most: int) -> None:
-        self._threads = ThreadPoolExecutor(most)
+    def __init__(self, events: EventLoop, at_a_time: int) -> None:
+        self._wanted: queue.SimpleQueue[Reading | None] = queue.SimpleQueue()
         self._calls: deque[Callable[[], None]] = deque()
         # Counts the calls; a pipe would be full some day, and its writers wait for a loop that waits for them.
         self._told = io.FileIO(os.eventfd(0), "r+")
         events.watch(self._told, select.EPOLLIN, self._call_back)
+        self._threads: list[threading.Thread] = []
+        self._reading = 0
+        for _ in range(at_a_time):
+            self._start()
 
-    def read(
-        self,
-        receiver: socket.socket,
-        size_bytes: int | None,
-        arrived: Callable[[float], None],
-        ended: Callable[[str | None], None],
-    ) -> None:
+    def read(self, receiver: socket.socket, size_bytes: int | None, arrived: Arrived, ended: Ended) -> None:
         """Read a connected, blocking socket until its other end closes it, or stop() or an error ends it.
 
         arrived: called when `size_bytes` have come, with the time on the monotonic clock at which they had; never for
             None.  ended: called after the last byte, with the error if one ended it.
         """
         own = os.dup(receiver.fileno())  # whose number nobody else can get while this is being read
-        self._threads.submit(self._read, own, size_bytes, arrived, ended)
+        self._reading += 1
+        if self._reading > len(self._threads):
+            self._start()
+        self._wanted.put(Reading(own, size_bytes, arrived, partial(self._end, ended)))
 
     def stop(self, receiver: socket.socket) -> None:
         """Let a socket be read no more; nothing is sent for it."""
@@ -63,25 +80,39 @@ class WaitingReaders:
 
     def close(self) -> None:
         """Wait for the threads, whose sockets have all ended or been stopped; nobody is called any more."""
-        self._threads.shutdown()
+        for _ in self._threads:
+            self._wanted.put(None)
+        for thread in self._threads:
+            thread.join()
         self._told.close()
 
-    def _read(
-        self, fd: int, size_bytes: int | None, arrived: Callable[[float], None], ended: Callable[[str | None], None]
-    ) -> None:
-        left = size_bytes
-        error = None
-        try:
-            while count := _discard(fd, left or AT_ONCE_BYTES):
-                if left:
-                    left -= count
-                    if not left:
-                        self._tell(partial(arrived, clock.monotonic()))
-        except OSError as caught:
-            error = caught.strerror
-        finally:
-            os.close(fd)
-        self._tell(partial(ended, error))
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _end(self, ended: Ended, error: str | None) -> None:
+        self._reading -= 1
+        ended(error)
+
+    def _work(self) -> None:
+        while one := self._wanted.get():
+            error = None
+            try:
+                self._read(one)
+            except OSError as caught:
+                error = caught.strerror
+            finally:
+                os.close(one.fd)
+            self._tell(partial(one.ended, error))
+
+    def _read(self, one: Reading) -> None:
+        left = one.size_bytes
+        while count := _discard(one.fd, left or AT_ONCE_BYTES):
+            if left:
+                left -= count
+                if not left:
+                    self._tell(partial(one.arrived, clock.monotonic()))
 
     def _tell(self, call: Callable[[], None]) -> None:
         self._calls.append(call)

@@ -86,6 +86,17 @@ def test_it_is_the_same_to_the_byte_and_nearly_to_the_nanosecond_who_reads(
     assert waiting.results[2].seconds == pytest.approx(loop.results[2].seconds, abs=1e-7)
 
 
+@pytest.mark.virtual_clock
+def test_flows_that_begin_at_one_instant_do_and_are_read_from_then_on(network: Callable[..., Network]) -> None:
+    """Whoever asks often what time it is has to wait, and so has whoever starts many threads."""
+    net = network("star:n=4", LinkSpec(rate_bps=1000 * Mbps, queue_packets=1000, delay_us=5))
+    wanted = [Flow(0.0, i % 4, (i + 1 + i // 4 % 3) % 4, 100) for i in range(120)]
+    table = flows.run(net, wanted, deadline_s=1, congestion_control="reno")
+    assert table.late_s < 3e-5
+    # A host's 30 flows, each with a handshake, a packet and its end, and as many of others: some 8 packets of 166 bytes
+    assert max(one.seconds for one in table.results if one.seconds) < 30 * 8 * 166 * 8 / 1e9
+
+
 def test_a_flow_may_follow_another(network: Callable[..., Network], read_by: None) -> None:
     """Each host sends five messages, one after the other, to the two other hosts in turn."""
     net = network("star:n=3", LINK)
