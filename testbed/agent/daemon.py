@@ -126,8 +126,8 @@ class Daemon:
         interfaces = self.interfaces
         hears = dict(config.ports)
         self.links: dict[int, Link] = {}
-        for port in hears:
-            link = Link(interfaces.ports[port].dev, interfaces.node, self._credentials.channel(port))
+        for port, channel in zip(hears, self._credentials.channels(hears), strict=True):
+            link = Link(interfaces.ports[port].dev, interfaces.node, channel)
             self.links[port] = opened.enter_context(closing(link))
         self._netlink = opened.enter_context(closing(netlink.Socket()))
         self._link_news = opened.enter_context(closing(LinkNews(interfaces, self._netlink)))

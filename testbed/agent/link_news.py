@@ -51,7 +51,7 @@ class LinkNews:
     def read(self) -> Iterator[LinkChanged]:
         """What is new."""
         try:
-            data = self.socket.recv(1 << 16, socket.MSG_DONTWAIT)
+            data = self._events.receive(socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         except OSError as error:

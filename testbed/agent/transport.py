@@ -68,12 +68,12 @@ def only_for(node: int, cookies: Sequence[bytes]) -> tuple[tuple[int, int, int, 
     )
 
 
-def _send_socket(dev: str, group: str) -> socket.socket:
+def _send_socket(dev: str, index: int, group: str) -> socket.socket:
     """A socket that sends to `group` through `dev`, whatever that is called later."""
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode())
-        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, _here(dev, group))
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, _here(index, group))
         made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 255)
         made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
         made.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_INTERFACE)  # whatever ICMP says of it
@@ -84,7 +84,7 @@ def _send_socket(dev: str, group: str) -> socket.socket:
     return made
 
 
-def _receive_socket(dev: str, node: int, cookies: Sequence[bytes], group: str) -> socket.socket:
+def _receive_socket(dev: str, index: int, node: int, cookies: Sequence[bytes], group: str) -> socket.socket:
     """A socket of `node` that hears `group` through `dev`, whatever that is called later."""
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
@@ -92,7 +92,7 @@ def _receive_socket(dev: str, node: int, cookies: Sequence[bytes], group: str) -
         tc.of_socket(made, only_for(node, cookies))
         with suppress(PermissionError):  # without CAP_NET_ADMIN there is as much room as for anybody
             made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
-        made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, _here(dev, group))
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, _here(index, group))
         made.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)  # nothing that other sockets of the node joined
         made.bind((group, tc.CONTROL_PORT))
         with suppress(FileNotFoundError):  # nothing has come yet; but from now on the kernel notes when something does
@@ -103,9 +103,9 @@ def _receive_socket(dev: str, node: int, cookies: Sequence[bytes], group: str) -
     return made
 
 
-def _here(dev: str, group: str) -> bytes:
-    """`group` at `dev`, by index: the address of an unnumbered interface is another's, so it does not say which."""
-    return struct.pack("=4s4xi", socket.inet_aton(group), socket.if_nametoindex(dev))
+def _here(index: int, group: str) -> bytes:
+    """`group` at an interface, by index: the address of an unnumbered one is another's, so it does not say which."""
+    return struct.pack("=4s4xi", socket.inet_aton(group), index)
 
 
 class Link:
@@ -121,11 +121,12 @@ class Link:
         """Open it in the namespace of the calling thread; OSError if `dev` is not there."""
         self.channel = channel
         self._node = node
+        index = socket.if_nametoindex(dev)
         with ExitStack() as opened:
-            self.urgent = opened.enter_context(_receive_socket(dev, node, channel.cookies, URGENT[0]))
-            self.routine = opened.enter_context(_receive_socket(dev, node, channel.cookies, ROUTINE[0]))
-            self._says_urgent = opened.enter_context(_send_socket(dev, URGENT[0]))
-            self._says_routine = opened.enter_context(_send_socket(dev, ROUTINE[0]))
+            self.urgent = opened.enter_context(_receive_socket(dev, index, node, channel.cookies, URGENT[0]))
+            self.routine = opened.enter_context(_receive_socket(dev, index, node, channel.cookies, ROUTINE[0]))
+            self._says_urgent = opened.enter_context(_send_socket(dev, index, URGENT[0]))
+            self._says_routine = opened.enter_context(_send_socket(dev, index, ROUTINE[0]))
             opened.pop_all()
 
     def sockets(self) -> list[socket.socket]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,9 +27,13 @@ class Credentials:
         """Larger than that of any daemon that ran on this node before."""
         return self._row.next_incarnation()
 
-    def channel(self, port: int) -> Channel:
-        """By which one of the node's ports speaks and hears."""
-        held, interface = self.read_keys(), self._interfaces.ports[port]
+    def channels(self, ports: Iterable[int]) -> list[Channel]:
+        """By which these of the node's ports speak and hear."""
+        held = self.read_keys()
+        return [self._channel(port, held) for port in ports]
+
+    def _channel(self, port: int, held: Sequence[bytes]) -> Channel:
+        interface = self._interfaces.ports[port]
         if not held:
             return Bare(list(interface.neighbours))
         return Sealed(self._interfaces.node, port, interface.link, held, self._row)

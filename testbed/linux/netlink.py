@@ -10,6 +10,7 @@ import errno
 import os
 import socket
 import struct
+import threading
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 44, 45, 46
 RTM_GETSTATS, IFLA_STATS_LINK_64 = 94, 1
 
 BATCH_BYTES = 96 * 1024  # of messages in one send; the kernel works through them before send() returns
+RECEIVE_BYTES = 1 << 18
 HEADER = struct.Struct("=IHHII")
 ATTRIBUTE = struct.Struct("=HH")
 IF_STATS = struct.Struct("=BxxxII")
@@ -86,6 +88,16 @@ def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
     return found
 
 
+class _Room(threading.local):
+    """Where a thread receives: recv() would map as much memory for each message, and unmap it again."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(RECEIVE_BYTES))
+
+
+_room = _Room()
+
+
 class Socket:
     """A netlink socket in the namespace of the thread that made it; usable from any."""
 
@@ -105,6 +117,10 @@ class Socket:
 
     def close(self) -> None:
         self.socket.close()
+
+    def receive(self, flags: int = 0) -> bytes:
+        """What the kernel sends next; OSError as recv() raises it, whose `flags` these are."""
+        return bytes(_room.view[: self.socket.recv_into(_room.view, 0, flags)])
 
     def request(self, messages: Iterable[Message], *, tolerate: frozenset[int] = frozenset()) -> None:
         """Make all the changes, in order; raise NetlinkError for the first that the kernel refused.
@@ -142,7 +158,7 @@ class Socket:
     def _receive_until(self, last: int) -> Iterator[tuple[int, int, int, bytes]]:
         """Replies up to the acknowledgement, error or end of dump of number `last`: (type, flags, sequence, body)."""
         while True:
-            for kind, flags, sequence, body in split(self.socket.recv(1 << 18)):
+            for kind, flags, sequence, body in split(self.receive()):
                 if sequence > last or sequence == 0:
                     continue  # a notification
                 yield kind, flags, sequence, body
@@ -175,7 +191,7 @@ class Socket:
         self.sequence += 1
         self.socket.send(HEADER.pack(16 + len(body), kind, NLM_F_REQUEST, self.sequence, 0) + body)
         while True:
-            for got, flags, sequence, reply in split(self.socket.recv(1 << 16)):
+            for got, flags, sequence, reply in split(self.receive()):
                 if sequence != self.sequence:
                     continue
                 if got == NLMSG_ERROR:

@@ -282,7 +282,7 @@ def wait_until_gone(timeout_s: float = 60.0) -> None:
         enter(enter_fd)  # leave the sentinel namespace, which releases it
         os.close(enter_fd)
         try:
-            while not any(kind == netlink.RTM_DELLINK for kind, *_ in netlink.split(watcher.socket.recv(1 << 16))):
+            while not any(kind == netlink.RTM_DELLINK for kind, *_ in netlink.split(watcher.receive())):
                 pass
         except TimeoutError:
             raise TimeoutError(f"namespaces: not all gone after {timeout_s} s") from None

@@ -256,7 +256,7 @@ class Ruleset:
         """An error for each refused message, and the last one's acknowledgement, in one or more receives."""
         failed: NetlinkError | None = None
         while True:
-            for kind, flags, sequence, body in netlink.split(self.socket.recv(1 << 16)):
+            for kind, flags, sequence, body in netlink.split(self._netlink.receive()):
                 if kind != netlink.NLMSG_ERROR or sequence < first:
                     continue
                 at = max(0, sequence - first - 1)

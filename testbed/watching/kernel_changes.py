@@ -20,7 +20,6 @@ from weft.testbed.plan.network_plan import IFF_UP, IFINFO
 from weft.topologies.core.address import Prefix
 
 GROUPS = 1 << 0 | 1 << 3 | 1 << 6  # of RTNLGRP_LINK, RTNLGRP_TC and RTNLGRP_IPV4_ROUTE
-RECEIVE_BYTES = 1 << 16
 MOST_AT_ONCE = 200  # messages' worth of receives from one namespace before the others have their turn
 UP, SILENT, DOWN = "up", "silent", "down"
 
@@ -104,7 +103,7 @@ class KernelChanges:
             now = clock.monotonic()
             try:
                 for _ in range(MOST_AT_ONCE):
-                    for kind, _, _, body in netlink.split(ear.socket.recv(RECEIVE_BYTES)):
+                    for kind, _, _, body in netlink.split(ear.receive()):
                         self._take(node, kind, body, now)
             except BlockingIOError:
                 pass
