@@ -112,6 +112,7 @@ def flow(net: Net, run: Run, pairs: Sequence[Pair]) -> tuple[list[float], list[t
         warm_up_s=warm_up_s,
         congestion_control=run.text("congestion_control"),
         at_warm_up=looking.start,
+        open_before=True,  # Linux repeats a lost handshake after a second, which may be longer than all of this
     )
     looking.join()
     look()  # for those whose probes were lost in full queues
