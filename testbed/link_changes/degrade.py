@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from weft.testbed.agent import control_socket
 from weft.testbed.agent.daemon import DEGRADED
-from weft.testbed.linux import netlink, tc
+from weft.testbed.linux import clock, netlink, tc
 from weft.testbed.network.network import Network
 from weft.testbed.network.scheme_change import routing
 from weft.testbed.plan.network_plan import End
@@ -30,6 +30,8 @@ def set_rate(network: Network, name: str, rate_bps: int) -> None:
             held = tc.shapes(socket)[end.ifindex]
         if abs((held.rate_bps or 0) - rate_bps) >= 8:
             raise OSError(f"{end.dev}: asked for {rate_bps} bit/s, the kernel has {held}")
+    if clock.is_virtual():  # where no time has passed: the buckets hold what was a burst at the old rate
+        clock.sleep(held.burst_ns / 1e9)
 
 
 def report(network: Network, name: str, *, degraded: bool = True) -> None:

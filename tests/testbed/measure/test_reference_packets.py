@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from weft.testbed.link_changes.degrade import one_at_a_time
+from weft.testbed.link_changes.degrade import one_at_a_time, set_rate
 from weft.testbed.linux import clock, netns, tc
 from weft.testbed.measure import reference_packets
 from weft.testbed.measure.fidelity import FAIL, PASS, Fidelity
@@ -112,6 +112,12 @@ class TestOnTheKernel:
         net = network("star:n=2", LINK)
         one_at_a_time(net)
         assert {max(one) for one in deviations(net).values()} == {0}
+
+    @pytest.mark.parametrize("parts", [3, 10])
+    def test_a_link_is_exact_from_the_moment_on_when_its_rate_is_changed(self, network, parts):
+        net = network("fattree:k=4", LinkSpec(rate_bps=10**9, queue_packets=250, delay_us=50))
+        set_rate(net, "e2.1-a2.0", round(10**9 / parts))
+        assert all(max(one) < 1 > -min(one) for one in deviations(net).values())
 
     @pytest.mark.parametrize("begin_us", [1000, 1010, 1020])
     def test_headers_and_data_share_a_link_exactly(self, network, begin_us):
