@@ -83,7 +83,7 @@ def up(spec: str, packed: int) -> dict[str, float]:
 INSIDE = {
     "failures": failures,
     "failures_packed": lambda: failures(packed=4),
-    "fabric": lambda: tcp("clos:n=4,r=2,m=4", "ttc", 0.2),
+    "fabric": lambda: tcp("clos:n=4,r=2,m=4", "ttc", 1.0),
     "fattree": lambda: tcp("fattree:k=8", "ttc", 0.02),
     "up": lambda: up("dcell:n=6,k=2", packed=4),
 }

@@ -109,3 +109,18 @@ def test_what_the_kernel_refuses_is_raised(timer):
     with pytest.raises(OSError, match="Bad file descriptor"):
         timer.set(1.0)
     timer.__init__()
+
+
+@pytest.mark.parametrize(
+    ("line", "virtual", "free"),
+    [
+        ("root=/dev/vda quiet", False, False),
+        ("weft_virtual=1 time-travel=inf-cpu time-travel-read=1", True, True),
+        ("time-travel=inf-cpu time-travel-syscall=50000", True, False),
+    ],
+)
+def test_the_kernel_was_told_at_boot_what_costs_time(monkeypatch, line, virtual, free):
+    monkeypatch.setattr(clock, "_told_at_boot", line.split)
+    for asked in (clock.is_virtual, clock.calls_cost_nothing):
+        monkeypatch.setattr(clock, asked.__name__, asked.__wrapped__)  # what the cache has is of this kernel
+    assert (clock.is_virtual(), clock.calls_cost_nothing()) == (virtual, free)

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -85,7 +86,9 @@ def test_what_has_no_end_is_counted_by_the_kernel_until_it_is_stopped(events, re
     readers.stop(receiver)
     until(events, lambda: ended)
     assert ended == [None]
-    sender.send(b"\0")  # nothing was sent for the stop
+    sender.setblocking(False)
+    with pytest.raises(BlockingIOError):  # nothing was sent for the stop, not even an end
+        sender.recv(1)
 
 
 def test_an_error_that_ends_a_flow_is_told(events, readers, connected):
@@ -105,6 +108,7 @@ def test_many_are_read_at_once_and_more_one_after_another(events, readers, conne
     sizes = {number: 1 + 7919 * number for number in range(3 * MOST)}
     arrived: list[int] = []
     ended: list[int] = []
+    threads = threading.active_count()
     for first in range(0, len(sizes), MOST):
         senders = []
         for number in range(first, first + MOST):
@@ -119,6 +123,21 @@ def test_many_are_read_at_once_and_more_one_after_another(events, readers, conne
             sender.close()
         until(events, lambda first=first: len(ended) == first + MOST)
     assert sorted(arrived) == sorted(ended) == sorted(sizes)
+    assert threading.active_count() == threads
+
+
+def test_there_are_as_many_threads_as_are_needed(events, connected):
+    readers, arrived = WaitingReaders(events, 1), []
+    pairs = [connected() for _ in range(3)]
+    for number, (_, receiver) in enumerate(pairs):
+        readers.read(receiver, 1, partial(lambda n, at: arrived.append(n), number), lambda error: None)
+    for number in (2, 1, 0):
+        pairs[number][0].send(b"\0")
+        until(events, lambda number=number: number in arrived)
+    assert arrived == [2, 1, 0]
+    for _, receiver in pairs:
+        readers.stop(receiver)
+    readers.close()
 
 
 def test_threads_that_nobody_listens_to_any_more_end(events, connected):
