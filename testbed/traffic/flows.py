@@ -38,6 +38,7 @@ CHUNK_BYTES = 1 << 18
 UNSENT_BYTES = 1 << 17  # unsent bytes that a sender keeps in the kernel
 TCP_NOTSENT_LOWAT = 25
 BEGIN_S = 0.05  # from the opening of listeners to the first flow
+MOST_THREADS = 4000  # that receive; of more flows a loop reads each packet
 OPENED_TOGETHER, OPENED_S = 32, 30.0  # connections before the first flow, and how long that may take
 
 
@@ -144,9 +145,9 @@ class _Loop:
 
     def run(self) -> FlowResults:
         sysctls = tcp_sysctls(self.net)
-        if self.calls_cost_nothing and self.transport == "tcp":
-            self.readers = WaitingReaders(self.events, len(self.flows))
         try:
+            if self.calls_cost_nothing and self.transport == "tcp" and len(self.flows) <= MOST_THREADS:
+                self.readers = WaitingReaders(self.events, len(self.flows))
             self.listen()
             if self.open_before:
                 self.open_all()
