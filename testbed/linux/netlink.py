@@ -7,10 +7,10 @@ error quotes.  (A call and an acknowledgement for each change cost 0.6-3 ms with
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import socket
 import struct
-import threading
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -88,14 +88,8 @@ def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
     return found
 
 
-class _Room(threading.local):
-    """Where a thread receives: recv() would map as much memory for each message, and unmap it again."""
-
-    def __init__(self) -> None:
-        self.view = memoryview(bytearray(RECEIVE_BYTES))
-
-
-_room = _Room()
+# Where nobody receives at present: recv() would map as much memory for each message, and unmap it again.
+_rooms: list[memoryview] = []
 
 
 class Socket:
@@ -120,7 +114,14 @@ class Socket:
 
     def receive(self, flags: int = 0) -> bytes:
         """What the kernel sends next; OSError as recv() raises it, whose `flags` these are."""
-        return bytes(_room.view[: self.socket.recv_into(_room.view, 0, flags)])
+        try:
+            room = _rooms.pop()
+        except IndexError:  # pages of it that are not written to take no memory
+            room = memoryview(mmap.mmap(-1, RECEIVE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        try:
+            return bytes(room[: self.socket.recv_into(room, 0, flags)])
+        finally:
+            _rooms.append(room)
 
     def request(self, messages: Iterable[Message], *, tolerate: frozenset[int] = frozenset()) -> None:
         """Make all the changes, in order; raise NetlinkError for the first that the kernel refused.
