@@ -20,6 +20,7 @@ KNOW_DEGRADED = ("lbsp",)  # schemes whose daemons treat degraded links differen
 def set_rate(network: Network, name: str, rate_bps: int) -> None:
     """Let the link called `name`, h0-w0, carry `rate_bps` in both directions from now on; its queues stay.
 
+    Under the virtual clock it returns when the link may send a burst of the new rate.
     Raises ValueError if there is no such link, the rate is none, or links have no rate in this network.
     """
     link = network.topology.link(name)

@@ -34,7 +34,7 @@ RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 44, 45, 46
 RTM_GETSTATS, IFLA_STATS_LINK_64 = 94, 1
 
 BATCH_BYTES = 96 * 1024  # of messages in one send; the kernel works through them before send() returns
-RECEIVE_BYTES = 1 << 18
+RECEIVE_BYTES = 1 << 18  # of a buffer for one receive
 HEADER = struct.Struct("=IHHII")
 ATTRIBUTE = struct.Struct("=HH")
 IF_STATS = struct.Struct("=BxxxII")
@@ -88,8 +88,8 @@ def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
     return found
 
 
-# Where nobody receives at present: recv() would map as much memory for each message, and unmap it again.
-_rooms: list[memoryview] = []
+# Buffers that nobody receives into at present: recv() would map as much memory for each message, and unmap it again.
+_free_buffers: list[memoryview] = []
 
 
 class Socket:
@@ -115,13 +115,13 @@ class Socket:
     def receive(self, flags: int = 0) -> bytes:
         """What the kernel sends next; OSError as recv() raises it, whose `flags` these are."""
         try:
-            room = _rooms.pop()
+            buffer = _free_buffers.pop()
         except IndexError:  # pages of it that are not written to take no memory
-            room = memoryview(mmap.mmap(-1, RECEIVE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+            buffer = memoryview(mmap.mmap(-1, RECEIVE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         try:
-            return bytes(room[: self.socket.recv_into(room, 0, flags)])
+            return bytes(buffer[: self.socket.recv_into(buffer, 0, flags)])
         finally:
-            _rooms.append(room)
+            _free_buffers.append(buffer)
 
     def request(self, messages: Iterable[Message], *, tolerate: frozenset[int] = frozenset()) -> None:
         """Make all the changes, in order; raise NetlinkError for the first that the kernel refused.

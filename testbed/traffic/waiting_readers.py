@@ -17,18 +17,16 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 from weft.testbed.linux import clock
+from weft.testbed.linux.netns import libc
 from weft.testbed.traffic.event_loop import EventLoop
 
 AT_ONCE_BYTES = 1 << 30  # of one call; the kernel takes no more than 2 GiB
-libc = ctypes.CDLL(None, use_errno=True)
 libc.recv.restype = ctypes.c_ssize_t
 libc.recv.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-
 
 Arrived = Callable[[float], None]
 Ended = Callable[[str | None], None]
@@ -75,8 +73,11 @@ class WaitingReaders:
 
     def stop(self, receiver: socket.socket) -> None:
         """Let a socket be read no more; nothing is sent for it."""
-        with suppress(OSError):  # it is not connected any more
+        try:
             receiver.shutdown(socket.SHUT_RD)
+        except OSError as error:
+            if error.errno != errno.ENOTCONN:  # an error has ended it before
+                raise
 
     def close(self) -> None:
         """Wait for the threads, whose sockets have all ended or been stopped; nobody is called any more."""
