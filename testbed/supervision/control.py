@@ -69,13 +69,13 @@ def launch(
 
 
 def search_path(daemons: Daemons) -> list[Path]:
-    """Where daemons find the modules of schemes that other packages register."""
-    found = []
+    """Return the folders in which daemons find the modules of schemes that other packages register."""
+    folders = []
     for module in sorted({config.module for config in daemons.configs.values()}):
         file = import_module(module).__file__
-        if file and not Path(file).is_relative_to(isolated_python.ROOT):
-            found.append(Path(file).parents[module.count(".") + (Path(file).name == "__init__.py")])
-    return list(dict.fromkeys(found))
+        if file and not module.startswith("weft."):  # by name: a checkout's .venv lies below weft's own folder
+            folders.append(Path(file).parents[module.count(".") + (Path(file).name == "__init__.py")])
+    return list(dict.fromkeys(folders))
 
 
 def start(directory: Path, name: str) -> int:

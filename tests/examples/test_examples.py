@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -149,3 +150,43 @@ def test_the_kernel_runs_it(weft: Python, run_name: str) -> None:
         assert heard() == before + 1
     finally:
         weft("down", run_name)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scheme's package, so that nothing is built in the checkout."""
+    return shutil.copytree(ROOT / "examples/deflection", tmp_path_factory.mktemp("package") / "deflection")
+
+
+@pytest.fixture(scope="module", params=["below the checkout", "elsewhere", "wheel"])
+def environment_python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of an environment: a checkout's .venv, one elsewhere that uses a checkout, or one that has weft itself.
+
+    What weft needs comes from the environment of the tests.
+    """
+    checkout = tmp_path_factory.mktemp("checkout")
+    below = request.param == "below the checkout"
+    folder = checkout / ".venv" if below else tmp_path_factory.mktemp("environment") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    holder = site if request.param == "wheel" else checkout
+    (holder / "weft").symlink_to(ROOT / "weft")
+    (site / "needed.pth").write_text(f"{holder}\n{sysconfig.get_path('purelib')}\n")
+    return folder / "bin/python"
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("how", ["ordinary", "editable"])
+def test_the_kernel_runs_it_however_it_is_installed(environment_python: Path, sources: Path, how: str) -> None:
+    pip = [sys.executable, "-m", "pip", "--python", environment_python, "--quiet", "--disable-pip-version-check"]
+    options = ["--no-index", "--no-deps", "--no-build-isolation", *["--editable"] * (how == "editable")]
+    subprocess.run([*pip, "install", *options, sources], check=True, timeout=100)
+    name, weft = f"x-{os.urandom(3).hex()}", [environment_python, "-P", "-m", "weft.experiments.commands.cli"]
+    up = ["up", "dcell:n=3,k=1", "--routing", "deflection", "--detach", name]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    try:
+        done = subprocess.run([*weft, *up], env=environment, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 0, done.stderr
+    finally:
+        subprocess.run([*weft, "down", name], env=environment, capture_output=True, timeout=100, check=False)
+        subprocess.run([*pip, "uninstall", "--yes", "weft-deflection"], check=True, timeout=100)
