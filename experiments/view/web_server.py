@@ -250,15 +250,17 @@ def give_up_rights() -> None:
 
 
 async def serve(content: Content, listener: socket.socket, events: int, requests: int) -> None:
-    """Serve `content` at `listener` until `events` ends."""
+    """Serve `content` at `listener`, as user nobody, until `events` ends."""
     hub = Hub(requests)
     handlers = {"/events": Events, "/do": Do, "/.*": File}
     routes = [URLSpec(path, handler, {"content": content, "hub": hub}) for path, handler in handlers.items()]
     server = HTTPServer(Application(list(routes)), max_body_size=MOST_BODY_BYTES)
-    server.add_socket(listener)
     stream = asyncio.StreamReader(limit=1 << 24)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(events, "rb"))
+    server.add_socket(listener)
+    # The set-up imports modules, which user nobody may be unable to read. No request is served before the next await.
+    give_up_rights()
     rest = b""
     while data := await stream.read(1 << 20):
         *lines, rest = (rest + data).split(b"\n")
@@ -267,9 +269,3 @@ async def serve(content: Content, listener: socket.socket, events: int, requests
         page.put_nowait(None)
     await asyncio.sleep(0)
     server.stop()
-
-
-def run(content: Content, listener: socket.socket, events: int, requests: int) -> None:
-    """Serve as nobody until `events`, a pipe, ends."""
-    give_up_rights()
-    asyncio.run(serve(content, listener, events, requests))

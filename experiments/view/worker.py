@@ -1,22 +1,29 @@
-"""The process behind a view: it watches a run, tells a web server of its own what happens, and does what that asks.
+"""The process behind a view: it watches a run, tells its web server what happens, and carries out its requests.
 
-It prints the page's address, as one line, when the page can be opened.  It belongs to the run, and ends with it.
+It prints the page's address, as one line, when the page answers.  It belongs to the run, and ends with it.  An error is
+one line, in place of the address or on standard error, and a traceback in the run's log view.err.
 """
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import json
 import os
 import secrets
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from weft.experiments.view import page_data, web_server
 from weft.testbed.network.network import Network
+from weft.testbed.plan.run import DIRECTORY
+from weft.testbed.processes import private_files
 from weft.testbed.watching import run_process
 from weft.testbed.watching.actions import Actions
 from weft.testbed.watching.event_stream import EventStream
@@ -26,6 +33,7 @@ TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".t
 ALONE, ATTACHED = "alone", "attached"  # whether it outlives the process that starts it
 LOOPBACK = "127.0.0.1"
 ERROR = "error: "  # begins what it prints in place of the address
+FAILURE = "failure"  # key of the web server's last line, whose value is the traceback
 TOKEN_BYTES = 24
 
 
@@ -60,18 +68,23 @@ def content(network: Network, results: Path) -> web_server.Content:
 
 
 def carry_out(run: str, requests: int, channel: Channel, results: Path) -> None:
-    """Answer requests until there are no more: in a thread, since a path takes a while to be found."""
+    """Answer the web server's requests, in a thread because finding a path takes a while; report its failure."""
     actions = Actions(Network.open(run))
     with open(requests, "rb") as lines:
         for line in lines:
             asked = json.loads(line)
+            if FAILURE in asked:
+                os._exit(report(run, asked[FAILURE]))
             request = asked["request"]
             answer = page_data.results(results) if request.get("do") == "results" else actions.do(request)
             channel.tell([{"event": "answer", "id": asked["id"], "answer": answer}])
 
 
 def serve_in_child(page: web_server.Content, listener: socket.socket) -> tuple[int, int, int]:
-    """Start the web server; its process, and the ends of the pipes to it and from it."""
+    """Start the web server; return its process id, the pipe for its events and the pipe of its requests.
+
+    If it fails, the last line of its requests has the traceback: it may write no file.
+    """
     events_out, events_in = os.pipe()
     requests_out, requests_in = os.pipe()
     pid = os.fork()
@@ -81,13 +94,44 @@ def serve_in_child(page: web_server.Content, listener: socket.socket) -> tuple[i
             os.close(events_in)
             os.close(requests_out)
             sys.stdout.close()
-            web_server.run(page, listener, events_out, requests_in)
+            asyncio.run(web_server.serve(page, listener, events_out, requests_in))
             status = 0
+        except Exception:
+            os.write(requests_in, json.dumps({FAILURE: traceback.format_exc()}).encode() + b"\n")
         finally:
             os._exit(status)
     os.close(events_out)
     os.close(requests_in)
     return pid, events_in, requests_out
+
+
+def require_page(port: int, token: str) -> None:
+    """Return once the page at `port` answers; OSError if its server ends before it does."""
+    connection = http.client.HTTPConnection(LOOPBACK, port)
+    try:
+        connection.request("GET", "/", headers={"Authorization": f"Bearer {token}"})
+        connection.getresponse()
+    except (OSError, http.client.HTTPException) as error:
+        raise OSError(f"the page does not answer: {error}") from None
+    finally:
+        connection.close()
+
+
+def report(run: str, trace: str) -> int:
+    """Write `trace` into the log of `run`, and tell the person its last line; return the exit status."""
+    path = DIRECTORY / run / "log" / "view.err"
+    with suppress(OSError), open(private_files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "w") as log:
+        log.write(trace)
+    return tell(f"{trace.splitlines()[-1]} (all of it in {path})")
+
+
+def tell(error: str) -> int:
+    """Print `error` in place of the address, or on standard error after it; return the exit status."""
+    if sys.stdout.closed:
+        print(f"weft: the view has failed: {error}", file=sys.stderr, flush=True)
+    else:
+        print(f"{ERROR}{error}", flush=True)
+    return 1
 
 
 def listen(port: int) -> socket.socket:
@@ -109,11 +153,19 @@ def view(run: str, port: int, updates_per_s: float, pairs: int, results: Path) -
     with listen(port) as listener:
         page = content(network, results)
         server, events, requests = serve_in_child(page, listener)
-        address = f"http://{LOOPBACK}:{listener.getsockname()[1]}/?token={page.token}"
+        port = listener.getsockname()[1]
     channel = Channel(events)
-    threading.Thread(target=carry_out, args=(run, requests, channel, results), daemon=True).start()
+    threading.excepthook = lambda failure: os._exit(report(run, "".join(traceback.format_exception(failure.exc_value))))
+    answering = threading.Thread(target=carry_out, args=(run, requests, channel, results), daemon=True)
+    answering.start()
     stream = EventStream(network, updates_per_s=updates_per_s, pairs=pairs)
-    print(address, flush=True)
+    try:
+        require_page(port, page.token)
+    except OSError:
+        answering.join()  # ends the process with the web server's own error, where there is one
+        raise
+    print(f"http://{LOOPBACK}:{port}/?token={page.token}", flush=True)
+    sys.stdout.close()
     for told in stream.run():
         channel.tell(told)
     os.close(events)
@@ -121,8 +173,11 @@ def view(run: str, port: int, updates_per_s: float, pairs: int, results: Path) -
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve the page of one run, as `argv` says: the run, port, updates a second, pairs, results, how; the exit
-    status."""
+    """Serve the page of one run; return the exit status.
+
+    Args:
+        argv: the run, port, updates a second, pairs, folder of results, ALONE or ATTACHED.
+    """
     run, port, updates_per_s, pairs, results, how = argv
     if how != ALONE:
         run_process.end_with_parent()
@@ -131,8 +186,9 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         return 1
     except (OSError, ValueError) as error:
-        print(f"{ERROR}{error}", flush=True)  # instead of the address
-        return 1
+        return tell(str(error))
+    except Exception:
+        return report(run, traceback.format_exc())
     return 0
 
 

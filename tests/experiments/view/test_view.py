@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,9 @@ Answer = tuple[int, dict[str, str], bytes]
 class View:
     """`weft view` of a network."""
 
-    def __init__(self, network: Network, folder: Path) -> None:
+    def __init__(self, network: Network, folder: Path, weft: Sequence[str] = WEFT) -> None:
         self.network = network
-        command = [*WEFT, "view", network.run.id, "--results", str(folder)]
+        command = [*weft, "view", network.run.id, "--results", str(folder)]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stdout
         self.address = self.process.stdout.readline().strip()
@@ -218,6 +218,53 @@ def test_the_web_server_has_no_rights_and_all_ends_with_ctrl_c_or_the_run(tmp_pa
         first.network.down()
         assert first.process.wait(20) == 0
         wait_until("both have ended", lambda: ended(worker) and ended(server))
+
+
+PRIVATE = """
+set -e
+mkdir -p -m 0700 "$1/root/checkout" "$1/root/environment"
+mount --bind "$2" "$1/root/checkout"
+mount --bind "$3" "$1/root/environment"
+cd "$1/root/checkout"
+shift 3
+exec ../environment/bin/python -m weft.experiments.commands.cli "$@"
+"""
+
+
+@pytest.mark.kernel
+def test_the_page_answers_where_weft_lies_below_a_folder_of_roots_own(view: View, tmp_path: Path) -> None:
+    mounted = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", PRIVATE, "sh"]
+    private = View(view.network, tmp_path, [*mounted, str(tmp_path), str(ROOT), sys.prefix])
+    for path, status in (("/", 200), ("/view.js", 200), ("/nothing", 404), ("/report", 404)):
+        assert private.ask(path, private.cookie)[0] == status, path
+    assert told_at_first(private)
+    assert private.do(do="node", node="h0")["node"] == "h0"
+    private.process.send_signal(signal.SIGINT)
+    assert private.end() == 130
+
+
+@pytest.mark.kernel
+def test_a_web_server_that_fails_is_reported_in_a_line_and_logged(view: View) -> None:
+    """The web server of the first view fails before it serves, that of the second while it serves."""
+    broken = """
+import sys
+from weft.experiments.view import web_server, worker
+def fail(*_):
+    raise RuntimeError("planted")
+setattr(*((web_server, "give_up_rights") if sys.argv[1] == "before" else (web_server.Hub, "take")), fail)
+sys.exit(worker.main(sys.argv[2:]))
+"""
+    for when, stream in (("before", "stdout"), ("after", "stderr")):
+        argv = [sys.executable, "-c", broken, when, view.network.run.id, "0", "10", "0", "results", "alone"]
+        ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 1
+        line = getattr(ended, stream).splitlines()[-1]
+        log = view.network.run.directory / "log" / "view.err"
+        assert line.endswith(f"RuntimeError: planted (all of it in {log})")
+        assert ("http://" in ended.stdout) == (when == "after")
+        assert "Traceback" not in ended.stdout + ended.stderr
+        assert log.read_text().count("RuntimeError: planted") == 1
+        log.unlink()
 
 
 @pytest.mark.kernel
