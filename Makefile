@@ -10,10 +10,15 @@ BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard testbed/*/*.bpf.c))
 LIBRARIES := testbed/host/uml_xstate.so testbed/transport/libndp.so
 BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/report.py,$(wildcard bench/*.py)))
 
-ON_BOTH_CLOCKS := tests/testbed/measure tests/testbed/tracing tests/testbed/traffic tests/testbed/transport tests/testbed/network/test_delay.py # about a minute
+# Tests are told apart by the markers of pyproject.toml. Those for User-Mode Linux start two instances of it themselves.
+PURE := not kernel and not uml and not virtual
+ON_KERNEL := kernel and not uml and not virtual
+UNDER_UML := uml or virtual
+ALL_CORES := --numprocesses=logical --dist=loadfile
+TWO_AT_A_TIME := --numprocesses=2 --dist=loadfile
 
 help:
-	@sed --quiet --regexp-extended 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand --tabs=14
+	@sed --quiet --regexp-extended 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand --tabs=19
 
 setup: $(READY) bpf ## install what weft needs: packages with apt-get, the Python environment in .venv
 
@@ -32,17 +37,23 @@ types: $(READY)
 	.venv/bin/mypy
 
 quick-tests: $(READY) $(LIBRARIES)
-	$(PYTEST) --numprocesses=logical --dist=loadfile -m "not kernel and not uml and not virtual and not slow"
+	$(PYTEST) $(ALL_CORES) -m "$(PURE) and not slow"
 
-test: setup check ## all tests: check, those on the kernel as root, those under User-Mode Linux
-	if [ -n "$$(apt-cache show linux-source-6.12 2>/dev/null)" ]; then $(MAKE) uml-kernel; fi # Ubuntu has none
-	if [ -n "$$(apt-cache show linux-source-6.12 2>/dev/null)" ]; then $(PYTHON) -m pytest --clock virtual $(ON_BOTH_CLOCKS); fi
-	$(PYTHON) -m pytest --numprocesses=logical --dist=loadfile -m "slow and not kernel and not uml and not virtual"
-	$(SUDO) $(PYTHON) -m pytest -m "(kernel or uml or virtual) and not long"
+test: setup check kernel-tests ## what shows that weft works here: check, then tests as root; 12 minutes at most
+
+kernel-tests: setup
+	$(SUDO) $(PYTHON) -m pytest $(TWO_AT_A_TIME) -m "$(ON_KERNEL) and not slow"
+	$(SUDO) $(PYTHON) -m pytest -m "($(UNDER_UML)) and not slow"
+
+test-all: setup check ## every test: also the slow ones and, where it can be built, all in virtual time; an hour at most
+	[ -z "$$(apt-cache show linux-source-6.12 2>/dev/null)" ] || $(MAKE) test-virtual # Ubuntu has none
+	$(MAKE) kernel-tests
+	$(PYTEST) $(ALL_CORES) -m "$(PURE) and slow"
+	$(SUDO) $(PYTHON) -m pytest $(TWO_AT_A_TIME) -m "$(ON_KERNEL) and slow"
+	$(SUDO) $(PYTHON) -m pytest -m "($(UNDER_UML)) and slow"
 
 test-virtual: setup uml-kernel ## the kernel tests under the virtual clock, each file on a kernel of its own
 	$(PYTHON) -m pytest --clock virtual
-	$(PYTHON) -m pytest -m "virtual and long"
 
 uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, once, in 5 to 10 minutes
 	tools/setup.sh --uml-kernel
@@ -95,4 +106,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv build dist docs/_build docs/reference *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check style types quick-tests test test-mininet fuzz test-virtual uml-kernel bench $(BENCHES) figures docs dist bpf clean
+.PHONY: help setup demo check style types quick-tests test kernel-tests test-all test-mininet fuzz test-virtual uml-kernel bench $(BENCHES) figures docs dist bpf clean

@@ -1,24 +1,17 @@
-"""Where a test runs, and whether it may.
+"""Run each test where it can run: here, under User-Mode Linux, or under the virtual clock.
 
-Plain tests need nothing.  `@pytest.mark.kernel` makes namespaces and needs root.  `@pytest.mark.uml("sch_netem",
-...)` is a kernel test that also needs these kernel modules (names as in testbed/host/modules.txt): as root on a kernel
-that has them it runs like any other; else it runs under User-Mode Linux, where one is root and the modules are
-loaded.  `@pytest.mark.frr` needs Debian's package frr.  `@pytest.mark.virtual` starts User-Mode Linux with a virtual
-clock, for which our own kernel must have been built.
-
-To add one, write an ordinary test with ordinary fixtures, and mark it with what it needs:
+pyproject.toml explains the markers; the Makefile says which tests each target runs.  To add a test, write an ordinary
+one with ordinary fixtures, and mark it with what it needs:
 
     @pytest.mark.uml("sch_netem")
     def test_a_delay_is_what_was_asked(network): ...
 
-Such tests come last, shared by two instances on a core each; each one's outcome is told as if it had run here.  A
-system call costs 65 times as much inside, so keep networks small there, and assert delays and never CPU time.  A test
-that cannot run is skipped with the reason, but fails where CI is set: nothing may be missing there.
+Tests under User-Mode Linux run last, in two instances on a core each, and are reported as if they had run here.  A
+system call costs 65 times as much there: keep networks small, and assert delays but no processor time.
 
-`pytest --clock virtual` runs the kernel tests, and no others, under the virtual clock: each file on a kernel of its
-own, so that what a test does depends on its file alone.  `@pytest.mark.real_clock("why")` marks one that cannot pass
-there, `@pytest.mark.virtual_clock` one that can pass nowhere else, and is left out elsewhere.  Tests with FRR, whose
-daemons poll for up to a millisecond before each of their timers, have a kernel where system calls cost time.
+`pytest --clock virtual` runs the kernel tests only, under the virtual clock: each file on a kernel of its own, so a
+test depends on its file alone.  FRR's daemons poll for up to a millisecond before each of their timers, so tests with
+FRR run on a kernel where system calls cost time.
 """
 
 from __future__ import annotations
@@ -42,6 +35,8 @@ from weft.testbed.host import uml, virtual_kernel
 from weft.testbed.host.features import FRR
 from weft.testbed.linux import clock
 
+clock.wait_until.__kwdefaults__["timeout_s"] = 300.0  # on a busy machine a state comes late
+
 REPORT = "@report "  # begins a line that brings a report out
 INSTANCES = 2
 TIMEOUT_S = 1800  # for all that one instance runs; each test has its own as well
@@ -53,7 +48,7 @@ TELL = "WEFT_TELL_REPORTS"  # set in the environment of those that Outside start
 if not INSIDE:  # where importing takes long
     from hypothesis import HealthCheck, settings
 
-    # How long an example takes depends on what else the machine does.
+    # The time that an example takes depends on the load of the machine.
     settings.register_profile("weft", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("ci" if "CI" in os.environ else "weft")  # ci is hypothesis's own: always the same examples
 

@@ -172,7 +172,6 @@ def follow(tmp_path):
             for command in block.commands() if block.what == kind else ():
                 done = subprocess.run(
                     command, shell=True, cwd=tmp_path / "work", env=environment, capture_output=True, text=True,
-                    timeout=300,
                 )  # fmt: skip
                 assert done.returncode == 0, f"{page}: {command}: {done.stderr}"
                 ran += 1
@@ -186,14 +185,12 @@ def with_blocks(kind: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # many commands, each of which begins Python anew
 @pytest.mark.parametrize("page", with_blocks("run"))
 def test_what_needs_no_root_works(follow, page):
     assert follow(page, "run")
 
 
 @pytest.mark.kernel
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", with_blocks("run as root"))
 def test_what_takes_root_works(follow, page):
     try:

@@ -53,13 +53,11 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Python:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
     for name in EXAMPLES:
         shutil.copytree(ROOT / "examples" / name, sources / name)
-        subprocess.run([*pip, "--target", str(target), str(sources / name)], check=True, timeout=100)
+        subprocess.run([*pip, "--target", str(target), str(sources / name)], check=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(target), str(ROOT)])}
 
     def run(*argv: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, *argv], cwd=target, env=environment, capture_output=True, text=True, timeout=100
-        )
+        done = subprocess.run([sys.executable, *argv], cwd=target, env=environment, capture_output=True, text=True)
         assert done.returncode == status, done.stderr
         return done
 

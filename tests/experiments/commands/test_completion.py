@@ -81,5 +81,5 @@ def test_bash_completes(tmp_path):
         $(complete -p weft | sed 's/.*-F \\([^ ]*\\).*/\\1/') weft hop_l describe
         echo "${{COMPREPLY[@]}}"
     """
-    said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["hop_length"], said.stderr

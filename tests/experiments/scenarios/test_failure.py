@@ -99,7 +99,7 @@ def test_a_link_flaps_until_it_is_mended_and_works_then(monkeypatch, turns):
         net.asked.clear()
         flap.happen(net)
         assert net.asked[0] == ("fail", flap.name, ("only_to", None), ("silent", True))
-        wait_until("it flaps", lambda: len(net.asked) > turns, timeout_s=10)
+        wait_until("it flaps", lambda: len(net.asked) > turns)
         flap.mend(net)
         asked = [name for name, *_ in net.asked]
         assert asked == ["fail", "restore"] * (len(asked) // 2)

@@ -198,8 +198,8 @@ def weft(tmp_path, *argv, pause_s=0.0):
     return subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
 
 
-def wait_until(true, timeout_s=30.0):
-    end = time.monotonic() + timeout_s
+def wait_until(true):
+    end = time.monotonic() + 300
     while not true():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.002)
@@ -239,7 +239,7 @@ def test_a_sweep_killed_at_any_moment_is_resumed_without_repeating_or_losing_a_r
         wait_until(lambda group=process.pid: gone(group))  # the processes of the sweep die with it
         kept.append((stored(tmp_path), len(measured(tmp_path))))
     process = weft(tmp_path, "run", "quick", "--set", f"size={sizes}", "--json")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     assert process.returncode == 1, err  # size 7 is not right
     assert out.count('"run": ') == len(runs)
     assert stored(tmp_path) == {run.id for run in runs}
@@ -256,7 +256,7 @@ def test_two_sweeps_of_the_same_cells_measure_each_run_once(tmp_path):
     argv = ["run", "quick", "--set", "size=0,1,2,3,4,5,6", "--jobs", "2", "--json"]
     runs = EXPERIMENT.runs({"size": "0,1,2,3,4,5,6"})
     both = [weft(tmp_path, *argv, pause_s=0.03) for _ in "12"]
-    answers = [process.communicate(timeout=60) for process in both]
+    answers = [process.communicate() for process in both]
     assert [process.returncode for process in both] == [0, 0], answers
     assert sorted(measured(tmp_path)) == sorted(run.id for run in runs)
     assert [[row["run"] for row in json.loads(out)] for out, _ in answers] == [[run.id for run in runs]] * 2
@@ -274,7 +274,7 @@ def test_a_sweep_takes_over_what_another_was_measuring_when_it_was_killed(tmp_pa
     wait_until(lambda: len(measured(tmp_path)) >= 5)
     killed.kill()
     killed.communicate()
-    out, err = other.communicate(timeout=60)
+    out, err = other.communicate()
     assert other.returncode == 0, err
     assert [row["run"] for row in json.loads(out)] == [run.id for run in runs]
     assert set(measured(tmp_path)) == {run.id for run in runs}
@@ -312,7 +312,7 @@ def test_after_ctrl_c_what_is_done_is_kept_and_nothing_left_behind(tmp_path, job
     process = weft(tmp_path, "run", "quick", "--seeds", "50", "--jobs", jobs, pause_s=0.05)
     wait_until(lambda: len(stored(tmp_path)) >= 2)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to every process
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate()
     assert (process.returncode, out) == (130, "")
     assert err.splitlines()[-1] == "weft: interrupted"
     assert "Traceback" not in err

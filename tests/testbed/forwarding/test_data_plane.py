@@ -454,7 +454,7 @@ def test_tcp_fills_a_queue_that_is_not_its_own(network: Callable[..., Network]) 
                     far.recv(1 << 20)
             return counters.snapshot().ports[net.ifindex(LEAF, UPLINKS[3])].queue_drops
 
-        wait_until("a drop at e0's uplink", dropped, timeout_s=20)
+        wait_until("a drop at e0's uplink", dropped)
 
 
 @pytest.mark.parametrize("reader", [reader for reader in READERS if reader != "kfunc"])
@@ -522,7 +522,7 @@ def test_a_link_whose_mtu_was_reduced_by_hand_loses_nothing_silently(network: Ca
                 return error.errno == errno.EMSGSIZE
             return False
 
-        wait_until("the sender knows the MTU", refused, timeout_s=5.0)
+        wait_until("the sender knows the MTU", refused)
 
 
 NEW_RULE = """	case 99: /* the candidate with this number */

@@ -23,7 +23,7 @@ from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
 LINK = LinkSpec(rate_bps=50 * Mbps, queue_packets=250)
-SMALL, DEATH_S = "fattree:k=4", 10.0  # in which a silent failure is noticed, however busy the machine
+SMALL = "fattree:k=4"
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_failed_link_is_left_for_its_range_only_and_taken_again(fabric: Networ
     expected = table(shape, shape.place(topology.naming.node("e0.0")), [failed])
     wanted = {prefix: route.ports for prefix, route in expected.items()}
     assert wanted.keys() - sound.keys() == {Prefix(10 << 24 | 3 << 16 | 1 << 8, 24)}
-    wait_until("e0.0 leaves group 1 for e3.1", lambda: held(fabric, "e0.0") == wanted, timeout_s=DEATH_S)
+    wait_until("e0.0 leaves group 1 for e3.1", lambda: held(fabric, "e0.0") == wanted)
     wait_until("all know", lambda: all(known(fabric, n) == [("e3.1-a3.1", False)] for n in ("e3.1", "e2.0", "e1.1")))
     assert ping(fabric, all_pairs(fabric), count=2).lost_fraction == 0
     fabric.restore("e3.1-a3.1")
@@ -206,7 +206,7 @@ def test_a_hash_of_the_flow_may_choose_instead(network: Callable[..., Network]) 
 
 def test_a_daemon_that_died_is_left_alone_and_its_successor_takes_over(fabric: Network) -> None:
     control.kill(fabric.run.directory, "a0.1")
-    wait_until("e0.0 leaves a0.1", lambda: held(fabric, "e0.0")[Prefix(10 << 24, 8)] == (2, 2), timeout_s=DEATH_S)
+    wait_until("e0.0 leaves a0.1", lambda: held(fabric, "e0.0")[Prefix(10 << 24, 8)] == (2, 2))
     assert ping(fabric, all_pairs(fabric)).lost_fraction == 0
     control.start(fabric.run.directory, "a0.1")
     fabric.wait_until_converged()

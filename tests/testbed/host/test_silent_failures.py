@@ -41,7 +41,7 @@ def test_silent_failures_are_noticed_when_the_simulator_notices_them():
     """For the same phases of hellos, all of them."""
     out = io.BytesIO()
     argv = [sys.executable, str(PROGRAM), str(FAILURES)]
-    assert uml.run(argv, virtual=uml.VirtualClock(seed=1), timeout_s=100, stdout=out) == 0
+    assert uml.run(argv, virtual=uml.VirtualClock(seed=1), timeout_s=500, stdout=out) == 0
     told = json.loads(out.getvalue())
     for failure, at in zip(told["failures"], simulated(told), strict=True):
         noticed = {int(node): when for node, when in failure["noticed"].items()}

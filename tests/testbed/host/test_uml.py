@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from weft.testbed.host import uml
+from weft.testbed.linux.clock import wait_until
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -124,10 +124,7 @@ def left_behind(folder: Path) -> list[str]:
 
 
 def wait_until_nothing_is_left(folder: Path) -> None:
-    end = time.monotonic() + 20
-    while left := left_behind(folder):
-        assert time.monotonic() < end, left
-        time.sleep(0.02)
+    wait_until("nothing is left", lambda: not left_behind(folder), every_s=0.02)
 
 
 @boots

@@ -24,7 +24,7 @@ def inside(*argv: str, seed: int = 1, syscall_ns: int = 0, status: int = 0) -> s
     """What a command prints under a virtual clock; what it complains about is told if it fails."""
     out, err = io.BytesIO(), io.BytesIO()
     clock = VirtualClock(seed=seed, syscall_ns=syscall_ns)
-    got = uml.run(argv, virtual=clock, timeout_s=100, stdout=out, stderr=err)
+    got = uml.run(argv, virtual=clock, timeout_s=500, stdout=out, stderr=err)
     assert got == status, err.getvalue().decode()
     return out.getvalue().decode()
 

@@ -30,7 +30,7 @@ commands:
 
 def weft(*words):
     command = [sys.executable, "-m", "weft.experiments.commands.cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def pinged(network, *options):

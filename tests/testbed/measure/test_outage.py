@@ -126,7 +126,7 @@ def test_the_prober_ends_with_its_standard_input_and_says_how_it_died(network):
     assert process
     assert process.stdin
     process.stdin.close()  # as when this process is killed
-    wait_until("the prober ends", lambda: process.poll() == 0, timeout_s=10)
+    wait_until("the prober ends", lambda: process.poll() == 0)
     process.stdin = None
     probe.stop()
     probe.start()

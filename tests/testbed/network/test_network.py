@@ -83,7 +83,7 @@ def test_nothing_is_left_after_down_and_the_names_are_those_that_the_plan_told(n
     one.down()
     assert not names & set(os.listdir(netns.NAMES))
     assert not one.run.directory.exists()
-    assert child.wait(timeout=5) == marked.wait(timeout=5) == -signal.SIGKILL
+    assert child.wait() == marked.wait() == -signal.SIGKILL
 
 
 @pytest.mark.kernel

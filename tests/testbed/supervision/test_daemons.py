@@ -76,7 +76,7 @@ def test_routes_that_went_with_a_device_are_back_with_it(network):
     net.fail("r1-r2")
     assert held() != before
     net.restore("r1-r2")
-    wait_until("they are back", lambda: held() == before, timeout_s=10)
+    wait_until("they are back", lambda: held() == before)
 
 
 def test_one_neighbour_behind_a_shared_crossbar_dies_and_the_others_stay(routed):

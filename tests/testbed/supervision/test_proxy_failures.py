@@ -41,11 +41,11 @@ def fail(net, kind, near, far):
 def test_packets_go_around_what_failed_and_return_when_it_is_mended(network, kind):
     net = network("dcell:n=4,k=1", scheme="pr-gpi:hold_ms=100")
     net.fail("h3-h16")  # DR's way from 0 to 19: what follows hits a proxy's
-    wait_until("a proxy's path", lambda: reachable(net) and path(net)[1] is None, timeout_s=20)
+    wait_until("a proxy's path", lambda: reachable(net) and path(net)[1] is None)
     before, _ = path(net)
     near, far = next(hop for hop in pairwise(before) if hop[0] // 4 != hop[1] // 4)
     mend = fail(net, kind, near, far)
-    wait_until("another path", lambda: reachable(net) and far not in path(net)[0], timeout_s=20)
+    wait_until("another path", lambda: reachable(net) and far not in path(net)[0])
     mend()
     net.restore("h3-h16")
-    wait_until("the shortest path", lambda: reachable(net) and len(path(net)[0]) < len(before), timeout_s=30)
+    wait_until("the shortest path", lambda: reachable(net) and len(path(net)[0]) < len(before))
