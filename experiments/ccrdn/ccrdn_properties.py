@@ -88,10 +88,7 @@ EXPERIMENT = Experiment(
     question="How large are the networks of the evaluation?",
     source="CCRDN, table 1",
     engines=("graph",),
-    sweep={"topology": list(PAPER)},
-    parameters={
-        "topology": TOPOLOGY,
-    },
+    axes={"topology": TOPOLOGY.over(*list(PAPER))},
     columns=columns.PROPERTIES,
     seeds=1,
     takes_s=1,

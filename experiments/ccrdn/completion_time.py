@@ -170,33 +170,26 @@ EXPERIMENT = Experiment(
     question="How long does a workload take under each scheme?",
     source="CCRDN, sections 6.7 and 7.5, figure 14",
     engines=("graph",),
-    sweep={
-        "topology": [
+    axes={
+        "topology": TOPOLOGY.over(
             *("dcell:n=18,k=2", "dcell:n=4,k=3", "beta-dcell:n=18,k=2", "beta-dcell:n=4,k=3"),
             *("ficonn:n=36,k=2", "ficonn:n=10,k=3"),
-        ],
-        "routing": ["dr", "pr-gp0", "pr-gpi", "pr-gpe"],
-        "workload": ["uniform:messages=1", "many-all-to-all:group=5", "one-to-all"],
-        "causality": ["rounds"],
-        "sharing": ["max-min"],
-        "resolution": [0.05],
-        "apply": ["algorithm"],
-    },
-    parameters={
-        "topology": TOPOLOGY,
-        "routing": ROUTES,
-        "workload": Spec(meaning="who sends to whom", form=WORKLOAD_FORM, check=workload_of),
+        ),
+        "routing": ROUTES.over("dr", "pr-gp0", "pr-gpi", "pr-gpe"),
+        "workload": Spec(meaning="who sends to whom", form=WORKLOAD_FORM, check=workload_of).over(
+            "uniform:messages=1", "many-all-to-all:group=5", "one-to-all"
+        ),
         "causality": Word(
             meaning="who waits for whom: servers send round after round, or all at once", words=CAUSALITY
-        ),
-        "sharing": Word(meaning="rule by which flows share a link", words=SHARING),
+        ).over("rounds"),
+        "sharing": Word(meaning="rule by which flows share a link", words=SHARING).over("max-min"),
         "resolution": Number(
             meaning="part of the time until the next end within which all ends are taken together",
             unit="fraction",
             least=0,
             most=0.99,
-        ),
-        "apply": common.APPLY,
+        ).over(0.05),
+        "apply": common.APPLY.over("algorithm"),
     },
     columns=columns.COMPLETION,
     statements=[

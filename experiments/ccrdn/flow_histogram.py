@@ -87,17 +87,11 @@ EXPERIMENT = Experiment(
     question="How evenly does traffic load the links?",
     source="CCRDN, section 7.2, figures 10 to 12",
     engines=("graph",),
-    sweep={
-        "topology": ["dcell:n=3,k=3", "beta-dcell:n=3,k=3", "ficonn:n=10,k=3"],
-        "routing": ["dr", "pr-gpi"],
-        "flows": [10_000_000],
-        "apply": ["algorithm"],
-    },
-    parameters={
-        "topology": TOPOLOGY,
-        "routing": ROUTING,
-        "flows": common.FLOWS,
-        "apply": common.APPLY,
+    axes={
+        "topology": TOPOLOGY.over("dcell:n=3,k=3", "beta-dcell:n=3,k=3", "ficonn:n=10,k=3"),
+        "routing": ROUTING.over("dr", "pr-gpi"),
+        "flows": common.FLOWS.over(10_000_000),
+        "apply": common.APPLY.over("algorithm"),
     },
     columns=columns.FLOW_HISTOGRAM,
     seeds=1,

@@ -151,25 +151,20 @@ EXPERIMENT = Experiment(
     question="How much shorter than dimensional routes are proxy routes, and how far from shortest?",
     source="CCRDN, sections 6.3 and 7.1, figures 3 and 4",
     engines=("graph",),
-    sweep={
-        "topology": [
+    axes={
+        "topology": TOPOLOGY.over(
             *(f"dcell:n={n},k={k}" for n, k in ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (5, 3), (6, 3))),
             *(f"beta-dcell:n={n},k={k}" for n, k in ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (5, 3), (6, 3))),
             *(f"ficonn:n={n},k={k}" for n, k in ((22, 2), (36, 2), (48, 2), (86, 2), (8, 3), (10, 3), (16, 3))),
-        ],
-        "routing": ["dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "tar", "bfs"],
-        "pairs": ["100000"],
-        "apply": ["algorithm"],
-        "condition1": [1],
-    },
-    parameters={
-        "topology": TOPOLOGY,
-        "routing": ROUTING,
+        ),
+        "routing": ROUTING.over("dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "tar", "bfs"),
         "pairs": Spec(
             meaning="pairs of servers that are routed", unit="pairs", form="all, or a number", check=check_pairs
-        ),
-        "apply": common.APPLY,
-        "condition1": Integer(meaning="1: no proxies where condition 1 says that none is shorter", least=0, most=1),
+        ).over("100000"),
+        "apply": common.APPLY.over("algorithm"),
+        "condition1": Integer(
+            meaning="1: no proxies where condition 1 says that none is shorter", least=0, most=1
+        ).over(1),
     },
     columns=columns.HOP_LENGTH,
     statements=[

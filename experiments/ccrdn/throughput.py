@@ -123,21 +123,15 @@ EXPERIMENT = Experiment(
     question="How much traffic can a network carry under each scheme?",
     source="CCRDN, sections 6.5 and 7.3, figure 13",
     engines=("graph",),
-    sweep={
-        "topology": [
+    axes={
+        "topology": TOPOLOGY.over(
             *("dcell:n=18,k=2", "dcell:n=3,k=3", "dcell:n=4,k=3"),
             *("beta-dcell:n=18,k=2", "beta-dcell:n=3,k=3", "beta-dcell:n=4,k=3"),
             *("ficonn:n=36,k=2", "ficonn:n=10,k=3"),
-        ],
-        "routing": ["dr", "pr-gp0", "pr-gpi", "pr-gpe"],
-        "traffic": ["uniform:flows=10000000", "many-all-to-all:group=50", "one-to-all"],
-        "apply": ["algorithm"],
-    },
-    parameters={
-        "topology": TOPOLOGY,
-        "routing": ROUTING,
-        "traffic": common.TRAFFIC,
-        "apply": common.APPLY,
+        ),
+        "routing": ROUTING.over("dr", "pr-gp0", "pr-gpi", "pr-gpe"),
+        "traffic": common.TRAFFIC.over("uniform:flows=10000000", "many-all-to-all:group=50", "one-to-all"),
+        "apply": common.APPLY.over("algorithm"),
     },
     columns=columns.THROUGHPUT,
     statements=[

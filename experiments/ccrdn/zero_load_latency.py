@@ -192,21 +192,16 @@ EXPERIMENT = Experiment(
     question="How long does a packet take through an idle network?",
     source="CCRDN, sections 6.6 and 7.4, table 2",
     engines=("graph",),
-    sweep={
-        "topology": ["ficonn:n=10,k=3", "dcell:n=4,k=3", "beta-dcell:n=4,k=3"],
-        "routing": ["dr", "pr-gp0", "pr-gpi", "pr-gpe"],
-        "code": ["compiled"],
-        "costs": [*COSTS_US],
-        "apply": ["algorithm"],
-    },
-    parameters={
-        "topology": TOPOLOGY,
-        "routing": ROUTES,
-        "code": Word(meaning="whose search for a route is timed: the graph engine's, or a daemon's", words=[*CODES]),
+    axes={
+        "topology": TOPOLOGY.over("ficonn:n=10,k=3", "dcell:n=4,k=3", "beta-dcell:n=4,k=3"),
+        "routing": ROUTES.over("dr", "pr-gp0", "pr-gpi", "pr-gpe"),
+        "code": Word(
+            meaning="whose search for a route is timed: the graph engine's, or a daemon's", words=[*CODES]
+        ).over("compiled"),
         "costs": Spec(
             meaning="what stack, propagation and transmission cost", form=f"paper, kernel or {EXAMPLE}", check=costs_of
-        ),
-        "apply": common.APPLY,
+        ).over(*COSTS_US),
+        "apply": common.APPLY.over("algorithm"),
     },
     columns=columns.LATENCY,
     seeds=1,

@@ -42,8 +42,8 @@ def catalogue() -> dict[str, Any]:
                 "engines": list(experiment.engines),
                 "sweep": {key: list(values) for key, values in experiment.sweep.items()},
                 "parameters": {
-                    key: {"meaning": one.meaning, "unit": one.unit, "values": one.range}
-                    for key, one in experiment.parameters.items()
+                    key: {"meaning": parameter.meaning, "unit": parameter.unit, "values": parameter.range}
+                    for key, (parameter, _) in experiment.axes.items()
                 },
                 "seeds": experiment.seeds,
                 "takes_s": experiment.takes_s,

@@ -64,8 +64,13 @@ def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
         "default_runs": len(experiment.runs()),
         "takes_s": experiment.takes_s,
         "parameters": {
-            key: {"meaning": one.meaning, "unit": one.unit, "values": one.range, "default": list(experiment.sweep[key])}
-            for key, one in experiment.parameters.items()
+            key: {
+                "meaning": parameter.meaning,
+                "unit": parameter.unit,
+                "values": parameter.range,
+                "default": list(values),
+            }
+            for key, (parameter, values) in experiment.axes.items()
         },
         "columns": [column._asdict() for column in told],
         "must_hold": list(experiment.must_hold),
@@ -110,12 +115,11 @@ def head(experiment: Experiment) -> Iterator[str]:
 def parameters(experiment: Experiment) -> Iterator[str]:
     """Every parameter with its unit, default and values."""
     yield "parameters:"
-    for key, parameter in experiment.parameters.items():
+    for key, (parameter, defaults) in experiment.axes.items():
         unit = f" ({parameter.unit})" if parameter.unit else ""
         yield from hanging(f"{key}{unit}: {parameter.meaning}", "  ", "      ")
-        values = ", ".join(map(str, experiment.sweep[key]))
-        for what, text in (("default", values), ("values", parameter.range)):
-            yield from hanging(text, f"      {what + ':':<9}", " " * 15)
+        for label, text in (("default", ", ".join(map(str, defaults))), ("values", parameter.range)):
+            yield from hanging(text, f"      {label + ':':<9}", " " * 15)
 
 
 def hanging(text: str, first: str = "", later: str = "") -> list[str]:

@@ -135,7 +135,7 @@ def measure(run: Run) -> Result:
 def panels(table: Table) -> dict[str, list[tuple[int, dict[str, object]]]]:
     """The rows of each panel by its title, each with its place on the horizontal axis, which the title names last."""
     found: dict[str, list[tuple[int, dict[str, object]]]] = {}
-    varied = [key for key in EXPERIMENT.sweep if key not in DRAWN and len({row[key] for row in table}) > 1]
+    varied = [key for key in EXPERIMENT.axes if key not in DRAWN and len({row[key] for row in table}) > 1]
     for row in table:
         n, r, m = size(str(row["topology"]))
         more = "".join(f", {style.words(key)} = {row[key]}" for key in ("p", *varied))
@@ -195,48 +195,44 @@ EXPERIMENT = Experiment(
     question="How many iterations does DAR take until no link is bad?",
     source="DAR, section 5.1, figures 10 to 12",
     engines=("graph",),
-    sweep={
-        "topology": [
+    axes={
+        "topology": Spec(meaning="network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical).over(
             *(f"clos:n={n},r={n},m={n}" for n in TIGHT),
             *(f"clos:n={n},r={n},m={2 * n}" for n in DOUBLE),
             *(f"clos:n=6,r={r},m=6" for r in BY_R),
-        ],
-        "p": [1, 2],
-        "rule": ["paper", "informed"],
-        "traffic": ["worst"],
-        "start": ["modulo"],
-        "requests": ["fullest-link"],
-        "key": ["flow"],
-        "swap": ["yes"],
-        "new_spine": ["any"],
-        "rest_iterations": [0],
-        "permutations": [400],
-        "most_iterations": [1_000_000],
-    },
-    parameters={
-        "topology": Spec(meaning="network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical),
-        "p": Integer(meaning="flows that a link carries", unit="flows", least=1, most=64),
-        "rule": Word(meaning="what a request says of spines: nothing, or which have room", words=tuple(RULES)),
+        ),
+        "p": Integer(meaning="flows that a link carries", unit="flows", least=1, most=64).over(1, 2),
+        "rule": Word(meaning="what a request says of spines: nothing, or which have room", words=tuple(RULES)).over(
+            "paper", "informed"
+        ),
         "traffic": Word(
             meaning="permutations: those of section 5 that are hard, or all; or two flows of a leaf to the same host",
             words=tuple(TRAFFIC),
-        ),
+        ).over("worst"),
         "start": Word(
             meaning="spines at first: host mod n, any, any whose uplink has room, host mod m", words=tuple(STARTS)
+        ).over("modulo"),
+        "requests": Word(meaning="bad links of a leaf that it asks about", words=("fullest-link", "every-link")).over(
+            "fullest-link"
         ),
-        "requests": Word(meaning="bad links of a leaf that it asks about", words=("fullest-link", "every-link")),
-        "key": Word(meaning="what moves: a flow, or all flows of a leaf to the same host", words=tuple(KEYS)),
-        "swap": Word(meaning="whether a flow is swapped back from an uplink that is full", words=("yes", "no")),
+        "key": Word(meaning="what moves: a flow, or all flows of a leaf to the same host", words=tuple(KEYS)).over(
+            "flow"
+        ),
+        "swap": Word(meaning="whether a flow is swapped back from an uplink that is full", words=("yes", "no")).over(
+            "yes"
+        ),
         "new_spine": Word(
             meaning="spines to which a flow may be moved: with its own or without", words=("any", "other")
-        ),
+        ).over("any"),
         "rest_iterations": Integer(
             meaning="iterations for which a flow that has moved is not asked for", unit="iterations", least=0, most=1000
+        ).over(0),
+        "permutations": Integer(meaning="permutations of a run", unit="permutations", least=1, most=1_000_000).over(
+            400
         ),
-        "permutations": Integer(meaning="permutations of a run", unit="permutations", least=1, most=1_000_000),
         "most_iterations": Integer(
             meaning="iterations after which a run gives a permutation up", unit="iterations", least=1, most=10**9
-        ),
+        ).over(1_000_000),
     },
     columns=columns.CONVERGENCE,
     seeds=1,

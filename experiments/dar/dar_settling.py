@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.dar import columns
-from weft.experiments.dar.dar_table import PARAMETERS, SCHEMES, SWEEP, VARIED, check, outcome
+from weft.experiments.dar.dar_table import AXES, SCHEMES, VARIED, check, outcome
 from weft.experiments.dar.settings import (
     daemon_options,
     kernel_plan,
@@ -233,16 +233,14 @@ EXPERIMENT = Experiment(
     question="When do leaves under DAR stop moving flows?",
     source="DAR, section 5.2, figure 13",
     engines=("graph", "fabric", "kernel"),
-    sweep={
-        **SWEEP,
-        "host_gbps": [40.0, 20.8, 19.2],
-        "scheme": list(RESOLVED),
-        "time_us": [5600.0],
-        "skipped_us": [0.0],
-    },
-    parameters={
-        **PARAMETERS,
-        "scheme": Word(meaning="DAR by queues, by counts, by counts with the map of spines", words=RESOLVED),
+    axes={
+        **AXES,
+        "host_gbps": AXES["host_gbps"].over(40.0, 20.8, 19.2),
+        "scheme": Word(meaning="DAR by queues, by counts, by counts with the map of spines", words=RESOLVED).over(
+            *RESOLVED
+        ),
+        "time_us": AXES["time_us"].over(5600.0),
+        "skipped_us": AXES["skipped_us"].over(0.0),
     },
     columns=columns.SETTLING,
     statements=[

@@ -51,7 +51,7 @@ from weft.experiments.dar.slotted_control import (
 from weft.experiments.dar.slotted_model import Outcome, destinations, simulate
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, canonical
-from weft.experiments.runner.parameters import Integer, Number, Parameter, Spec, Word
+from weft.experiments.runner.parameters import Axis, Integer, Number, Spec, Word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -270,70 +270,60 @@ def bars(axes: Axes, of: dict[str, Table], key: str, other: str) -> None:
     axes.set_xlim(left=0)
 
 
-PARAMETERS: dict[str, Parameter] = {
-    "topology": Spec(meaning="network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical),
-    "host_gbps": Number(meaning="rate at which hosts send", unit="Gbit/s", least=0.1, most=1000),
-    "link_gbps": Number(meaning="rate of every link", unit="Gbit/s", least=0.1, most=1000),
+AXES: dict[str, Axis] = {
+    "topology": Spec(meaning="network", form="clos:n=..,r=..,m=..", check=size, canonical=canonical).over(
+        "clos:n=24,r=48,m=48", "clos:n=24,r=48,m=24"
+    ),
+    "host_gbps": Number(meaning="rate at which hosts send", unit="Gbit/s", least=0.1, most=1000).over(40.0, 19.2),
+    "link_gbps": Number(meaning="rate of every link", unit="Gbit/s", least=0.1, most=1000).over(40.0),
     "scheme": Word(
         meaning="DAR by queues (section 4), by counts (section 2), by counts with the map of spines; or another",
         words=tuple(SCHEMES),
+    ).over(*SCHEMES),
+    "key": Word(
+        meaning="what DAR moves: a host's flow, or all flows of a leaf to the same host", words=tuple(KEYS)
+    ).over("dest"),
+    "start": Word(meaning="with key=flow, the spine of a new message: see dar_convergence", words=tuple(STARTS)).over(
+        "modulo"
     ),
-    "key": Word(meaning="what DAR moves: a host's flow, or all flows of a leaf to the same host", words=tuple(KEYS)),
-    "start": Word(meaning="with key=flow, the spine of a new message: see dar_convergence", words=tuple(STARTS)),
     "requests": Word(
         meaning="where flows are counted: bad links of a leaf that it asks about", words=("fullest-link", "every-link")
-    ),
-    "swap": Word(meaning="whether DAR swaps a flow back from an uplink that is full", words=("yes", "no")),
+    ).over("fullest-link"),
+    "swap": Word(meaning="whether DAR swaps a flow back from an uplink that is full", words=("yes", "no")).over("yes"),
     "queue_packets": Integer(
         meaning="packets that may wait at a port before DAR moves a flow", unit="packets", least=1, most=10_000
+    ).over(3),
+    "rest_slots": Integer(
+        meaning="hold-down time of a flow that has moved", unit="packet times", least=0, most=10_000
+    ).over(16),
+    "period_slots": Integer(meaning="time between counts", unit="packet times", least=1, most=10_000).over(16),
+    "ears": Word(meaning="EARs at a spine's port: behind packets, or before them", words=("behind", "first")).over(
+        "behind"
     ),
-    "rest_slots": Integer(meaning="hold-down time of a flow that has moved", unit="packet times", least=0, most=10_000),
-    "period_slots": Integer(meaning="time between counts", unit="packet times", least=1, most=10_000),
-    "ears": Word(meaning="EARs at a spine's port: behind packets, or before them", words=("behind", "first")),
     "traffic": Word(
         meaning="permutations: random ones, or those of section 5 that are hard", words=("random", "worst")
-    ),
-    "message_kb": Integer(meaning="size of a message", unit="KiB", least=1, most=65_536),
-    "packet_bytes": Integer(meaning="size of a packet", unit="bytes", least=64, most=65_536),
-    "room_packets": Integer(meaning="room of a switch behind each link", unit="packets", least=2, most=10_000),
+    ).over("random"),
+    "message_kb": Integer(meaning="size of a message", unit="KiB", least=1, most=65_536).over(256),
+    "packet_bytes": Integer(meaning="size of a packet", unit="bytes", least=64, most=65_536).over(2048),
+    "room_packets": Integer(meaning="room of a switch behind each link", unit="packets", least=2, most=10_000).over(16),
     "kernel_mbps": Integer(
         meaning="on the kernel, rate of links between switches: packet times are told as those of link_gbps",
         unit="Mbit/s",
         least=1,
         most=100_000,
+    ).over(5),
+    "time_us": Number(meaning="time that is simulated", unit="us", least=1, most=10**6).over(1300.0),
+    "skipped_us": Number(meaning="time at the beginning that is not counted", unit="us", least=0, most=10**6).over(
+        200.0
     ),
-    "time_us": Number(meaning="time that is simulated", unit="us", least=1, most=10**6),
-    "skipped_us": Number(meaning="time at the beginning that is not counted", unit="us", least=0, most=10**6),
 }
-SWEEP: dict[str, list[int | float | str]] = {
-    "topology": ["clos:n=24,r=48,m=48", "clos:n=24,r=48,m=24"],
-    "host_gbps": [40.0, 19.2],
-    "link_gbps": [40.0],
-    "scheme": list(SCHEMES),
-    "key": ["dest"],
-    "start": ["modulo"],
-    "requests": ["fullest-link"],
-    "swap": ["yes"],
-    "queue_packets": [3],
-    "rest_slots": [16],
-    "period_slots": [16],
-    "ears": ["behind"],
-    "traffic": ["random"],
-    "message_kb": [256],
-    "packet_bytes": [2048],
-    "room_packets": [16],
-    "kernel_mbps": [5],
-    "time_us": [1300.0],
-    "skipped_us": [200.0],
-}
-VARIED = tuple(key for key in SWEEP if key not in ("topology", "host_gbps", "scheme"))
+VARIED = tuple(key for key in AXES if key not in ("topology", "host_gbps", "scheme"))
 EXPERIMENT = Experiment(
     name="dar_table",
     question="What do 1,152 hosts get under DAR, and in which order?",
     source="DAR, section 5.2, table 1",
     engines=("graph", "kernel"),
-    sweep=SWEEP,
-    parameters=PARAMETERS,
+    axes=AXES,
     columns=columns.TABLE,
     statements=columns.TABLE_1,
     seeds=1,

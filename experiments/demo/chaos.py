@@ -199,31 +199,24 @@ EXPERIMENT = Experiment(
     question="Does every scheme end as predicted, whatever happens to links, packets, routers and daemons?",
     source="Chaos campaigns; delta debugging, IEEE TSE 28 (2)",
     engines=("fabric", "kernel"),
-    sweep={
-        "topology": NETWORKS,
-        "routing": [eager(name) for name in machines()],
-        "campaigns": [20],
-        "steps": [10],
-        "events": [DRAWN],
-        "campaign": [0],
-        "pairs": [MOST_PAIRS],
-    },
-    parameters={
-        "topology": common.TOPOLOGY,
-        "routing": common.ROUTING,
-        "campaigns": Integer(meaning="campaigns of each run", least=1, most=1_000_000),
-        "steps": Integer(meaning="faults and mendings of each, a flap being one", least=0, most=1000),
+    axes={
+        "topology": common.TOPOLOGY.over(*NETWORKS),
+        "routing": common.ROUTING.over(*[eager(name) for name in machines()]),
+        "campaigns": Integer(meaning="campaigns of each run", least=1, most=1_000_000).over(20),
+        "steps": Integer(meaning="faults and mendings of each, a flap being one", least=0, most=1000).over(10),
         "events": Spec(
             meaning="what happens: drawn by the seed; none; or what a command that repeats a campaign says",
             form="drawn, none or TIME:KIND:WHERE[:VALUE]+...",
             check=lambda text: None,
+        ).over(DRAWN),
+        "campaign": Integer(meaning="number of the first, by which its events are drawn", least=0, most=1 << 62).over(
+            0
         ),
-        "campaign": Integer(meaning="number of the first, by which its events are drawn", least=0, most=1 << 62),
         "pairs": Integer(
             meaning="pairs of servers that are looked at, by which numbers decide; on the kernel, 60 at most",
             least=1,
             most=1_000_000,
-        ),
+        ).over(MOST_PAIRS),
     },
     columns=columns.CHAOS,
     seeds=1,

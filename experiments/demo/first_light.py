@@ -239,19 +239,14 @@ EXPERIMENT = Experiment(
     question="Does a network of routing daemons on the kernel do what the graph says, also when links die?",
     source="DCell, SIGCOMM 2008; CCRDN, section 3 and definition 4.1",
     engines=("kernel",),
-    sweep={
-        "topology": ["dcell:n=4,k=1"],
-        "routing": ["dr"],
-        "rate_bps": [20 * Mbps],
-        "queue_packets": [250],
-        "iperf_s": [3],
-    },
-    parameters={
-        "topology": common.TOPOLOGY,
-        "routing": common.ROUTING,
-        "rate_bps": Integer(meaning="rate of every link", unit="bit/s", least=8000, most=100_000_000_000),
-        "queue_packets": common.QUEUE_PACKETS,
-        "iperf_s": Integer(meaning="time during which TCP is measured", unit="s", least=1, most=3600),
+    axes={
+        "topology": common.TOPOLOGY.over("dcell:n=4,k=1"),
+        "routing": common.ROUTING.over("dr"),
+        "rate_bps": Integer(meaning="rate of every link", unit="bit/s", least=8000, most=100_000_000_000).over(
+            20 * Mbps
+        ),
+        "queue_packets": common.QUEUE_PACKETS.over(250),
+        "iperf_s": Integer(meaning="time during which TCP is measured", unit="s", least=1, most=3600).over(3),
     },
     columns=columns.FIRST_LIGHT,
     seeds=1,

@@ -159,15 +159,12 @@ EXPERIMENT = Experiment(
     question="As links die, which pairs lose each other under DR, and do graph, fabric and kernel agree?",
     source="CCRDN, sections 6.4 and 7.2 (faults), definition 4.1 (DR)",
     engines=("kernel", "fabric", "graph"),
-    sweep={
-        "topology": ["dcell:n=4,k=1", "ficonn:n=4,k=1"],
-        "routing": ["dr"],
-        "failed_links": [0, 1, 2, 4, 8],
-    },
-    parameters={
-        "topology": common.TOPOLOGY,
-        "routing": common.ROUTING,
-        "failed_links": Integer(meaning="links that have failed", unit="links", least=0, most=1_000_000),
+    axes={
+        "topology": common.TOPOLOGY.over("dcell:n=4,k=1", "ficonn:n=4,k=1"),
+        "routing": common.ROUTING.over("dr"),
+        "failed_links": Integer(meaning="links that have failed", unit="links", least=0, most=1_000_000).over(
+            0, 1, 2, 4, 8
+        ),
     },
     columns=columns.LINK_LOSS,
     seeds=3,

@@ -225,31 +225,24 @@ EXPERIMENT = Experiment(
     question="How long do flows take over FatPaths' layers, as fluids, in networks of thousands of hosts?",
     source="FatPaths, section VII-B4, figure 13",
     engines=("graph",),
-    sweep={
-        "topology": ["slimfly:q=5,p=4", "slimfly:q=11,p=9"],
-        "construction": [MINIMAL, "random", "intree"],
-        "balance": ["one", "again", "all"],
-        "draws": [5.0],
-        "layers": [9],
-        "pattern": ["off-diagonal:c=100", "off-diagonal:c=1089", "permutation"],
-        "mapping": ["linear"],
-        "load_fraction": [0.3],
-        "times": [8],
-    },
-    parameters={
-        "topology": networks.NETWORK,
-        "construction": Word(meaning="how layers are made; minimal: layer 0 alone", words=[*CONSTRUCTIONS]),
-        "balance": Word(meaning="how a flow uses the layers", words=BALANCES),
+    axes={
+        "topology": networks.NETWORK.over("slimfly:q=5,p=4", "slimfly:q=11,p=9"),
+        "construction": Word(meaning="how layers are made; minimal: layer 0 alone", words=[*CONSTRUCTIONS]).over(
+            MINIMAL, "random", "intree"
+        ),
+        "balance": Word(meaning="how a flow uses the layers", words=BALANCES).over("one", "again", "all"),
         "draws": Number(
             meaning="with balance=again or informed: how often a flow draws a layer in the time that one takes alone",
             least=0,
             most=1 / STEP,
-        ),
-        "layers": Integer(meaning="n, layer 0 counted", least=1, most=63),
-        "pattern": PATTERN,
-        "mapping": MAPPING,
-        "load_fraction": Number(meaning="load of the sending hosts' links", unit="fraction", least=0.01, most=0.99),
-        "times": Integer(meaning="how long flows come, in times of a flow alone", least=1, most=10_000),
+        ).over(5.0),
+        "layers": Integer(meaning="n, layer 0 counted", least=1, most=63).over(9),
+        "pattern": PATTERN.over("off-diagonal:c=100", "off-diagonal:c=1089", "permutation"),
+        "mapping": MAPPING.over("linear"),
+        "load_fraction": Number(
+            meaning="load of the sending hosts' links", unit="fraction", least=0.01, most=0.99
+        ).over(0.3),
+        "times": Integer(meaning="how long flows come, in times of a flow alone", least=1, most=10_000).over(8),
     },
     columns=columns.LARGE,
     version=2,  # informed: of 1, flows that had ended in the same step counted

@@ -96,32 +96,18 @@ EXPERIMENT = Experiment(
     question="How long does a stencil with a barrier take over FatPaths' layers, beside ECMP and LetFlow?",
     source="FatPaths, figure 17",
     engines=("kernel",),
-    sweep={
-        "topology": ["slimfly:q=5,p=4"],
-        "scheme": [
+    axes={
+        **layered_network.AXES,
+        "scheme": layered_network.AXES["scheme"].over(
             *("ecmp", "letflow:gap_us=500000", "fatpaths:trigger=cut,start=random"),
             *("fatpaths:construction=intree,trigger=cut", "fatpaths:construction=intree,trigger=cut,start=random"),
-        ],
-        "pattern": ["stencil:offset=42"],
-        "mapping": ["linear", "random"],
-        "flow_bytes": [20_000, 100_000],
-        "rate_mbps": [2],
-        "frame_bytes": [1514],
-        "delay_us": [0],
-        "queue_packets": [100],
-        "ecn_packets": [33],
-        "congestion_control": ["reno"],
-        "transport": ["tcp"],
-        "min_rtt_window_s": [300],
-        "rto_ms": [200],
-        "connections": ["new"],
-        "reordering": [0],
-        "rounds": [2],
-    },
-    parameters={
-        **layered_network.PARAMETERS,
-        "flow_bytes": Integer(meaning="what a host sends to each neighbour", unit="bytes", least=1, most=10**9),
-        "rounds": Integer(meaning="rounds between barriers", least=1, most=1000),
+        ),
+        "pattern": layered_network.AXES["pattern"].over("stencil:offset=42"),
+        "flow_bytes": Integer(meaning="what a host sends to each neighbour", unit="bytes", least=1, most=10**9).over(
+            20_000, 100_000
+        ),
+        "rate_mbps": layered_network.AXES["rate_mbps"].over(2),
+        "rounds": Integer(meaning="rounds between barriers", least=1, most=1000).over(2),
     },
     columns=columns.STENCIL,
     seeds=1,

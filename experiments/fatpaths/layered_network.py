@@ -227,20 +227,20 @@ def circumstances(network: Network, seen: Seen) -> dict[str, object]:
     }
 
 
-PARAMETERS = {
-    "topology": common.TOPOLOGY,
-    "scheme": SCHEME,
-    "pattern": PATTERN,
-    "mapping": MAPPING,
-    "rate_mbps": common.RATE_MBPS,
-    "frame_bytes": KERNEL_FRAME_BYTES,
-    "delay_us": common.DELAY_US,
-    "queue_packets": common.QUEUE_PACKETS,
-    "ecn_packets": ECN_PACKETS,
-    "congestion_control": common.CONGESTION_CONTROL,
-    "transport": common.TRANSPORT,
-    "min_rtt_window_s": common.MIN_RTT_WINDOW_S,
-    "rto_ms": RTO_MS,
-    "connections": CONNECTIONS,
-    "reordering": REORDERING,
+AXES = {
+    "topology": common.TOPOLOGY.over("slimfly:q=5,p=4"),
+    "scheme": SCHEME.over("ecmp"),
+    "pattern": PATTERN.over("off-diagonal:c=100"),
+    "mapping": MAPPING.over("linear", "random"),
+    "rate_mbps": common.RATE_MBPS.over(1),
+    "frame_bytes": KERNEL_FRAME_BYTES.over(1514),
+    "delay_us": common.DELAY_US.over(0),
+    "queue_packets": common.QUEUE_PACKETS.over(100),
+    "ecn_packets": ECN_PACKETS.over(33),
+    "congestion_control": common.CONGESTION_CONTROL.over("reno"),
+    "transport": common.TRANSPORT.over("tcp"),
+    "min_rtt_window_s": common.MIN_RTT_WINDOW_S.over(300),
+    "rto_ms": RTO_MS.over(200),
+    "connections": CONNECTIONS.over("new"),
+    "reordering": REORDERING.over(0),
 }

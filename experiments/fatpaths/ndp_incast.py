@@ -170,23 +170,16 @@ EXPERIMENT = Experiment(
     question="How long do many senders to one host take by the purified transport, with packets trimmed, and by TCP?",
     source="NDP, SIGCOMM 2017; FatPaths, section III-C",
     engines=("kernel", "fabric"),
-    sweep={
-        "topology": ["star:n=65"],
-        "traffic": [*(f"incast:senders={count}" for count in (1, 2, 4, 8, 16, 32, 64)), "permutation", "shuffle"],
-        "transport": ["ndp", "tcp:control=reno", "tcp:control=cubic"],
-        "message_kb": [100],
-        "rate_mbps": [100],
-        "header_packets": [1125],
-        "rto_min_ms": [200],
-    },
-    parameters={
-        "topology": common.TOPOLOGY,
-        "traffic": Spec(meaning="who sends to whom", form="incast:senders=N, permutation, shuffle, ...", check=traffic),
-        "transport": transports.TRANSPORT,
-        "message_kb": Integer(meaning="size of every message", unit="kB", least=1, most=10**6),
-        "rate_mbps": common.RATE_MBPS,
-        "header_packets": transports.HEADER_PACKETS,
-        "rto_min_ms": transports.RTO_MIN_MS,
+    axes={
+        "topology": common.TOPOLOGY.over("star:n=65"),
+        "traffic": Spec(
+            meaning="who sends to whom", form="incast:senders=N, permutation, shuffle, ...", check=traffic
+        ).over(*(f"incast:senders={count}" for count in (1, 2, 4, 8, 16, 32, 64)), "permutation", "shuffle"),
+        "transport": transports.TRANSPORT.over("ndp", "tcp:control=reno", "tcp:control=cubic"),
+        "message_kb": Integer(meaning="size of every message", unit="kB", least=1, most=10**6).over(100),
+        "rate_mbps": common.RATE_MBPS.over(100),
+        "header_packets": transports.HEADER_PACKETS.over(1125),
+        "rto_min_ms": transports.RTO_MIN_MS.over(200),
     },
     columns=columns.INCAST,
     seeds=1,

@@ -14,8 +14,12 @@ EXPERIMENT = Experiment(
     question="How long do long flows take under LBSP, packet scatter and others, when a link is degraded?",
     source="LBSP, section 4, figure 7c",
     engines=("kernel",),
-    sweep={**lbsp_long.EXPERIMENT.sweep, "damage": ["none", "degraded"], "repeats": [2], "patience_s": [12]},
-    parameters=lbsp_long.EXPERIMENT.parameters,
+    axes={
+        **lbsp_tcp.LONG_FLOWS,
+        "damage": lbsp_tcp.LONG_FLOWS["damage"].over("none", "degraded"),
+        "repeats": lbsp_tcp.REPEATS.over(2),
+        "patience_s": lbsp_tcp.PATIENCE_S.over(12),
+    },
     columns=columns.TIMES,
     statements=[
         Statement(

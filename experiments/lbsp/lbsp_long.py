@@ -53,20 +53,7 @@ EXPERIMENT = Experiment(
     question="How long do long flows take under LBSP, packet scatter and others, with all links sound and one not?",
     source="LBSP, section 4, figure 6b",
     engines=("kernel",),
-    sweep={
-        "topology": ["fattree:k=8"],
-        "scheme": ["lbsp", "spray", "ecmp", "letflow", "drill", "ttc"],
-        "damage": ["none", "link", "node"],
-        "tcp": ["rack", "reno"],
-        "rate_mbps": [20],
-        "queue_packets": [250],
-        "delay_us": [0],
-        "flow_bytes": [2000000],
-        "oversubscription": [1],
-        "repeats": [4],
-        "patience_s": [4],
-    },
-    parameters=lbsp_tcp.OF_LONG_FLOWS,
+    axes=lbsp_tcp.LONG_FLOWS,
     columns=columns.TIMES,
     statements=[
         Statement(

@@ -64,20 +64,13 @@ EXPERIMENT = Experiment(
     question="How long do long flows take under LBSP and packet scatter, with a failed link, the slower the core is?",
     source="LBSP, section 4, figure 7a",
     engines=("kernel",),
-    sweep={
-        "topology": ["fattree:k=8"],
-        "scheme": ["lbsp", "spray", "ecmp", "letflow", "drill", "ttc"],
-        "damage": ["none", "link"],
-        "oversubscription": [1, 4, 8],
-        "tcp": ["rack", "reno"],
-        "rate_mbps": [20],
-        "queue_packets": [250],
-        "delay_us": [0],
-        "flow_bytes": [2000000],
-        "repeats": [2],
-        "patience_s": [15],
+    axes={
+        **lbsp_tcp.LONG_FLOWS,
+        "damage": lbsp_tcp.LONG_FLOWS["damage"].over("none", "link"),
+        "oversubscription": lbsp_tcp.OVERSUBSCRIPTION.over(1, 4, 8),
+        "repeats": lbsp_tcp.REPEATS.over(2),
+        "patience_s": lbsp_tcp.PATIENCE_S.over(15),
     },
-    parameters=lbsp_tcp.OF_LONG_FLOWS,
     columns=columns.TIMES,
     statements=[
         Statement(

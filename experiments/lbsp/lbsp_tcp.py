@@ -28,7 +28,7 @@ from weft.daemons.core import registry
 from weft.daemons.load_balancing.scheme import Rule
 from weft.experiments.figures import figures, style
 from weft.experiments.runner.definition import Result, Run, Table, Value
-from weft.experiments.runner.parameters import Integer, Parameter, Word
+from weft.experiments.runner.parameters import Axis, Integer, Word
 from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
 from weft.topologies import build
@@ -65,18 +65,18 @@ OVERSUBSCRIPTION = Integer(
 )
 REPEATS = Integer(meaning="times that all flows begin anew", unit="times", least=1, most=1000)
 PATIENCE_S = Integer(meaning="from one such time to the next", unit="s", least=1, most=3600)
-OF_LONG_FLOWS: Mapping[str, Parameter] = {
-    "topology": common.TOPOLOGY,
-    "scheme": common.SCHEME,
-    "damage": DAMAGE_OF_A_LINK,
-    "tcp": KIND_OF_TCP,
-    "rate_mbps": common.RATE_MBPS,
-    "queue_packets": common.QUEUE_PACKETS,
-    "delay_us": common.DELAY_US,
-    "flow_bytes": FLOW_BYTES,
-    "oversubscription": OVERSUBSCRIPTION,
-    "repeats": REPEATS,
-    "patience_s": PATIENCE_S,
+LONG_FLOWS: Mapping[str, Axis] = {
+    "topology": common.TOPOLOGY.over("fattree:k=8"),
+    "scheme": common.SCHEME.over("lbsp", "spray", "ecmp", "letflow", "drill", "ttc"),
+    "damage": DAMAGE_OF_A_LINK.over("none", "link", "node"),
+    "tcp": KIND_OF_TCP.over(*TCP),
+    "rate_mbps": common.RATE_MBPS.over(20),
+    "queue_packets": common.QUEUE_PACKETS.over(250),
+    "delay_us": common.DELAY_US.over(0),
+    "flow_bytes": FLOW_BYTES.over(2_000_000),
+    "oversubscription": OVERSUBSCRIPTION.over(1),
+    "repeats": REPEATS.over(4),
+    "patience_s": PATIENCE_S.over(4),
 }
 
 

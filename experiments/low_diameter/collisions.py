@@ -89,18 +89,15 @@ EXPERIMENT = Experiment(
     question="How many flows of the same pair of routers collide under FatPaths' traffic patterns?",
     source="FatPaths, figure 4",
     engines=("graph",),
-    sweep={
-        "topology": [
+    axes={
+        "topology": NETWORK.over(
             *("slimfly:q=19,p=14", "dragonfly:p=8,palm=0", "complete:n=101,p=100"),
             *("slimfly:q=41,p=31", "dragonfly:p=13,palm=0", "complete:n=317,p=316"),
-        ],
-        "pattern": list(PATTERNS),
-        "mapped": [1],
-    },
-    parameters={
-        "topology": NETWORK,
-        "pattern": Spec(meaning="who sends to whom", form="permutation, stencil:offset=42, ...", check=check_pattern),
-        "mapped": Integer(meaning="1: hosts are placed at random", least=0, most=1),
+        ),
+        "pattern": Spec(
+            meaning="who sends to whom", form="permutation, stencil:offset=42, ...", check=check_pattern
+        ).over(*list(PATTERNS)),
+        "mapped": Integer(meaning="1: hosts are placed at random", least=0, most=1).over(1),
     },
     columns=columns.COLLISIONS,
     seeds=1,

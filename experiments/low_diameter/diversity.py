@@ -126,12 +126,13 @@ EXPERIMENT = Experiment(
     question="How many shortest and other disjoint paths do low-diameter networks have, and how do pairs interfere?",
     source="FatPaths, table IV and figure 6",
     engines=("graph",),
-    sweep={"topology": list(TABLE_IV), "hops": [0], "pairs": [10_000], "fours": [40_000]},
-    parameters={
-        "topology": NETWORK,
-        "hops": Integer(meaning="most links of a path, 0: d' of table IV, or D + 1", unit="links", least=0, most=100),
-        "pairs": Integer(meaning="sampled pairs of routers", unit="pairs", least=2, most=10_000_000),
-        "fours": Integer(meaning="sampled pairs of pairs", unit="pairs", least=2, most=10_000_000),
+    axes={
+        "topology": NETWORK.over(*list(TABLE_IV)),
+        "hops": Integer(
+            meaning="most links of a path, 0: d' of table IV, or D + 1", unit="links", least=0, most=100
+        ).over(0),
+        "pairs": Integer(meaning="sampled pairs of routers", unit="pairs", least=2, most=10_000_000).over(10_000),
+        "fours": Integer(meaning="sampled pairs of pairs", unit="pairs", least=2, most=10_000_000).over(40_000),
     },
     columns=columns.DIVERSITY,
     seeds=1,

@@ -173,15 +173,10 @@ EXPERIMENT = Experiment(
     question="How many layers, and how sparse, give every pair of routers three disjoint paths?",
     source="FatPaths, figure 12",
     engines=("graph",),
-    sweep={
-        "topology": ["slimfly:q=7,p=6", "dragonfly:p=3,palm=0", "hyperx:l=2,s=7,p=6", "complete:n=20,p=19"],
-        "layers": [2, 4, 9, 16, 32, 64],
-        "rho": [0.4, 0.6, 0.8, 1.0],
-    },
-    parameters={
-        "topology": NETWORK,
-        "layers": Integer(meaning="n, layer 0 counted", unit="layers", least=1, most=64),
-        "rho": Number(meaning="links of a layer", unit="fraction", least=0.01, most=1),
+    axes={
+        "topology": NETWORK.over("slimfly:q=7,p=6", "dragonfly:p=3,palm=0", "hyperx:l=2,s=7,p=6", "complete:n=20,p=19"),
+        "layers": Integer(meaning="n, layer 0 counted", unit="layers", least=1, most=64).over(2, 4, 9, 16, 32, 64),
+        "rho": Number(meaning="links of a layer", unit="fraction", least=0.01, most=1).over(0.4, 0.6, 0.8, 1.0),
     },
     columns=columns.LAYER_COUNT,
     seeds=3,

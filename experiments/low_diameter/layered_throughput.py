@@ -161,24 +161,16 @@ EXPERIMENT = Experiment(
     question="How much worst-case traffic can layered routing carry, and how near is that to what all paths could?",
     source="FatPaths, section VI, figures 9 and 12",
     engines=("graph",),
-    sweep={
-        "topology": [
+    axes={
+        "topology": NETWORK.over(
             *("slimfly:q=5,p=4", "slimfly:q=7,p=6", "dragonfly:p=2,palm=0", "hyperx:l=2,s=5,p=4"),
             *("xpander:r=7,l=7,p=4,seed=1", "jellyfish:n=50,r=7,p=4,seed=1", "fattree:k=8"),
-        ],
-        "scheme": list(SCHEMES),
-        "layers": [9],
-        "rho": [0.6],
-        "intensity": [0.55, 1.0],
-        "bound": ["short"],
-    },
-    parameters={
-        "topology": NETWORK,
-        "scheme": Word(meaning="where paths come from", words=SCHEMES),
-        "layers": Integer(meaning="n, layer 0 counted", unit="layers", least=1, most=64),
-        "rho": Number(meaning="links of a random layer", unit="fraction", least=0.01, most=1),
-        "intensity": Number(meaning="hosts that send", unit="fraction", least=0.01, most=1),
-        "bound": Word(meaning="all paths of D + 1 links, all paths, or no bound", words=BOUNDS),
+        ),
+        "scheme": Word(meaning="where paths come from", words=SCHEMES).over(*list(SCHEMES)),
+        "layers": Integer(meaning="n, layer 0 counted", unit="layers", least=1, most=64).over(9),
+        "rho": Number(meaning="links of a random layer", unit="fraction", least=0.01, most=1).over(0.6),
+        "intensity": Number(meaning="hosts that send", unit="fraction", least=0.01, most=1).over(0.55, 1.0),
+        "bound": Word(meaning="all paths of D + 1 links, all paths, or no bound", words=BOUNDS).over("short"),
     },
     columns=columns.LAYERED_THROUGHPUT,
     seeds=3,

@@ -184,18 +184,15 @@ EXPERIMENT = Experiment(
     question="How many cables, which radix and what money does a host cost in each low-diameter network?",
     source="FatPaths, figures 10 and 19",
     engines=("graph",),
-    sweep={
-        "family": list(FAMILIES),
-        "hosts": [200, 1_000, 3_000, 10_000, 30_000, 100_000],
-        **{name: [usd] for name, usd in PRICES.items()},
-    },
-    parameters={
-        "family": Word(meaning="family of networks", words=tuple(FAMILIES)),
-        "hosts": Integer(meaning="hosts that are wanted", unit="hosts", least=6, most=300_000),
-        "router_usd": price("fixed part of a router's price"),
-        "port_usd": price("part of it for each port"),
-        "copper_usd": price("a host's or local cable"),
-        "fibre_usd": price("a global cable"),
+    axes={
+        "family": Word(meaning="family of networks", words=tuple(FAMILIES)).over(*FAMILIES),
+        "hosts": Integer(meaning="least number of hosts", unit="hosts", least=6, most=300_000).over(
+            200, 1_000, 3_000, 10_000, 30_000, 100_000
+        ),
+        "router_usd": price("fixed part of a router's price").over(PRICES["router_usd"]),
+        "port_usd": price("part of it for each port").over(PRICES["port_usd"]),
+        "copper_usd": price("a host's or local cable").over(PRICES["copper_usd"]),
+        "fibre_usd": price("a global cable").over(PRICES["fibre_usd"]),
     },
     columns=columns.COST,
     seeds=1,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.experiments.runner.failures import reason
-from weft.experiments.runner.parameters import Parameter, Scalar
+from weft.experiments.runner.parameters import Axis, Scalar
 from weft.topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
@@ -154,8 +154,7 @@ class Experiment:
 
     source: the paper and section that it comes from.
     engines: those that can answer; the first is used unless another is asked for.
-    sweep: the values of each parameter; every combination is a cell.
-    parameters: what each parameter may be; the same keys as those of `sweep`.
+    axes: each parameter with its values in the default sweep; every combination is a cell.
     columns: what each figure that a run may give means, see columns.py.
     statements: what the paper says about some of them, where no row has it as `paper_` and the column's name.
     seeds: how many runs a cell has by default, seeded 0, 1, ...
@@ -175,8 +174,7 @@ class Experiment:
     question: str
     source: str
     engines: tuple[str, ...]
-    sweep: Mapping[str, Sequence[Scalar]]
-    parameters: Mapping[str, Parameter]
+    axes: Mapping[str, Axis]
     columns: Mapping[str, str] = field(default_factory=dict)
     statements: Sequence[Statement] = ()
     seeds: int
@@ -190,10 +188,10 @@ class Experiment:
     takes_s: float | None = None
     always_measures: bool = False
 
-    def __post_init__(self) -> None:
-        if self.parameters.keys() != self.sweep.keys():
-            differing = ", ".join(sorted(self.parameters.keys() ^ self.sweep.keys()))
-            raise ValueError(f"experiment {self.name}: sweep and parameters differ in {differing}")
+    @property
+    def sweep(self) -> dict[str, Sequence[Scalar]]:
+        """Values of each parameter in the default sweep."""
+        return {key: axis.values for key, axis in self.axes.items()}
 
     def runs(
         self, given: Mapping[str, str] | None = None, *, seeds: int | None = None, engines: Sequence[str] = ()
@@ -272,10 +270,10 @@ class Experiment:
     def values(self, given: Mapping[str, str]) -> dict[str, list[Scalar]]:
         """The values that the text of each parameter lists, each once."""
         for key in given:
-            if key not in self.sweep:
-                raise ValueError(f"{self.name}: " + unknown("parameter", key, self.sweep))
+            if key not in self.axes:
+                raise ValueError(f"{self.name}: " + unknown("parameter", key, self.axes))
         return {
-            key: list(dict.fromkeys(self.parameters[key].read(self.name, key, one) for one in split(text)))
+            key: list(dict.fromkeys(self.axes[key].parameter.read(self.name, key, value) for value in split(text)))
             for key, text in given.items()
         }
 

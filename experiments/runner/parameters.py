@@ -1,7 +1,7 @@
-"""What a parameter of an experiment may be: its type, its range or its check, its unit and its meaning.
+"""Parameters of experiments: type, range or check, unit and meaning; and the axes of a sweep.
 
-An experiment declares one of these for each parameter.  Every value is read by it, whoever gives it, before anything is
-made; `weft run EXPERIMENT --help` shows it.
+An experiment declares an axis for each parameter.  The parameter reads every value, from the sweep as from the command
+line, before anything is made; `weft run EXPERIMENT --help` shows it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from weft.topologies.core.grammar import integer, unknown
 
@@ -26,12 +27,31 @@ class Parameter:
 
     @property
     def range(self) -> str:
-        """What values there are, in a few words."""
+        """Return the permitted values in a few words."""
         raise NotImplementedError
 
     def read(self, owner: str, key: str, text: str) -> Scalar:
-        """The value that `text` is; ValueError, one line that begins with `owner`, if it is none of this parameter."""
+        """Return the value that `text` stands for.
+
+        Raises:
+            ValueError: not a value of this parameter; one line that begins with `owner`.
+        """
         raise NotImplementedError
+
+    def over(self, *values: Scalar) -> Axis:
+        """Return the axis of a sweep on which this parameter takes `values`."""
+        return Axis(self, values)
+
+
+class Axis(NamedTuple):
+    """A parameter and the values that it takes in the default sweep."""
+
+    parameter: Parameter
+    values: Sequence[Scalar]
+
+    def over(self, *values: Scalar) -> Axis:
+        """Return the axis of the same parameter with other values."""
+        return Axis(self.parameter, values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -162,23 +162,18 @@ EXPERIMENT = Experiment(
     question="How many flows does the fullest link of a fat-tree carry under each scheme?",
     source="TTC, section 4.1, figure 4, table 1",
     engines=("graph",),
-    sweep={
-        "topology": ["fattree:n=3,d=8", "fattree:n=3,d=16"],
-        "traffic": ["random", "adversarial"],
-        "scheme": ["dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=0,tie=redirect", "ttc:delta=2", "ttc:delta=sqrt"],
-        "k": [1, 2, 4, 8, 16, 32],
-        "repetitions": [200],
-    },
-    parameters={
-        "topology": common.TOPOLOGY,
-        "traffic": Word(meaning="random permutations, or one that is bad for D-mod-k", words=("random", "adversarial")),
+    axes={
+        "topology": common.TOPOLOGY.over("fattree:n=3,d=8", "fattree:n=3,d=16"),
+        "traffic": Word(
+            meaning="random permutations, or one that is bad for D-mod-k", words=("random", "adversarial")
+        ).over("random", "adversarial"),
         "scheme": Spec(
             meaning="scheme by which uplinks are assigned",
             form="SCHEME:key=value,... (`weft list`); ttc also with delta=sqrt or delta=loglog",
             check=lambda text: scheme(text, 1, 3),
-        ),
-        "k": Integer(meaning="flows of each host", unit="flows", least=1, most=4096),
-        "repetitions": Integer(meaning="random assignments", unit="assignments", least=1, most=100_000),
+        ).over("dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=0,tie=redirect", "ttc:delta=2", "ttc:delta=sqrt"),
+        "k": Integer(meaning="flows of each host", unit="flows", least=1, most=4096).over(1, 2, 4, 8, 16, 32),
+        "repetitions": Integer(meaning="random assignments", unit="assignments", least=1, most=100_000).over(200),
     },
     columns=columns.TTC_FLOW,
     statements=[

@@ -145,19 +145,14 @@ EXPERIMENT = Experiment(
     question="How long are queues and latencies in a fat-tree under each scheme, slot by slot?",
     source="TTC, section 4.2, figures 5 and 6",
     engines=("graph",),
-    sweep={
-        "topology": ["fattree:n=3,d=8"],
-        "scheme": ["dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=2", "jsq"],
-        "load_fraction": [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95],
-        "slots": [2000],
-        "watched_slots": [500],
-    },
-    parameters={
-        "topology": common.TOPOLOGY,
-        "scheme": MODEL_SCHEME,
-        "load_fraction": common.LOAD_FRACTION,
-        "slots": Integer(meaning="slots in which hosts send", unit="slots", least=1, most=1_000_000),
-        "watched_slots": Integer(meaning="slots at the end that are counted", unit="slots", least=1, most=1_000_000),
+    axes={
+        "topology": common.TOPOLOGY.over("fattree:n=3,d=8"),
+        "scheme": MODEL_SCHEME.over("dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=2", "jsq"),
+        "load_fraction": common.LOAD_FRACTION.over(0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95),
+        "slots": Integer(meaning="slots in which hosts send", unit="slots", least=1, most=1_000_000).over(2000),
+        "watched_slots": Integer(
+            meaning="slots at the end that are counted", unit="slots", least=1, most=1_000_000
+        ).over(500),
     },
     columns=columns.TTC_PACKET,
     statements=[

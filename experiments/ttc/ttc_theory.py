@@ -242,11 +242,12 @@ EXPERIMENT = Experiment(
     question="Does TTC's threshold cost the doubly exponential tail of two choices?",
     source="TTC, section 5, theorem 5.2",
     engines=("graph",),
-    sweep={"load_fraction": [0.5, 0.8, 0.95], "delta": [0, 1, 2, 3], "queues": [2000]},
-    parameters={
-        "load_fraction": Number(meaning="load of every queue", unit="fraction", least=LEAST_LOAD, most=MOST_LOAD),
-        "delta": Integer(meaning="threshold of TTC", unit="packets", least=0, most=MOST_DELTA),
-        "queues": Integer(meaning="queues of the simulation", unit="queues", least=2, most=1_000_000),
+    axes={
+        "load_fraction": Number(meaning="load of every queue", unit="fraction", least=LEAST_LOAD, most=MOST_LOAD).over(
+            0.5, 0.8, 0.95
+        ),
+        "delta": Integer(meaning="threshold of TTC", unit="packets", least=0, most=MOST_DELTA).over(0, 1, 2, 3),
+        "queues": Integer(meaning="queues of the simulation", unit="queues", least=2, most=1_000_000).over(2000),
     },
     columns=columns.TTC_THEORY,
     seeds=5,

@@ -399,7 +399,7 @@ def test_every_experiment_has_a_help(capsys):
             main(["run", name, "-h"])
         out = capsys.readouterr().out
         words = " ".join(out.split())
-        assert all(f"  {key}" in out and parameter.meaning in words for key, parameter in experiment.parameters.items())
+        assert all(f"  {key}" in out and axis.parameter.meaning in words for key, axis in experiment.axes.items())
 
 
 def test_help_without_an_experiment_is_that_of_the_command(capsys):

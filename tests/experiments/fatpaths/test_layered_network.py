@@ -83,7 +83,7 @@ def test_the_mapping_places_hosts_alike_for_every_scheme():
 def test_what_cannot_be_run_is_refused_in_one_line(wrong, said):
     with pytest.raises(ValueError, match=said) as raised:  # noqa: PT012
         for key, value in wrong.items():
-            fatpaths_fct.EXPERIMENT.parameters[key].read("fatpaths_fct", key, str(value))
+            fatpaths_fct.EXPERIMENT.axes[key].parameter.read("fatpaths_fct", key, str(value))
         layered_network.check(one(fatpaths_fct, **wrong))
     assert "\n" not in str(raised.value)
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(wrong, said):
 def test_every_scheme_of_the_sweep_can_be_run():
     for experiment in EXPERIMENTS:
         for scheme in experiment.EXPERIMENT.sweep["scheme"]:
-            experiment.EXPERIMENT.parameters["scheme"].read("it", "scheme", str(scheme))
+            experiment.EXPERIMENT.axes["scheme"].parameter.read("it", "scheme", str(scheme))
             layered_network.check(one(experiment, scheme=scheme))
 
 

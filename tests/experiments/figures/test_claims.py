@@ -91,6 +91,6 @@ def test_statements_are_about_runs_and_columns_that_there_are():
             assert statement.over.keys() <= statement.cell.keys(), (experiment.name, statement)
             for cell in (statement.cell, {**statement.cell, **statement.over}):
                 for key, value in cell.items():
-                    assert experiment.parameters[key].read(experiment.name, key, str(value)) == value
+                    assert experiment.axes[key].parameter.read(experiment.name, key, str(value)) == value
                 assert experiment.runs({key: str(value) for key, value in cell.items()})
     assert found > 15

@@ -39,11 +39,10 @@ EXPERIMENT = Experiment(
     question="How large is a square?",
     source="Euclid",
     engines=("graph", "kernel"),
-    sweep={"scheme": ["dr", "bfs"], "size": [1, 2, 3], "load_fraction": [0.5]},
-    parameters={
-        "scheme": Word(meaning="what it is called", words=("dr", "bfs", "broken")),
-        "size": Integer(meaning="its side", unit="m", least=0, most=1000),
-        "load_fraction": Number(meaning="a number", unit="fraction", least=0, most=1),
+    axes={
+        "scheme": Word(meaning="what it is called", words=("dr", "bfs", "broken")).over("dr", "bfs"),
+        "size": Integer(meaning="its side", unit="m", least=0, most=1000).over(1, 2, 3),
+        "load_fraction": Number(meaning="a number", unit="fraction", least=0, most=1).over(0.5),
     },
     seeds=2,
     measure=measure,

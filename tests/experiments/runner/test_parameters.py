@@ -9,7 +9,7 @@ from weft.experiments.runner import definition
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
 
 EXPERIMENTS = definition.discover()
-CASES = [(name, key) for name, experiment in EXPERIMENTS.items() for key in experiment.parameters]
+CASES = [(name, key) for name, experiment in EXPERIMENTS.items() for key in experiment.axes]
 
 
 def wrong(parameter):
@@ -31,7 +31,7 @@ def wrong(parameter):
 def test_a_wrong_value_is_one_line_at_once_and_nothing_is_made(command, name, key, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.geteuid", lambda: 0)  # whether the user may measure is asked later
-    for text in wrong(EXPERIMENTS[name].parameters[key]):
+    for text in wrong(EXPERIMENTS[name].axes[key].parameter):
         begin = time.process_time()  # of this process alone, however busy the machine is
         status = main([command, name, "--results", str(tmp_path / "results"), "--set", f"{key}={text}"])
         out, err = capsys.readouterr()
@@ -45,15 +45,15 @@ def test_a_wrong_value_is_one_line_at_once_and_nothing_is_made(command, name, ke
 @pytest.mark.slow
 def test_the_sweep_is_within_what_is_declared(name):
     experiment = EXPERIMENTS[name]
-    for key, values in experiment.sweep.items():
+    for key, (parameter, values) in experiment.axes.items():
         for value in values:
-            read = experiment.parameters[key].read(name, key, str(value))
+            read = parameter.read(name, key, str(value))
             assert (read, type(read)) == (value, type(value))
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_parameter_says_what_it_means(name):
-    for key, parameter in EXPERIMENTS[name].parameters.items():
+    for key, (parameter, _) in EXPERIMENTS[name].axes.items():
         assert parameter.meaning
         assert parameter.range
         unit = key.rpartition("_")[2]

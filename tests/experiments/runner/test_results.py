@@ -79,8 +79,8 @@ def test_rows_of_another_version_do_not_answer_the_question(store):
     put(store, EXPERIMENT.runs()[0])
     assert len(store.table(EXPERIMENT)) == 1
     assert store.table(replace(EXPERIMENT, version=2)) == []
-    more = {**EXPERIMENT.parameters, "more": Integer(meaning="more", least=0, most=9)}
-    assert store.table(replace(EXPERIMENT, sweep={**EXPERIMENT.sweep, "more": [1]}, parameters=more)) == []
+    more = Integer(meaning="more", least=0, most=9).over(1)
+    assert store.table(replace(EXPERIMENT, axes={**EXPERIMENT.axes, "more": more})) == []
 
 
 def test_the_table_is_in_order(store):
