@@ -4,9 +4,11 @@ It runs as nobody, without capabilities, and can neither start a process nor mak
 what was read before it gave its rights up, a pipe that events come from, and one for requests, each of which the other
 side checks (testbed/watching/actions.py).
 
-Who asks must have the token: as a cookie, which the address with the token in it sets, or as `Authorization: Bearer`.
-The host that is asked for must be loopback, so that no name of somebody else's leads here; and a request to do
-something must come from the page itself, by its Origin, or, with the token in its header, from no page at all.
+The files of the page are weft's own and need no token.  All that tells of the run needs one, as
+`Authorization: Bearer`, or, for the report, as a field of a form.  There is no cookie: browsers send
+cookies to every port of 127.0.0.1.  The page has the token from the fragment of its address, which
+browsers do not send.  The host of a request must be loopback, so that no foreign name leads here; and
+a request to do something must come from the page itself, by its Origin, or from no page at all.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ ANSWER_S = 20.0
 PIPE_BYTES = 4096  # what a pipe takes at once or not at all
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 
@@ -51,10 +53,15 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Content:
-    """files: type and bytes of what is served, by path.  report: the page of weft report, None if there is none."""
+    """What the server has in memory.
+
+    files: type and bytes of the page's files, by path.  data: of the network, as JSON.
+    report: the page of weft report, None if there is none.
+    """
 
     token: str
     files: Mapping[str, tuple[str, bytes]]
+    data: bytes
     report: bytes | None = None
 
 
@@ -124,26 +131,20 @@ class Hub:
         return await asyncio.wait_for(future, ANSWER_S)
 
 
-class Guarded(RequestHandler):
-    """Answers only who has the token, and asks for this machine's loopback by name."""
+class OnLoopback(RequestHandler):
+    """Answers requests for this machine's loopback by name."""
 
     def initialize(self, content: Content, hub: Hub) -> None:
         self.content, self.hub = content, hub
 
     def prepare(self) -> None:
-        name, _, port = self.request.host.rpartition(":")
-        if name not in HOSTS:
+        if self.request.host.rpartition(":")[0] not in HOSTS:
             raise HTTPError(403, reason="This page is on 127.0.0.1 only")
-        self.cookie = f"weft-{port}"
-        self.has_token = self.same(self.request.headers.get("Authorization", "").removeprefix("Bearer "))
-        if not self.has_token and not self.same(self.get_cookie(self.cookie) or ""):
-            self.without_token()
 
-    def without_token(self) -> None:
-        raise HTTPError(403, reason="The address that weft view printed has a token; open that one")
-
-    def same(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode(), self.content.token.encode())
+    def require(self, token: str) -> None:
+        """Raise HTTPError unless `token` is that of the view."""
+        if not hmac.compare_digest(token.encode(), self.content.token.encode()):
+            raise HTTPError(403, reason="The address that weft view printed has a token; open that one")
 
     def set_default_headers(self) -> None:
         self.clear_header("Server")
@@ -161,34 +162,43 @@ class Guarded(RequestHandler):
         """Nobody reads a log here."""
 
 
-class File(Guarded):
-    """The page and what belongs to it."""
-
-    def without_token(self) -> None:
-        if self.request.path != "/" or not self.same(self.get_query_argument("token", "")):
-            super().without_token()
-        self.set_cookie(self.cookie, self.content.token, httponly=True, samesite="Strict")
-        self.redirect("/", status=303)
+class File(OnLoopback):
+    """The page and the files that belong to it."""
 
     def get(self) -> None:
-        if self.request.query:
-            self.redirect(self.request.path, status=303)
-            return
-        if self.request.path == "/report":
-            self.report()
-            return
         if self.request.path not in self.content.files:
             raise HTTPError(404)
         kind, data = self.content.files[self.request.path]
         self.set_header("Content-Type", kind)
         self.finish(data)
 
-    def report(self) -> None:
+
+class Report(OnLoopback):
+    """The page of weft report, for a form: a link sends no header, and an address would keep the token."""
+
+    def post(self) -> None:
+        self.require(self.get_body_argument("token", ""))
         if self.content.report is None:
             raise HTTPError(404, reason="There is no report: weft report writes one from what is stored")
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.set_header("Content-Security-Policy", REPORT_POLICY)
         self.finish(self.content.report)
+
+
+class Guarded(OnLoopback):
+    """Answers requests whose header has the token."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.require(self.request.headers.get("Authorization", "").removeprefix("Bearer "))
+
+
+class Data(Guarded):
+    """What the page draws."""
+
+    def get(self) -> None:
+        self.set_header("Content-Type", "application/json")
+        self.finish(self.content.data)
 
 
 class Events(Guarded):
@@ -197,7 +207,7 @@ class Events(Guarded):
     async def get(self) -> None:
         self.set_header("Content-Type", "text/event-stream")
         page: asyncio.Queue[bytes | None] = asyncio.Queue()
-        page.put_nowait(b"retry: 1000\n\n" + self.hub.snapshot())
+        page.put_nowait(self.hub.snapshot())
         self.hub.pages.add(page)
         self.page = page
         try:
@@ -217,9 +227,7 @@ class Do(Guarded):
     """Requests to do something, or to look closer."""
 
     async def post(self) -> None:
-        origin = self.request.headers.get("Origin")
-        own = f"http://{self.request.host}"
-        if origin != own and not (origin is None and self.has_token):
+        if self.request.headers.get("Origin") not in (None, f"http://{self.request.host}"):
             raise HTTPError(403, reason="Only the page itself may do that")
         if self.request.headers.get("Content-Type", "").partition(";")[0] != "application/json":
             raise HTTPError(415)
@@ -252,7 +260,7 @@ def give_up_rights() -> None:
 async def serve(content: Content, listener: socket.socket, events: int, requests: int) -> None:
     """Serve `content` at `listener`, as user nobody, until `events` ends."""
     hub = Hub(requests)
-    handlers = {"/events": Events, "/do": Do, "/.*": File}
+    handlers = {"/page.json": Data, "/events": Events, "/do": Do, "/report": Report, "/.*": File}
     routes = [URLSpec(path, handler, {"content": content, "hub": hub}) for path, handler in handlers.items()]
     server = HTTPServer(Application(list(routes)), max_body_size=MOST_BODY_BYTES)
     stream = asyncio.StreamReader(limit=1 << 24)

@@ -60,10 +60,12 @@ def content(network: Network, results: Path) -> web_server.Content:
         if path.suffix in TYPES
     }
     files["/"] = files.pop("/index.html")
-    files["/page.json"] = ("application/json", page_data.as_json(page_data.data(network)))
     report = results / "report.html"
     return web_server.Content(
-        secrets.token_urlsafe(TOKEN_BYTES), files, report.read_bytes() if report.is_file() else None
+        secrets.token_urlsafe(TOKEN_BYTES),
+        files,
+        page_data.as_json(page_data.data(network)),
+        report.read_bytes() if report.is_file() else None,
     )
 
 
@@ -105,11 +107,11 @@ def serve_in_child(page: web_server.Content, listener: socket.socket) -> tuple[i
     return pid, events_in, requests_out
 
 
-def require_page(port: int, token: str) -> None:
+def require_page(port: int) -> None:
     """Return once the page at `port` answers; OSError if its server ends before it does."""
     connection = http.client.HTTPConnection(LOOPBACK, port)
     try:
-        connection.request("GET", "/", headers={"Authorization": f"Bearer {token}"})
+        connection.request("GET", "/")
         connection.getresponse()
     except (OSError, http.client.HTTPException) as error:
         raise OSError(f"the page does not answer: {error}") from None
@@ -160,11 +162,11 @@ def view(run: str, port: int, updates_per_s: float, pairs: int, results: Path) -
     answering.start()
     stream = EventStream(network, updates_per_s=updates_per_s, pairs=pairs)
     try:
-        require_page(port, page.token)
+        require_page(port)
     except OSError:
         answering.join()  # ends the process with the web server's own error, where there is one
         raise
-    print(f"http://{LOOPBACK}:{port}/?token={page.token}", flush=True)
+    print(f"http://{LOOPBACK}:{port}/#token={page.token}", flush=True)
     sys.stdout.close()
     for told in stream.run():
         channel.tell(told)

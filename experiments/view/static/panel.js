@@ -1,11 +1,12 @@
 // What is known of the node or link that was clicked, and what can be done to it.
 import {bits} from "./drawing.js";
+import {request} from "./session.js";
 
 const REFRESH_MS = 300;
 
-export async function post(request, {quiet = false} = {}) {
+export async function post(action, {quiet = false} = {}) {
   try {
-    const answer = await fetch("/do", {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(request)});
+    const answer = await request("/do", {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(action)});
     const told = answer.ok ? await answer.json() : {error: (await answer.text()).trim() || answer.statusText};
     if (told.error && !quiet) notice(told.error);
     return told;
@@ -63,10 +64,10 @@ export class Panel {
 
   buttons(list) {
     const box = element("div", "", "buttons");
-    for (const [text, request, kind] of list) {
+    for (const [text, action, kind] of list) {
       const button = element("button", text, kind);
       button.type = "button";
-      button.addEventListener("click", async () => { button.disabled = true; await post(request); button.disabled = false; });
+      button.addEventListener("click", async () => { button.disabled = true; await post(action); button.disabled = false; });
       box.append(button);
     }
     return box;

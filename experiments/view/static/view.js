@@ -3,6 +3,7 @@ import {Drawing} from "./drawing.js";
 import {Timeline} from "./timeline.js";
 import {Panel, notice, post} from "./panel.js";
 import {openResults} from "./results.js";
+import {listen, request, token} from "./session.js";
 
 const SHOWN_LINES = 300, KEPT_LINES = 600, PATH_MS = 1000;
 const byId = id => document.getElementById(id);
@@ -12,7 +13,13 @@ export const state = {
   now() { return this.clock + performance.now() / 1000; },  // of the run, in s of CLOCK_MONOTONIC
 };
 
-const data = await (await fetch("/page.json")).json();
+const page = await request("/page.json");
+if (!page.ok) {
+  notice((await page.text()).trim(), {stays: true});
+  throw new Error(page.statusText);
+}
+const data = await page.json();
+byId("report-token").value = token;
 const drawing = new Drawing(byId("network"), byId("tip"), state);
 const timeline = new Timeline(byId("timeline"), byId("incident"), state);
 const panel = new Panel(byId("panel"), state);
@@ -55,7 +62,7 @@ const take = {
   neighbour(event) { panel.refresh(event.node); },
   routes(event) { state.nodes.get(event.node).routes = event.count; panel.refresh(event.node); },
   log, outage() {},
-  end() { state.ended = true; stream.close(); health(); notice("The run has been taken down.", {stays: true}); },
+  end() { state.ended = true; health(); notice("The run has been taken down.", {stays: true}); },
 };
 
 function log(event) {
@@ -100,26 +107,26 @@ function health() {
   words.textContent = state.ended ? "ended" : parts.join(", ") || (rows.length ? "converged" : "up");
 }
 
-const stream = new EventSource("/events");
-stream.onmessage = message => {
-  const event = JSON.parse(message.data);
+function message(event) {
   timeline.take(event);
   (take[event.event] ?? (() => {}))(event);
   if (event.event === "link") health();
-};
+  return !state.ended;
+}
 // Who takes a run down ends its views at once, so that none can say so: no connection may be all that a page learns.
 let lost = 0;
-stream.onerror = () => {
-  if (state.ended) return;
+function failed() {
   byId("health").className = "wrong";
   byId("health").textContent = "no connection";
   lost ||= setTimeout(() => notice("The run has been taken down, or this view of it has ended.", {stays: true}), 2500);
-};
-stream.onopen = () => {
+}
+
+function opened() {
   if (lost) byId("notice").hidden = true;
   clearTimeout(lost);
   lost = 0;
-};
+}
+listen({opened, message, failed});
 
 // Click a server and then another: the path between them, asked for again each second while it is shown.
 async function askPath() {

@@ -40,10 +40,10 @@ class View:
         assert self.process.stdout
         self.address = self.process.stdout.readline().strip()
         assert self.address.startswith("http://127.0.0.1:"), self.process.stderr and self.process.stderr.read()
-        host, _, token = self.address.removeprefix("http://").partition("/?token=")
+        host, _, token = self.address.removeprefix("http://").partition("/#token=")
         self.host, self.token = host, token
         self.origin = f"http://{host}"
-        self.cookie = {"Cookie": f"weft-{host.partition(':')[2]}={token}"}
+        self.bearer = {"Authorization": f"Bearer {token}"}
 
     def ask(self, path: str, headers: dict[str, str], body: Any = None, host: str | None = None) -> Answer:
         """Status, headers and content of what the server answers; `body` is posted."""
@@ -62,7 +62,7 @@ class View:
 
     def do(self, **request: Any) -> dict[str, Any]:
         """The answer to a request as the page makes it."""
-        status, _, body = self.ask("/do", self.cookie | JSON | {"Origin": self.origin}, request)
+        status, _, body = self.ask("/do", self.bearer | JSON | {"Origin": self.origin}, request)
         assert status == 200, body
         told: dict[str, Any] = json.loads(body)
         return told
@@ -108,40 +108,66 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
         yield shown
 
 
+FILES = ("/", "/view.js", "/session.js", "/drawing.js", "/view.css", "/d3.min.js", "/d3.LICENSE.txt")
+
+
 @pytest.mark.kernel
-def test_only_who_has_the_token_is_answered_and_only_on_loopback(view: View) -> None:
-    for path in ("/", "/view.js", "/page.json", "/events", "/?token=", "/?token=wrong", f"/view.js?token={view.token}"):
-        assert view.ask(path, {})[0] == 403, path
-    assert view.ask("/", view.cookie, host="weft.example:80")[0] == 403, "a name that somebody points here"
-    status, headers, _ = view.ask(f"/?token={view.token}", {})
-    assert (status, headers["Location"]) == (303, "/")
-    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(headers["Set-Cookie"].split("; "))
-    status, headers, body = view.ask("/", view.cookie)
-    assert status == 200
+def test_what_tells_of_the_run_needs_the_token_and_all_of_it_loopback(view: View) -> None:
+    wrong: tuple[dict[str, str], ...] = ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer"})
+    for path in ("/page.json", "/events", f"/page.json?token={view.token}"):
+        for headers in wrong:
+            assert view.ask(path, headers)[0] == 403, (path, headers)
+    assert view.ask("/page.json", view.bearer)[0] == 200
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    for body, status in ((b"", 403), (b"token=wrong", 403), (f"token={view.token}".encode(), 404)):
+        assert view.ask("/report", form, body)[0] == status, body
+    for path in ("/", "/page.json"):
+        assert view.ask(path, view.bearer, host="weft.example:80")[0] == 403, "a name that somebody points here"
+    for path in FILES:
+        assert view.ask(path, {})[0] == 200, path
+    for path in ("/nothing", "/../worker.py"):
+        assert view.ask(path, view.bearer)[0] == 404, path
+    _, headers, body = view.ask("/", {})
     assert b"<svg" in body
     assert "script-src 'self';" in headers["Content-Security-Policy"]
-    for path in ("/view.js", "/drawing.js", "/view.css", "/d3.min.js", "/d3.LICENSE.txt", "/page.json"):
-        assert view.ask(path, view.cookie)[0] == 200, path
-    for path in ("/nothing", "/../worker.py", "/report"):
-        assert view.ask(path, view.cookie)[0] == 404, path
     port = int(view.host.partition(":")[2])
     with socket.socket() as elsewhere, pytest.raises(ConnectionRefusedError):
         elsewhere.connect(("127.0.0.2", port))
 
 
 @pytest.mark.kernel
-def test_what_changes_a_network_comes_from_the_page_itself(view: View) -> None:
+def test_no_cookie_is_set_and_one_is_worth_nothing(view: View) -> None:
+    """A browser sends the cookies of 127.0.0.1 to each of its ports, whatever program listens there."""
+    for path in (*FILES, f"/?token={view.token}", "/page.json"):
+        assert "Set-Cookie" not in view.ask(path, view.bearer)[1], path
+    cookie = {"Cookie": f"weft-{view.host.partition(':')[2]}={view.token}; token={view.token}"}
     body = {"do": "fail", "what": "h0-h3"}
-    own, bearer = {"Origin": view.origin}, {"Authorization": f"Bearer {view.token}"}
-    foreign = {"Origin": "http://weft.example"}
-    for headers in ({}, own, view.cookie, view.cookie | foreign, bearer | foreign, view.cookie | {"Origin": "null"}):
-        assert view.ask("/do", headers | JSON, body)[0] == 403, headers
-    assert view.ask("/do", view.cookie | own, body)[0] == 415
-    assert view.ask("/do", view.cookie | own | JSON, b"{")[0] == 400
-    assert view.ask("/do", view.cookie | own | JSON, [1])[0] == 400
-    assert view.ask("/do", view.cookie | own | JSON, {"do": "x" * 5000})[0] == 413
+    for path, headers, posted in (
+        ("/page.json", {}, None),
+        ("/events", {}, None),
+        ("/report", {}, b""),
+        ("/do", JSON | {"Origin": view.origin}, body),
+    ):
+        assert view.ask(path, cookie | headers, posted)[0] == 403, path
     assert view.network.failed_links() == []
-    assert view.ask("/do", bearer | JSON, body)[0] == 200
+
+
+@pytest.mark.kernel
+def test_what_changes_a_network_has_the_token_and_is_of_no_other_page(view: View) -> None:
+    body = {"do": "fail", "what": "h0-h3"}
+    own = view.bearer | {"Origin": view.origin}
+    for headers in (
+        {},
+        {"Origin": view.origin},
+        *(view.bearer | {"Origin": o} for o in ("http://weft.example", "null")),
+    ):
+        assert view.ask("/do", headers | JSON, body)[0] == 403, headers
+    assert view.ask("/do", own, body)[0] == 415
+    assert view.ask("/do", own | JSON, b"{")[0] == 400
+    assert view.ask("/do", own | JSON, [1])[0] == 400
+    assert view.ask("/do", own | JSON, {"do": "x" * 5000})[0] == 413
+    assert view.network.failed_links() == []
+    assert view.ask("/do", view.bearer | JSON, body)[0] == 200
     assert view.network.failed_links() == [view.network.topology.link("h0-h3")]
     view.do(do="restore", what="h0-h3")
 
@@ -236,7 +262,7 @@ def test_the_page_answers_where_weft_lies_below_a_folder_of_roots_own(view: View
     mounted = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", PRIVATE, "sh"]
     private = View(view.network, tmp_path, [*mounted, str(tmp_path), str(ROOT), sys.prefix])
     for path, status in (("/", 200), ("/view.js", 200), ("/nothing", 404), ("/report", 404)):
-        assert private.ask(path, private.cookie)[0] == status, path
+        assert private.ask(path, private.bearer)[0] == status, path
     assert told_at_first(private)
     assert private.do(do="node", node="h0")["node"] == "h0"
     private.process.send_signal(signal.SIGINT)
@@ -284,7 +310,7 @@ def test_events_reach_every_page_and_who_comes_later_is_told_what_happened(view:
 def told_at_first(view: View) -> list[dict[str, Any]]:
     """What a page is told that has just been opened."""
     connection = http.client.HTTPConnection(view.host, timeout=20)
-    connection.request("GET", "/events", headers=view.cookie)
+    connection.request("GET", "/events", headers=view.bearer)
     answer, found = connection.getresponse(), []
     while not found or found[-1]["event"] != "history":
         if (line := answer.readline()).startswith(b"data: "):
@@ -306,7 +332,7 @@ def test_a_browser_shows_the_network_breaks_a_link_and_shows_what_comes_of_it(vi
         page.open(view.address)
         page.wait("document.querySelectorAll('.node').length == 16 && document.querySelectorAll('.half').length == 36")
         page.wait("document.querySelector('#health').textContent == 'converged'")
-        assert page.evaluate("location.search") == "", "the token does not stay in the address"
+        assert page.evaluate("location.hash + document.cookie") == "", "the token stays in the tab alone"
         page.evaluate(find("h0"))
         page.wait("document.querySelector('#panel h2')?.textContent == 'server h0'")
         page.evaluate(find("h4"))
