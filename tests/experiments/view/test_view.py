@@ -261,7 +261,7 @@ exec ../environment/bin/python -m weft.experiments.commands.cli "$@"
 def test_the_page_answers_where_weft_lies_below_a_folder_of_roots_own(view: View, tmp_path: Path) -> None:
     mounted = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", PRIVATE, "sh"]
     private = View(view.network, tmp_path, [*mounted, str(tmp_path), str(ROOT), sys.prefix])
-    for path, status in (("/", 200), ("/view.js", 200), ("/nothing", 404), ("/report", 404)):
+    for path, status in (("/", 200), ("/view.js", 200), ("/nothing", 404), ("/page.json", 200)):
         assert private.ask(path, private.bearer)[0] == status, path
     assert told_at_first(private)
     assert private.do(do="node", node="h0")["node"] == "h0"
