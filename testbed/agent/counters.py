@@ -37,7 +37,7 @@ class Row:
     worst_late_us: the latest tick since the daemon began.
     netlink_errors: changes that the kernel refused.
     packets_failed: packets dropped because handling them raised an exception.
-    refused: packets dropped before they were decoded: forged, replayed, or too many (authentication/channel.py).
+    refused: packets dropped before decoding, for a reason in authentication/channel.py.
     real_time: 1 if the process has real-time priority.
     wanted: 1 while the supervisor is to see to it that the daemon runs.
     deaths: how often it has ended though nobody asked it to.

@@ -1,20 +1,21 @@
-"""What leaves a port is sealed, and of what arrives only what a neighbour sealed for this link, and anew, is read.
+"""Seal what leaves a port, and accept only what a neighbour sealed for this link, once.
 
     payload | number, 8 bytes | sender, 4 | cookie, 4 | tag, 12
 
-tag: keyed BLAKE2s (RFC 7693) of all before it.  The key is the run's; the link is mixed in, so that what was said on
-    one link is nothing on another.
-number: one more in each message of this sender at this port, across all its daemons (sequence_file.py).  As in IPsec
-    (RFC 4303, 3.4.3) a window of WINDOW numbers below the largest one lets messages overtake each other, and each
-    number is taken once.  It has 64 bits and does not wrap.
+tag: keyed BLAKE2s (RFC 7693) of all before it.  The key is the run's; the link is mixed in, so that a message of one
+    link verifies on no other.
+number: the sender's monotonic clock in nanoseconds, or its last number + 1 if that is larger.  All daemons of a run
+    share that clock.  A number beyond the hearer's own clock is refused, so no message can use up the numbers to come:
+    the largest number heard outlives daemons (sequence_file.py) and never leads the clock by more than AHEAD_NS.
+    A window of the last WINDOW messages lets messages overtake each other; each number is accepted once.
 sender: one of the nodes that are at this port; its own messages, sent back to it, are not among them.
-cookie: a function of key and link.  It proves nothing to who can read the link, but a socket's filter can compare it,
-    and so what strangers send who cannot read the link is dropped before it takes a socket's room.
+cookie: a function of key and link.  It proves nothing to a process that can read the link, but a socket's filter can
+    compare it and drop a stranger's message before it takes the socket's room.
 
-What does not verify is dropped without an answer, and counted.  Of what does, a token bucket for each neighbour lets
-through MESSAGES_PER_S, before anything is decoded: a neighbour that has gone mad shall not keep a daemon from others.
+A message that does not verify is dropped without an answer, and counted.  A token bucket for each neighbour passes
+MESSAGES_PER_S of the others before they are decoded: a faulty neighbour must not keep a daemon from the rest.
 
-Everybody in the run has the same key.  It keeps out who is not in the run; who has taken over a node of it is in.
+All daemons of a run have the same key.  It keeps out processes that are not in the run, not a node taken over.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import struct
 from _blake2 import blake2s  # what hashlib.blake2s is; hashlib itself brings OpenSSL, 3 MB that no daemon needs
 from _operator import _compare_digest as same  # likewise hmac.compare_digest
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Sequence
 from math import inf
@@ -29,16 +31,18 @@ from typing import Protocol
 
 from weft.daemons.core import wire
 from weft.testbed.authentication.sequence_file import Row
+from weft.testbed.linux import clock
 
 COOKIE_BYTES, TAG_BYTES = 4, 12
 END = struct.Struct(f">QI{COOKIE_BYTES}s")  # number, sender, cookie
 END_BYTES = END.size
 OVERHEAD_BYTES = END_BYTES + TAG_BYTES
-WINDOW = 256
-MASK = (1 << WINDOW) - 1
+WINDOW = 256  # messages
+AHEAD_NS = 1_000_000  # messages sealed at one instant of a virtual clock lead it by 1 ns each
 NUMBER_BYTES = 8
 MESSAGES_PER_S, MESSAGES_AT_ONCE = 2000, 2000  # of one neighbour; more than any scheme's have been seen to say
-FORGED, REPLAYED, STRANGE, TOO_MANY = "forged", "replayed", "of no neighbour", "too many"  # why messages are dropped
+FORGED, REPLAYED, FUTURE = "forged", "replayed", "from the future"  # why messages are dropped
+STRANGE, TOO_MANY = "of no neighbour", "too many"
 
 
 class Channel(Protocol):
@@ -80,27 +84,33 @@ class Allowance:
 
 
 class Sender(Allowance):
-    """A neighbour whose messages are numbered."""
+    """The numbers accepted from one neighbour.
 
-    __slots__ = ("at", "largest", "missing")
+    recent: the largest of them in ascending order, at most WINDOW and at least one.
+    floor: numbers up to this one are refused.
+    """
 
-    def __init__(self, at: int, largest: int) -> None:
+    __slots__ = ("floor", "index", "recent")
+
+    def __init__(self, index: int, largest: int) -> None:
+        """Refuse numbers up to `largest`, which word `index` of the node's row keeps."""
         super().__init__()
-        self.at = at  # where `largest` is kept
-        self.largest = largest  # number heard
-        self.missing = 0  # bit d: number largest - d has not been heard, and may be
+        self.index = index
+        self.floor = largest
+        self.recent = [largest]
 
-    def takes(self, ahead: int) -> bool:
-        """Whether the number largest + `ahead` is new; it is not from now on."""
-        if ahead <= 0:
-            bit = 1 << min(-ahead, WINDOW)
-            if not self.missing & bit:
+    def accept(self, number: int) -> bool:
+        """Return True if `number` is new, and remember it."""
+        recent = self.recent
+        if number > recent[-1]:
+            recent.append(number)
+        else:
+            place = bisect_left(recent, number)
+            if number <= self.floor or recent[place] == number:
                 return False
-            self.missing ^= bit
-            return True
-        between = min(ahead, WINDOW)
-        self.missing = (self.missing << between | (1 << between) - 2) & MASK
-        self.largest += ahead
+            recent.insert(place, number)
+        if len(recent) > WINDOW:
+            self.floor = recent.pop(0)
         return True
 
 
@@ -119,7 +129,7 @@ class Sealed:
         self.dropped: Counter[str] = Counter()
         self._node, self._link = node, link.to_bytes(8, "big")
         self._words, self._sent_at, heard_at = row.at(port)
-        self._senders = {near: Sender(at, self._words[at]) for near, at in heard_at.items()}
+        self._senders = {near: Sender(index, self._words[index]) for near, index in heard_at.items()}
         self.set_keys(keys)
 
     def set_keys(self, keys: Sequence[bytes]) -> None:
@@ -131,8 +141,10 @@ class Sealed:
         self._end = END.pack(0, self._node, self.cookies[0])[NUMBER_BYTES:]
 
     def seal(self, payload: bytes) -> bytes:
-        at = self._sent_at
-        self._words[at] = number = self._words[at] + 1
+        words, index, number = self._words, self._sent_at, clock.monotonic_ns()
+        if number <= words[index]:
+            number = words[index] + 1
+        words[index] = number
         body = payload + number.to_bytes(NUMBER_BYTES, "big") + self._end
         tag = self._hash.copy()
         tag.update(body)
@@ -140,9 +152,9 @@ class Sealed:
 
     def open(self, frame: bytes, now: float) -> bytes | None:
         body = frame[:-TAG_BYTES]
-        found = self._hash.copy()
-        found.update(body)
-        if not same(found.digest(), frame[-TAG_BYTES:]) and not self._verifies(frame):
+        tag = self._hash.copy()
+        tag.update(body)
+        if not same(tag.digest(), frame[-TAG_BYTES:]) and not self._verifies(frame):
             self.dropped[FORGED] += 1
             return None
         number, near, _ = END.unpack_from(body, len(body) - END_BYTES)
@@ -151,13 +163,13 @@ class Sealed:
         except KeyError:
             self.dropped[STRANGE] += 1
             return None
-        ahead = number - sender.largest
-        if ahead == 1 and not sender.missing:
-            sender.largest = number
-        elif not sender.takes(ahead):
+        if number > clock.monotonic_ns() + AHEAD_NS:
+            self.dropped[FUTURE] += 1
+            return None
+        if not sender.accept(number):
             self.dropped[REPLAYED] += 1
             return None
-        self._words[sender.at] = sender.largest
+        self._words[sender.index] = sender.recent[-1]
         sender.left -= 1
         if sender.left < 0 and not sender.refill(now):
             self.dropped[TOO_MANY] += 1
@@ -165,11 +177,11 @@ class Sealed:
         return body[:-END_BYTES]
 
     def _verifies(self, frame: bytes) -> bool:
-        """Whether it was sealed by a key other than the one that seals here."""
+        """Return True if a key other than the one that seals here sealed `frame`."""
         for keyed in self._others:
-            found = keyed.copy()
-            found.update(frame[:-TAG_BYTES])
-            if same(found.digest(), frame[-TAG_BYTES:]):
+            tag = keyed.copy()
+            tag.update(frame[:-TAG_BYTES])
+            if same(tag.digest(), frame[-TAG_BYTES:]):
                 return True
         return False
 

@@ -1,10 +1,10 @@
-"""Numbers that must not fall when a daemon starts again: its incarnation, what it has sent and heard at each port.
+"""Numbers that must not fall when a daemon starts again: its incarnation, and those sent and heard at each port.
 
-A row of words for each node, in a file of the run that every process maps, as counters.py has it: each number is one
-aligned word that is written where it changes, so that it outlives its daemon however that ends, and what was said to a
-daemon before cannot be said again to the next.  Nor does a wall clock that goes back make an incarnation smaller.
+A row of words for each node, in a file of the run that every process maps, as counters.py has it.  Each number is one
+aligned word, written where it changes, so it outlives its daemon however that ends.  A message to one daemon cannot be
+replayed to the next, and a wall clock that goes back makes no incarnation smaller.
 
-    incarnation, then for each port: messages sent, and by neighbour the largest number heard of it
+    incarnation, then for each port: the number sent last, and by neighbour the largest number heard of it
 """
 
 from __future__ import annotations
@@ -48,13 +48,12 @@ class Row:
             at += 1 + len(near)
 
     def next_incarnation(self) -> int:
-        """Nanoseconds since 1970, or more if that is not more than any before."""
-        self._words[0] = found = max(clock.wall_ns(), self._words[0] + 1)
-        return found
+        """Return the nanoseconds since 1970, or one more than the last incarnation if that is larger."""
+        self._words[0] = incarnation = max(clock.wall_ns(), self._words[0] + 1)
+        return incarnation
 
     def at(self, port: int) -> tuple[memoryview, int, dict[int, int]]:
-        """The words, where what is sent at `port` is counted, and where the largest number heard of each neighbour
-        there is kept."""
+        """Return the words, the index of the number sent last at `port`, and by neighbour that of the largest heard."""
         return self._words, *self._at[port]
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.daemons.core import wire
+from weft.testbed.authentication import channel
 from weft.testbed.authentication.channel import (
+    AHEAD_NS,
     COOKIE_BYTES,
+    END,
     FORGED,
+    FUTURE,
     MESSAGES_AT_ONCE,
     MESSAGES_PER_S,
     OVERHEAD_BYTES,
@@ -19,11 +23,11 @@ from weft.testbed.authentication.channel import (
     STRANGE,
     TAG_BYTES,
     TOO_MANY,
-    WINDOW,
     Bare,
     Sealed,
 )
 from weft.testbed.authentication.sequence_file import Row, words
+from weft.testbed.linux import clock
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 
@@ -71,20 +75,84 @@ def test_what_was_said_on_another_link_by_a_stranger_or_by_the_hearer_is_nothing
     assert far.dropped == {FORGED: 2, STRANGE: 2}
 
 
-@given(st.lists(st.integers(0, 3 * WINDOW), max_size=60), st.randoms())
-def test_messages_may_overtake_each_other_within_the_window_and_each_is_taken_once(
-    order: list[int], draw: random.Random
-) -> None:
-    near, far = end(1, (2,)), end(2, (1,))
-    frames = [near.seal(b"%d" % number) for number in range(3 * WINDOW + 1)]
-    taken: set[int] = set()
-    largest = 0  # numbers begin at 1
-    for number in order:
-        new = number not in taken and number + 1 > largest - WINDOW
-        assert (far.open(frames[number], draw.random()) is not None) == new
-        if new:
-            taken.add(number)
-            largest = max(largest, number + 1)
+def numbered(node: int, number: int, *, key: bytes = KEY) -> bytes:
+    """Return a message that carries `number`, of a process that has the key."""
+    own = row((9,))
+    words, sent, _ = own.at(0)
+    words[sent] = number - 1
+    with clock.using(replace(clock.current(), monotonic_ns=lambda: 0)):
+        return end(node, (9,), keys=(key,), at=own).seal(b"")
+
+
+class SlowWindow:
+    """Accept a number once if at most WINDOW - 1 larger ones were accepted, and it is not beyond the clock."""
+
+    def __init__(self, largest: int) -> None:
+        self.start, self.accepted = largest, [largest]
+
+    def accept(self, number: int, now_ns: int, window: int) -> bool:
+        floor = max([self.start, *sorted(self.accepted)[:-window]])
+        if number > now_ns + AHEAD_NS or number in self.accepted or number <= floor:
+            return False
+        self.accepted.append(number)
+        return True
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("wait"), st.integers(1, 3 * AHEAD_NS)),
+    st.tuples(st.just("seal"), st.just(0)),
+    st.tuples(st.just("deliver"), st.integers(0, 50)),
+    st.tuples(st.just("restart sender"), st.just(0)),
+    st.tuples(st.just("restart hearer"), st.just(0)),
+    st.tuples(st.just("forge"), st.integers(-5, 5)),
+    st.tuples(st.just("forge at limit"), st.integers(-5, 5)),
+    st.tuples(st.just("forge anywhere"), st.integers(1, 2**64 - 1)),
+)
+
+
+@given(st.lists(STEPS, max_size=80))
+def test_the_window_accepts_what_a_slow_one_accepts(steps: list[tuple[str, int]]) -> None:
+    now_ns = 10 * AHEAD_NS
+    near_row, far_row = row((2,)), row((1,))
+    near, far, oracle = end(1, (2,), at=near_row), end(2, (1,), at=far_row), SlowWindow(0)
+    frames: list[bytes] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(channel, "WINDOW", 4)
+        patch.setattr(clock, "monotonic_ns", lambda: now_ns)
+        for step, value in steps:
+            if step == "wait":
+                now_ns += value
+            elif step == "seal":
+                frames.append(near.seal(b""))
+            elif step == "restart sender":
+                near = end(1, (2,), at=near_row)
+            elif step == "restart hearer":
+                far, oracle = end(2, (1,), at=far_row), SlowWindow(max(oracle.accepted))
+            elif step == "deliver" and not frames:
+                continue
+            else:
+                base = {"forge": max(oracle.accepted), "forge at limit": now_ns + AHEAD_NS, "forge anywhere": 0}
+                frame = frames[value % len(frames)] if step == "deliver" else numbered(1, max(1, base[step] + value))
+                number = END.unpack_from(frame, len(frame) - OVERHEAD_BYTES)[0]
+                assert (far.open(frame, 0.0) is not None) == oracle.accept(number, now_ns, 4)
+        now_ns += 2 * AHEAD_NS
+        assert far.open(near.seal(b""), 1e9) is not None, "whatever was forged, the neighbour is heard"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_one_forged_number_ends_nothing(restarts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has the key sends the largest number that is believed, and the largest of all."""
+    now_ns = 10**15
+    monkeypatch.setattr(clock, "monotonic_ns", lambda: now_ns)
+    near, far_row = end(1, (2,)), row((1,))
+    far = end(2, (1,), at=far_row)
+    assert far.open(numbered(1, 2**64 - 1), 0.0) is None
+    assert far.open(numbered(1, now_ns + AHEAD_NS), 0.0) is not None
+    assert far.dropped == {FUTURE: 1}
+    if restarts:
+        far = end(2, (1,), at=far_row)
+        now_ns += AHEAD_NS + 1
+    assert far.open(near.seal(b"still heard"), 0.0) == b"still heard"
 
 
 def test_who_starts_again_believes_nothing_that_was_said_before_and_is_believed() -> None:

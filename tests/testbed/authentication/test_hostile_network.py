@@ -6,15 +6,19 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import pytest
 
 from weft.daemons.core import wire
 from weft.testbed.agent.transport import FRAME_BYTES, ROUTINE, URGENT
+from weft.testbed.authentication import keys
+from weft.testbed.authentication.channel import AHEAD_NS, FORGED, FUTURE, REPLAYED, Sealed
+from weft.testbed.authentication.sequence_file import Row, words
 from weft.testbed.linux import clock, netns, tc
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network.network import Network
-from weft.testbed.supervision import control
+from weft.testbed.supervision import control, daemon_set
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -102,6 +106,44 @@ def test_what_a_neighbour_said_is_believed_once(routed: Network) -> None:
     wait_until("they were refused", lambda: routed.rows()[3].refused >= 21)
     assert told(routed, "h3")["refused"] == {"replayed": 20, "forged": 1}
     assert losses(routed) == 0
+
+
+def forged(network: Network, node: int, port: int, number: int) -> bytes:
+    """Return a message in the name of `node` that carries `number`, of a process that has the run's key."""
+    interface = daemon_set.read(network.run.directory).interfaces[node].ports[port]
+    own = Row(memoryview(bytearray(8 * words([1]))).cast("Q"), {port: [node]})
+    memory, sent, _ = own.at(port)
+    memory[sent] = number - 1
+    with clock.using(replace(clock.current(), monotonic_ns=lambda: 0)):
+        return Sealed(node, port, interface.link, keys.read(network.run.directory), own).seal(bytes(4))
+
+
+def test_one_message_of_a_process_that_has_the_key_ends_no_adjacency(routed: Network) -> None:
+    """Neither at once, nor after a new key, nor after both daemons were started again; and replays are refused."""
+    recorded = overheard(routed, 3, 1)
+    with at(routed, 0, 1) as sender:
+        for _ in range(3):
+            sender.sendto(forged(routed, 0, 1, 2**64 - 1), ROUTINE)
+            sender.sendto(forged(routed, 0, 1, clock.monotonic_ns() + AHEAD_NS // 2), ROUTINE)
+        wait_until("three were refused", lambda: told(routed, "h3")["refused"] == {FUTURE: 3})
+        wait_for_hellos(routed)
+        assert losses(routed) == 0
+
+        for name in ("h0", "h3"):
+            control.restart(routed.run.directory, name)
+            routed.wait_until_converged()
+        sender.sendto(recorded, ROUTINE)
+        wait_until("a replay was refused", lambda: REPLAYED in told(routed, "h3")["refused"])  # type: ignore[operator]
+
+        routed.rekey()
+        before = losses(routed)
+        for frame in (recorded, forged(routed, 0, 1, 2**64 - 1)):
+            sender.sendto(frame, ROUTINE)
+        wait_until("one was refused", lambda: FUTURE in told(routed, "h3")["refused"])  # type: ignore[operator]
+        wait_for_hellos(routed)
+        routed.wait_until_converged()
+        assert losses(routed) == before
+        assert FORGED not in told(routed, "h3")["refused"], "the filter drops what the old key sealed"  # type: ignore[operator]
 
 
 def test_errors_that_anybody_may_send_about_its_hellos_cost_a_daemon_none(routed: Network) -> None:
