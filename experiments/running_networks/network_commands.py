@@ -45,8 +45,6 @@ def _add_up(commands: Commands) -> None:
     )
     text = "let hosts reach this machine, and its network if it forwards, by links beside the network; needs nft"
     parser.add_argument("--nat", action="store_true", help=text)
-    text = "refused: daemons, programs and routes are of IPv4; weft mn has IPv6 on its bridges"
-    parser.add_argument("--ipv6", action="store_true", help=text)
     parser.add_argument("--dry-run", action="store_true", help="print the plan as commands and make nothing")
     clocks = "virtual: exact, computing takes no time, which stands still while you type; needs --rate and no root"
     parser.add_argument("--clock", choices=["real", "virtual"], default="real", help=clocks)
@@ -128,15 +126,12 @@ def up(given: argparse.Namespace) -> int:
     from weft.daemons.core.registry import usual
     from weft.experiments.running_networks import lab_commands, virtual_up
     from weft.experiments.running_networks.network_status import print_plan
-    from weft.testbed.labs import lab_file
     from weft.testbed.network import bring_up
     from weft.testbed.plan.plane_selection import planes, told_of_links
     from weft.testbed.plan.run import require_name
     from weft.testbed.processes.process import need_root
 
     virtual_up.check(given)
-    if given.ipv6:
-        raise ValueError(f"--ipv6: {lab_file.NO_IPV6}")
     lab = lab_commands.lab_from(given)
     routing = usual(lab.topology) if lab.scheme is None else lab.scheme
     bring_up.require_processes(lab.packed)

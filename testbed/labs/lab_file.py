@@ -28,11 +28,7 @@ from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import link_said, topology_of
 
-KEYS = ("topology", "scheme", "link", "host_link", "mtu", "packed", "nodes", "links", "commands", "ipv6")
-NO_IPV6 = (
-    "networks of routers have IPv4 alone, as what daemons say, the routes that they set and the data plane's programs "
-    "do; weft mn has both, on bridges"
-)
+KEYS = ("topology", "scheme", "link", "host_link", "mtu", "packed", "nodes", "links", "commands")
 OF_A_LINK = ("rate", "queue", "delay", "loss")
 OF_A_NODE = ("kind", "hosts")
 Entry = tuple[tuple[str, str], LinkSpec | None]  # the ends of a link and what it carries
@@ -66,8 +62,6 @@ def parse(text: str, *, name: str) -> Lab:
 
 
 def _lab(told: Mapping[str, Any], name: str) -> Lab:
-    if told.get("ipv6"):
-        raise ValueError(f"ipv6: {NO_IPV6}")
     if ("topology" in told) == ("nodes" in told):
         raise ValueError("a lab has either topology, such as dcell:n=4,k=1, or nodes and links")
     entries = _entries(told.get("links"))

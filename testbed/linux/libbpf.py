@@ -19,7 +19,6 @@ from weft.testbed.linux.netlink import Message
 DIRECTORY = Path(__file__).parents[1] / "bpf"
 LIBRARY = "libbpf.so.1"
 TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_ID = 6, 7, 11
-F_LINK, STRUCT_OPS = 1 << 13, 44  # BPF_F_LINK, of Linux 6.4, and the type of its attachment
 MOST_MAPS = 64  # of one program
 MAP_IDS = 56  # where struct bpf_prog_info says where its maps' ids go; before it, how many there are
 MAP_INFO = struct.Struct("=6I16s")  # struct bpf_map_info: type, id, sizes of key and value, entries, flags, name
@@ -71,9 +70,6 @@ def library() -> ctypes.CDLL:
         ("bpf_map_lookup_batch", integer, [integer, pointer, pointer, pointer, pointer, pointer, pointer]),
         ("bpf_prog_load", integer, [integer, text, text, pointer, size, pointer]),
         ("bpf_raw_tracepoint_open", integer, [text, integer]),
-        ("bpf_map__set_map_flags", integer, [pointer, ctypes.c_uint32]),
-        ("bpf_map__attach_struct_ops", pointer, [pointer]),
-        ("bpf_link_create", integer, [integer, integer, integer, pointer]),
         ("bpf_prog_get_fd_by_id", integer, [ctypes.c_uint32]),
         ("bpf_map_get_fd_by_id", integer, [ctypes.c_uint32]),
         ("bpf_obj_get_info_by_fd", integer, [integer, pointer, pointer]),
@@ -151,34 +147,29 @@ class Object:
         *,
         constants: bytes | None = None,
         entries: Mapping[str, int] | None = None,
-        operations: str | None = None,
     ) -> None:
         """Load `path`.
 
         constants: its `const volatile` variables, in the order and with the padding of C.
         entries: how many entries each of these maps shall hold, instead of what the source says.
-        operations: the struct of functions, if it has one, that register() shall be able to hand to the kernel.
         Raises BpfError, in libbpf's words.
         """
         if not path.exists():
             raise missing(path)
         self._links: list[int] = []
-        self._registered: list[int] = []
         with _listening() as said:
             self._object = library().bpf_object__open_file(os.fsencode(path), None)
             if not self._object:
                 raise _error(f"bpf {path.name}", said)
             try:
-                self._prepare(constants, entries or {}, operations)
+                self._prepare(constants, entries or {})
                 if library().bpf_object__load(self._object):
                     raise _error(f"bpf {path.name}", said)
             except BaseException:
                 self.close()
                 raise
 
-    def _prepare(self, constants: bytes | None, entries: Mapping[str, int], operations: str | None) -> None:
-        if operations and library().bpf_map__set_map_flags(self._map(operations), F_LINK):
-            raise _error(f"operations {operations}")
+    def _prepare(self, constants: bytes | None, entries: Mapping[str, int]) -> None:
         for name, count in entries.items():
             if library().bpf_map__set_max_entries(self._map(name), count):
                 raise _error(f"map {name}: {count} entries")
@@ -200,9 +191,6 @@ class Object:
         for link in self._links:
             library().bpf_link__destroy(link)
         self._links.clear()
-        for fd in self._registered:
-            os.close(fd)
-        self._registered.clear()
         if self._object:
             library().bpf_object__close(self._object)
             self._object = None
@@ -242,19 +230,6 @@ class Object:
             if not link:
                 raise _error(f"attach {name}", said)
         self._links.append(link)
-
-    def register(self, operations: str) -> None:
-        """Let the kernel use a struct of functions until close(), or the end of this process however it comes."""
-        found = self._map(operations)
-        with _listening() as said:
-            link = library().bpf_map__attach_struct_ops(found)  # hands it over; it is not in force yet
-            if not link:
-                raise _error(f"operations {operations}", said)
-            self._links.append(link)
-            fd = library().bpf_link_create(library().bpf_map__fd(found), 0, STRUCT_OPS, None)
-            if fd < 0:
-                raise _error(f"operations {operations}", said)
-        self._registered.append(fd)
 
 
 class Attached:

@@ -96,7 +96,6 @@ class Plan:
     link: LinkSpec | None
     static: bool = False
     seeded: bool = False
-    ipv6: bool = False
     host_link: LinkSpec | None = None
     own_links: Mapping[int, LinkSpec] = field(default_factory=dict)
     virtual: bool = False
@@ -165,7 +164,7 @@ class Plan:
 
     def sysctls(self, node: int) -> dict[str, str]:
         """Paths under /proc/sys/net and their values."""
-        wanted = {} if self.ipv6 else dict(NO_IPV6)
+        wanted = dict(NO_IPV6)
         if node < self.topology.servers:
             wanted |= HOST_SYSCTLS
         if self.bridge_filter and self.topology.is_crossbar(node):

@@ -23,7 +23,6 @@ UP = ("up", "dcell:n=3,k=1")
         (["--clock", "virtual", "--rate", "10mbit", "--detach", "a"], "--detach needs the real clock"),
         (["--clock", "virtual", "--rate", "10mbit", "--nat"], "--nat needs the real clock"),
         (["--nat", "--dry-run"], "--dry-run prints what the network is made of"),
-        (["--ipv6"], "--ipv6: networks of routers have IPv4 alone"),
         (["--clock", "virtual", "--rate", "10mbit", "--pace", "0"], "--pace must be more than 0, got 0"),
         (["--pace", "1"], "--pace needs --clock virtual"),
         (["--seed", "1"], "--seed needs --clock virtual"),

@@ -61,7 +61,7 @@ def test_a_lab_of_own_nodes_is_read():
         ("topology: star:n=2\npacked: true", "lab.yaml: packed: a number of processes"),
         ("topology: star:n=2\ncommands: {h0: ls}", "lab.yaml: commands of h0: a list of texts, got 'ls'"),
         ("topology: star:n=2\ncommands: {h7: [ls]}", "lab.yaml: no server h7"),
-        ("topology: star:n=2\nipv6: true", "lab.yaml: ipv6: networks of routers have IPv4 alone"),
+        ("topology: star:n=2\nipv6: true", "lab.yaml: a lab: no key 'ipv6'"),
         ("nodes: {a: {kind: router}}", "lab.yaml: node a: kind must be host or switch"),
         ("nodes: {a: {hosts: 2}}\nlinks: [{ends: a-b}]", "lab.yaml: link a-b: no node 'b'"),
         ("nodes: {a: {colour: red}}", "lab.yaml: node a: no key 'colour'"),
