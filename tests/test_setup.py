@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from weft.experiments.commands import cli
@@ -39,15 +40,26 @@ def needed(requirements: Iterable[str]) -> set[str]:
 def test_everything_that_is_installed_is_pinned(pins):
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = about["project"]
-    waiting = needed(
-        [*project["dependencies"], *project["optional-dependencies"]["dev"], *about["build-system"]["requires"]]
-    )
+    extras = project["optional-dependencies"]
+    assert needed(requirement for extra in extras.values() for requirement in extra) <= set(pins)
+    waiting = needed([*project["dependencies"], *extras["dev"], *about["build-system"]["requires"]])
     reached: set[str] = set()
     while waiting:
         name = waiting.pop()
         reached.add(name)
         waiting |= needed(importlib.metadata.requires(name) or []) - reached
     assert reached <= set(pins)
+
+
+def test_every_pin_takes_the_oldest_python(pins):
+    """Debian 12 has Python 3.11.2.  `make docs` installs the rest, before the tests of `.ci/run`."""
+    refused = {
+        distribution.name: distribution.metadata["Requires-Python"]
+        for distribution in importlib.metadata.distributions()
+        if pins.get(canonicalize_name(distribution.name)) == distribution.version
+        and "3.11.2" not in SpecifierSet(distribution.metadata["Requires-Python"] or "")
+    }
+    assert not refused
 
 
 def test_make_alone_prints_its_targets():

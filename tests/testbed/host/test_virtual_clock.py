@@ -157,6 +157,7 @@ def test_a_kernel_that_is_not_what_was_built_is_not_found(cache):
 
 def test_what_is_missing_to_build_it_is_named(cache, monkeypatch):
     monkeypatch.setattr(virtual_kernel, "SOURCE", cache / "linux-source-6.12.tar.xz")
+    monkeypatch.setattr(shutil, "which", lambda tool: f"/usr/bin/{tool}")
     with pytest.raises(FileNotFoundError, match=r"\(linux-source-6\.12\.tar\.xz\): make uml-kernel"):
         virtual_kernel.require()
     monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "flex" else f"/usr/bin/{tool}")
