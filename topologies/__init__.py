@@ -1,7 +1,8 @@
-"""What is wired to what.  Pure: nothing here touches the system, tells the time or draws a random number.
+"""Topologies: the nodes and links of data-center networks, as data.
 
-`build("dcell:n=4,k=1")` gives a Topology, `families()` the families that exist.  numpy is imported only when a graph
-is built: a routing daemon needs the arithmetic of its family, and 25 MB of array library times 400 daemons is memory.
+Pure: nothing here does I/O, reads the time or draws a random number.  `build("dcell:n=4,k=1")` returns a Topology,
+`families()` the families that exist.  numpy is imported only when a graph is built: a routing daemon needs the
+arithmetic of its family alone, and 25 MB of array library in each of 400 daemons is too much memory.
 """
 
 from __future__ import annotations
@@ -34,34 +35,41 @@ ENTRY_POINTS = "weft.topologies"
 EQUIVALENT = "equivalent-jellyfish"
 FILE = "file:"
 
-# The text of the file at a path.  Nothing here opens files: testbed/interop/graph_file.py puts the function that does.
+# Functions from a path to the text of its file.  Nothing here opens files: testbed/interop/graph_file.py adds one.
 READ_TEXT: list[Callable[[str], str]] = []
 FILE_SPEC = re.compile(r"file:(?P<path>[^@]+?)(,p=(?P<p>[0-9]{1,5}))?(@(?P<digest>[0-9a-f]{8}))?")
 
 
 def modules() -> dict[str, str]:
-    """The module of each family by its name in the grammar: those here, and those of installed packages, which add
-    theirs by an entry point of the group weft.topologies, NAME = "MODULE", to a module whose FAMILIES has that name.
+    """Return the module of each family, by the family's name.
 
-    ValueError if two have one name.
+    An installed package adds a family by an entry point NAME = "MODULE" of the group weft.topologies; FAMILIES of that
+    module must have the name.
+
+    Raises:
+        ValueError: two families have the same name.
     """
     from importlib import metadata
 
-    found = {name: f"{__name__}.{module}" for name, module in FAMILY_MODULES.items()}
+    module_names = {name: f"{__name__}.{module}" for name, module in FAMILY_MODULES.items()}
     for entry in metadata.entry_points(group=ENTRY_POINTS):
-        if entry.name in found:
+        if entry.name in module_names:
             raise ValueError(f"there are two families called {entry.name} (entry points {ENTRY_POINTS})")
-        found[entry.name] = entry.module
-    return found
+        module_names[entry.name] = entry.module
+    return module_names
 
 
 def families() -> dict[str, Family]:
-    """Every family by its name in the grammar."""
+    """Return every family by its name."""
     return {name: family(name) for name in modules()}
 
 
 def family(name: str) -> Family:
-    """The family called `name`; ValueError names the ones that exist."""
+    """Return the family called `name`.
+
+    Raises:
+        ValueError: no such family; the message lists those that exist.
+    """
     from importlib import import_module
 
     from weft.topologies.core.grammar import unknown
@@ -72,71 +80,76 @@ def family(name: str) -> Family:
         module = known[name]
     else:
         raise ValueError(unknown("family", name, known))
-    found: Family = import_module(module).FAMILIES[name]
-    return found
+    loaded: Family = import_module(module).FAMILIES[name]
+    return loaded
 
 
 def build(spec: str) -> Topology:
-    """The network that `spec`, family:key=value,... or file:PATH, describes; ValueError says in one line what is wrong
-    with it."""
+    """Return the network that `spec` describes.
+
+    Args:
+        spec: family:key=value,... or file:PATH.
+
+    Raises:
+        ValueError: no such network; one line says why.
+    """
     from weft.topologies.core.grammar import parse
 
     if spec.startswith(FILE):
         return _from_file(spec)
-    name, given = parse(resolved(spec))
-    found = family(name)
-    return found.build(found.parameters_from(given))
+    name, values = parse(resolved(spec))
+    network_family = family(name)
+    return network_family.build(network_family.parameters_from(values))
 
 
 def canonical(spec: str) -> str:
-    """`spec` with its parameters in the family's order and its defaults filled in: one network, one name.
+    """Return the one name of the network `spec`: parameters in the family's order, defaults filled in.
 
-    A file's name ends in a digest of what it holds.
+    The name of a file's network ends in a digest of the file's content.
     """
     from weft.topologies.core.grammar import parse, unparse
 
     if spec.startswith(FILE):
         return _from_file(spec).spec
-    name, given = parse(resolved(spec))
-    return unparse(name, family(name).parameters_from(given))
+    name, values = parse(resolved(spec))
+    return unparse(name, family(name).parameters_from(values))
 
 
 def _from_file(spec: str) -> Topology:
-    """The network of a file, file:PATH, perhaps with ,p=HOSTS and @DIGEST behind it; ValueError if what it holds has
-    another digest."""
+    """Return the network of file:PATH[,p=HOSTS][@DIGEST]; ValueError if the content has another digest."""
     import hashlib
     from pathlib import PurePath
 
     from weft.topologies.core.user_graph import parse
 
-    told = FILE_SPEC.fullmatch(spec)
-    if not told:
+    parts = FILE_SPEC.fullmatch(spec)
+    if not parts:
         raise ValueError(f"{spec!r}: expected file:PATH or file:PATH,p=HOSTS")
     if not READ_TEXT:
-        raise ValueError(f"{spec}: this program has not said how to read files")
-    text = READ_TEXT[-1](told["path"])
+        raise ValueError(f"{spec}: this program cannot read files")
+    text = READ_TEXT[-1](parts["path"])
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    if told["digest"] not in (None, digest):
+    if parts["digest"] not in (None, digest):
         raise ValueError(f"{spec}: the file has changed, it is {digest} now")
-    hosts = f",p={told['p']}" if told["p"] else ""
-    named = f"file:{told['path']}{hosts}@{digest}"
-    return parse(text, suffix=PurePath(told["path"]).suffix, spec=named, p=int(told["p"] or 1))
+    hosts = f",p={parts['p']}" if parts["p"] else ""
+    named = f"file:{parts['path']}{hosts}@{digest}"
+    return parse(text, suffix=PurePath(parts["path"]).suffix, spec=named, p=int(parts["p"] or 1))
 
 
 def resolved(spec: str) -> str:
-    """`spec`, but for equivalent-jellyfish:seed=1,of=SPEC the jellyfish that this is."""
+    """Return `spec` itself, or the jellyfish that equivalent-jellyfish:seed=1,of=SPEC stands for."""
     from weft.topologies.core.grammar import integer, parse, unknown, unparse
 
-    name, given = parse(spec)
+    name, values = parse(spec)
     if name != EQUIVALENT:
         return spec
     from weft.topologies.low_diameter.jellyfish import SEED, equivalent
 
-    for key in given:
+    for key in values:
         if key not in ("seed", "of"):
             raise ValueError(f"{EQUIVALENT}: " + unknown("parameter", key, ["seed", "of"]))
     for key in ("seed", "of"):
-        if key not in given:
+        if key not in values:
             raise ValueError(f"{EQUIVALENT}: {key} is missing, for example {EQUIVALENT}:seed=1,of=slimfly:q=5")
-    seed = integer(EQUIVALENT, "seed", given["seed"], least=SEED.least, most=SEED.most)
-    return unparse("jellyfish", equivalent(build(given["of"]), seed))
+    seed = integer(EQUIVALENT, "seed", values["seed"], least=SEED.least, most=SEED.most)
+    return unparse("jellyfish", equivalent(build(values["of"]), seed))

@@ -34,13 +34,13 @@ class WeftTopo(Topo):  # type: ignore[misc]  # Mininet has no type hints
     family: str
 
     def build(self, *values: object, **named: object) -> None:
-        """Add all nodes and links; ValueError, in one line, for parameters that the family does not take."""
+        """Add all nodes and links; ValueError for parameters that the family does not take."""
         network = family(self.family)
         keys = list(network.parameters)
         if len(values) > len(keys):
             raise ValueError(f"{self.family}: takes {', '.join(keys)}, but {len(values)} values are given")
-        given = dict(zip(keys, values, strict=False)) | named
-        topology = network.build(network.parameters_from({key: str(value) for key, value in given.items()}))
+        parameters = dict(zip(keys, values, strict=False)) | named
+        topology = network.build(network.parameters_from({key: str(value) for key, value in parameters.items()}))
         names = [topology.naming.name(node) for node in range(topology.nodes)]
         for node, name in enumerate(names[: topology.servers]):
             self.addHost(name, **{**self.hopts, "ip": f"{dotted(topology.naming.address(node))}/8"})

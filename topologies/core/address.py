@@ -33,7 +33,7 @@ TIERS_WITH_ADDRESS = 15  # 172.16.0.0/12 holds 16 blocks of 16 bits, and tiers c
 
 
 def dotted(address: int) -> str:
-    """An IPv4 address, given as an integer, as text."""
+    """Return the IPv4 address of an integer as text."""
     return f"{address >> 24}.{address >> 16 & 255}.{address >> 8 & 255}.{address & 255}"
 
 
@@ -55,7 +55,9 @@ EVERYTHING = Prefix(0, 0)
 
 @dataclass(frozen=True)
 class Layout:
-    """How labels of digits below `radices`, most significant first, lie in the last `bits` bits of `block`'s addresses.
+    """Position of a label's digits in the last `bits` bits of addresses in `block`.
+
+    Digits lie below `radices`, most significant first.
 
     Up to bits / 8 digits below 256 take a byte each, else each takes as few bits as it needs; always from the right.
     """
@@ -66,39 +68,39 @@ class Layout:
 
     @cached_property
     def shifts(self) -> tuple[int, ...]:
-        """How far to the left each digit stands, most significant first; ValueError if there are not bits enough."""
+        """Shift of each digit, most significant first; ValueError if there are too few bits."""
         if len(self.radices) * 8 <= self.bits and max(self.radices) <= 256:
             widths = [8] * len(self.radices)
         else:
             widths = [max(1, (radix - 1).bit_length()) for radix in self.radices]
         if sum(widths) > self.bits:
-            of, space = "x".join(map(str, self.radices)), f"{dotted(self.block)}/{32 - self.bits}"
-            raise ValueError(f"labels of {of} need {sum(widths)} bits of address; {space} has {self.bits}")
+            shape, space = "x".join(map(str, self.radices)), f"{dotted(self.block)}/{32 - self.bits}"
+            raise ValueError(f"labels of {shape} need {sum(widths)} bits of address; {space} has {self.bits}")
         return tuple(sum(widths[i + 1 :]) for i in range(len(widths)))
 
     def address(self, digits: Sequence[int]) -> int:
-        """The address of the node with this label."""
+        """Return the address of the node with this label."""
         return self.block | sum(digit << shift for digit, shift in zip(digits, self.shifts, strict=True))
 
     def prefix(self, digits: Sequence[int]) -> Prefix:
-        """The prefix of every node whose label begins with `digits`; all of them if there are none."""
+        """Return the prefix of all nodes whose label begins with `digits`."""
         if not digits:
             return Prefix(self.block, 32 - self.bits)
         network = self.block | sum(digit << shift for digit, shift in zip(digits, self.shifts, strict=False))
         return Prefix(network, 32 if len(digits) == len(self.radices) else 32 - self.shifts[len(digits) - 1])
 
     def digits(self, address: int) -> tuple[int, ...]:
-        """The label whose address() is `address`; ValueError if there is none."""
-        rest, found = address - self.block, []
+        """Return the label with this address; ValueError if there is none."""
+        rest, label = address - self.block, []
         for radix, shift in zip(self.radices, self.shifts, strict=True):
             digit, rest = rest >> shift, rest & ((1 << shift) - 1)
             if not 0 <= digit < radix:
                 raise ValueError(f"{dotted(address)} is no server's address")
-            found.append(digit)
-        return tuple(found)
+            label.append(digit)
+        return tuple(label)
 
     def label_of(self, number: int) -> tuple[int, ...]:
-        """`number` written in the mixed radices: the label of the node with that number."""
+        """Return the label of node `number`: the number written in the mixed radices."""
         digits = []
         for radix in reversed(self.radices):
             number, digit = divmod(number, radix)
@@ -106,11 +108,11 @@ class Layout:
         return tuple(reversed(digits))
 
     def sizes(self, digits: Sequence[int]) -> list[int]:
-        """How many labels begin with `digits`, fewer than there are, and then 0, 1, ..."""
+        """Return how many labels begin with `digits` followed by 0, 1, ...; `digits` must be shorter than a label."""
         return [prod(self.radices[len(digits) + 1 :])] * self.radices[len(digits)]
 
     def number_of(self, digits: Sequence[int]) -> int:
-        """The node with this label; ValueError if a digit is out of range or one is missing."""
+        """Return the node with this label; ValueError if a digit is out of range or missing."""
         if len(digits) != len(self.radices):
             raise ValueError(f"label {spelled(digits)} has {len(digits)} digits, expected {len(self.radices)}")
         number = 0
@@ -133,28 +135,28 @@ class Naming(ABC):
 
     @abstractmethod
     def switch_name(self, switch: int) -> str:
-        """The name of the `switch`-th switch, counted from 0."""
+        """Return the name of the `switch`-th switch, counted from 0."""
 
     @abstractmethod
     def switch_number(self, text: str) -> int:
-        """The switch, counted from 0, that switch_name() calls `text`; ValueError if there is none."""
+        """Return the switch with the name `text`, counted from 0; ValueError if there is none."""
 
     def switch_address(self, switch: int) -> int | None:
-        """The address of the `switch`-th switch, None if it is a crossbar that has none."""
+        """Return the address of the `switch`-th switch, None for a crossbar."""
         return None
 
     def name(self, node: int) -> str:
-        """What `node` is called, on the command line and as its namespace."""
+        """Return the name of `node`, on the command line and of its namespace."""
         return f"h{node}" if node < self.servers else self.switch_name(node - self.servers)
 
     def label(self, node: int) -> str:
-        """A server's place in the hierarchy, s1.0.3; a switch's name."""
+        """Return a server's place in the hierarchy, s1.0.3, or a switch's name."""
         if node >= self.servers:
             return self.switch_name(node - self.servers)
         return "s" + spelled(self.layout.label_of(node))
 
     def node(self, text: str) -> int:
-        """The node whose name or label is `text`; ValueError, in one line, if there is none."""
+        """Return the node whose name or label is `text`; ValueError if there is none."""
         digits = parse_digits(text[1:])
         if text[:1] == "h" and len(digits) == 1:
             if digits[0] >= self.servers:
@@ -165,7 +167,7 @@ class Naming(ABC):
         return self.servers + self.switch_number(text)
 
     def address(self, node: int) -> int:
-        """The IPv4 address of `node`, as an integer; ValueError for a crossbar, which has none."""
+        """Return the IPv4 address of `node` as an integer; ValueError for a crossbar, which has none."""
         if node < self.servers:
             return self.layout.address(self.layout.label_of(node))
         address = self.switch_address(node - self.servers)
@@ -175,12 +177,12 @@ class Naming(ABC):
 
 
 def spelled(digits: Sequence[int]) -> str:
-    """The digits of a label as text, 1.0.3."""
+    """Return the digits of a label as text, 1.0.3."""
     return ".".join(map(str, digits))
 
 
 def parse_digits(text: str) -> tuple[int, ...]:
-    """The digits of a label, 1.0.3; none if `text` is not of that form."""
+    """Return the digits of the label `text`, 1.0.3; empty if it is not of that form."""
     parts = text.split(".")
     if all(part.isascii() and part.isdecimal() and len(part) < 9 for part in parts):
         return tuple(int(part) for part in parts)
@@ -189,8 +191,7 @@ def parse_digits(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Tier:
-    """Switches of a fabric that are equally far from its hosts: `letter` begins their names, digits below `radices`
-    follow."""
+    """Switches of a fabric at the same distance from the hosts; names are `letter` and digits below `radices`."""
 
     letter: str
     radices: tuple[int, ...]
@@ -212,23 +213,25 @@ class FabricNaming(Naming):
         self.switches = sum(tier.switches for tier in tiers)
         self.layout = Layout(tuple(hosts))
         self.tiers = tuple(tiers)
-        self._layouts = [Layout(tier.radices, SWITCH_BLOCK + (at << 16), 16) for at, tier in enumerate(tiers, 1)]
+        self._layouts = [
+            Layout(tier.radices, SWITCH_BLOCK + (number << 16), 16) for number, tier in enumerate(tiers, 1)
+        ]
 
     def tier(self, node: int) -> int:
-        """The tier of `node`, 0 if it is a host."""
+        """Return the tier of `node`, 0 for a host."""
         return 0 if node < self.servers else self._place(node - self.servers)[0]
 
     def _place(self, switch: int) -> tuple[int, tuple[int, ...]]:
-        """Tier and digits of the `switch`-th switch."""
-        for at, tier in enumerate(self.tiers, 1):
+        """Return tier and digits of the `switch`-th switch."""
+        for number, tier in enumerate(self.tiers, 1):
             if switch < tier.switches:
-                return at, self._layouts[at - 1].label_of(switch)
+                return number, self._layouts[number - 1].label_of(switch)
             switch -= tier.switches
         raise ValueError(f"no such switch: there are {self.switches}")
 
     def switch_name(self, switch: int) -> str:
-        at, digits = self._place(switch)
-        return self.tiers[at - 1].letter + spelled(digits)
+        tier, digits = self._place(switch)
+        return self.tiers[tier - 1].letter + spelled(digits)
 
     def switch_number(self, text: str) -> int:
         digits = parse_digits(text[1:])
@@ -242,13 +245,13 @@ class FabricNaming(Naming):
         raise ValueError(f"no node {text!r}: servers are h0 .. h{self.servers - 1}, switches {self._ranges()}")
 
     def _ranges(self) -> str:
-        """Which switches there are, e0.0 .. e3.1, for a person who named another."""
+        """Return the names of the switches as ranges, e0.0 .. e3.1, for an error message."""
         first = [tier.letter + spelled([0] * len(tier.radices)) for tier in self.tiers]
         last = [tier.letter + spelled([radix - 1 for radix in tier.radices]) for tier in self.tiers]
         return ", ".join(a if a == b else f"{a} .. {b}" for a, b in zip(first, last, strict=True))
 
     def switch_address(self, switch: int) -> int:
-        at, digits = self._place(switch)
-        if at > TIERS_WITH_ADDRESS:
+        tier, digits = self._place(switch)
+        if tier > TIERS_WITH_ADDRESS:
             raise ValueError(f"{self.switch_name(switch)} has no address: 172.16.0.0/12 has room for 15 tiers")
-        return self._layouts[at - 1].address(digits)
+        return self._layouts[tier - 1].address(digits)

@@ -1,4 +1,4 @@
-"""What a family of networks tells about itself."""
+"""Families of networks, and the integer parameters of families and schemes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class Parameter:
     """An integer parameter of a family or a scheme, least .. most.
 
-    It must be given unless it has a default or is `optional`: the builder says what its absence means.
-    words: what a user writes in place of 0, 1, ...; empty if that is the number itself.
-    decimals: how many digits after the point a user may write; the integer is the value times 10^decimals.
+    It is required unless it has a default or is `optional`; the builder decides what its absence means.
+    words: names for the values 0, 1, ...; empty if users write the number itself.
+    decimals: digits after the point in users' text; the integer is the number times 10^decimals.
     """
 
     meaning: str
@@ -30,8 +30,11 @@ class Parameter:
     decimals: int = 0
 
     def value(self, owner: str, key: str, text: str) -> int:
-        """`text`, which a user wrote, as the integer; ValueError, in one line that begins with `owner`, if it is none
-        of this parameter."""
+        """Return the integer that `text` stands for.
+
+        Raises:
+            ValueError: not a value of this parameter; one line that begins with `owner`.
+        """
         if self.words:
             if text not in self.words:
                 raise ValueError(f"{owner}: {key} must be {' or '.join(self.words)}, got {text!r}")
@@ -42,18 +45,18 @@ class Parameter:
 
     @classmethod
     def flag(cls, meaning: str, *, default: bool = False) -> Parameter:
-        """One that is 1 or 0."""
+        """Return a parameter that is 1 or 0."""
         return cls(meaning=meaning, least=0, most=1, default=int(default))
 
     @classmethod
     def word(cls, meaning: str, words: Iterable[str], *, default: str | None = None) -> Parameter:
-        """One of `words`, the first unless another is the default."""
-        known = tuple(words)
-        chosen = known.index(default) if default else 0
-        return cls(meaning=meaning, least=0, most=len(known) - 1, default=chosen, words=known)
+        """Return a parameter with named values; the first is the default unless `default` names another."""
+        names = tuple(words)
+        default_value = names.index(default) if default else 0
+        return cls(meaning=meaning, least=0, most=len(names) - 1, default=default_value, words=names)
 
     def written(self, value: int) -> str:
-        """What a user writes for `value`."""
+        """Return `value` as users write it."""
         if self.words:
             return self.words[value]
         return f"{value / 10**self.decimals:.{self.decimals}f}".rstrip("0").rstrip(".") if self.decimals else str(value)
@@ -63,9 +66,9 @@ class Parameter:
 class Family:
     """A parameterised kind of network.
 
-    `derived` gives optional parameters that follow from the others, where they are not given themselves.
-    `build` takes exactly the keys of `parameters`, optional ones only if given, and raises ValueError, in one line that
-    begins with the name, for values that do not go together.
+    derived: values of absent optional parameters, computed from the others.
+    build: takes the keys of `parameters`, absent optional ones left out.  Raises ValueError, one line that begins with
+        the name, for values that do not go together.
     """
 
     name: str
@@ -74,17 +77,21 @@ class Family:
     example: str
     parameters: Mapping[str, Parameter]
     build: Callable[[Mapping[str, int]], Topology]
-    derived: Callable[[Mapping[str, int]], Mapping[str, int]] = lambda given: {}
+    derived: Callable[[Mapping[str, int]], Mapping[str, int]] = lambda values: {}
 
-    def parameters_from(self, given: Mapping[str, str]) -> dict[str, int]:
-        """`given`, text, as integers, defaults filled in; ValueError if any is unknown, missing or out of range."""
-        for key in given:
+    def parameters_from(self, texts: Mapping[str, str]) -> dict[str, int]:
+        """Return the parameters in `texts` as integers, with defaults filled in.
+
+        Raises:
+            ValueError: a parameter is unknown, missing or out of range.
+        """
+        for key in texts:
             if key not in self.parameters:
                 raise ValueError(f"{self.name}: " + unknown("parameter", key, self.parameters))
         values = {}
         for key, parameter in self.parameters.items():
-            if key in given:
-                values[key] = parameter.value(self.name, key, given[key])
+            if key in texts:
+                values[key] = parameter.value(self.name, key, texts[key])
             elif parameter.default is not None:
                 values[key] = parameter.default
             elif not parameter.optional:

@@ -10,15 +10,16 @@ INTEGER = re.compile(r"-?[0-9]+")
 DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?")
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 KEY = re.compile(r"[a-z][a-z0-9_]*")
-OF = re.compile(r"(?:[^=,]*=[^,]*,)*?(?P<of>of=)(?=.)")
+OF_KEY = re.compile(r"(?:[^=,]*=[^,]*,)*?(?P<of>of=)(?=.)")
 
 
 def parse(spec: str) -> tuple[str, dict[str, str]]:
-    """`spec` as its name and its keys with their values, values still text.
+    """Return the name in `spec`, and its keys with their values as text.
 
-    The key `of` comes last, since its value is a spec itself and takes all the rest.
+    The key `of` comes last: its value is a spec itself and takes the rest of the text.
 
-    Raises ValueError, in one line, for anything that is not name or name:key=value,...
+    Raises:
+        ValueError: not name or name:key=value,...
     """
     name, colon, rest = spec.strip().partition(":")
     if not NAME.fullmatch(name):
@@ -26,8 +27,8 @@ def parse(spec: str) -> tuple[str, dict[str, str]]:
     values: dict[str, str] = {}
     if colon and not rest:
         raise ValueError(f"{spec!r}: nothing after the colon; expected {name}:key=value,...")
-    of = OF.match(rest)
-    before = rest[: of.start("of")].removesuffix(",") if of else rest
+    nested = OF_KEY.match(rest)
+    before = rest[: nested.start("of")].removesuffix(",") if nested else rest
     for item in before.split(",") if before else []:
         key, equals, value = item.partition("=")
         if not equals or not KEY.fullmatch(key) or not value:
@@ -35,18 +36,22 @@ def parse(spec: str) -> tuple[str, dict[str, str]]:
         if key in values:
             raise ValueError(f"{spec!r}: {key} is given twice")
         values[key] = value
-    if of:
-        values["of"] = rest[of.end() :]
+    if nested:
+        values["of"] = rest[nested.end() :]
     return name, values
 
 
 def unparse(name: str, values: Mapping[str, object]) -> str:
-    """The text that parse() reads as `name` and `values`."""
+    """Return the text that parse() reads as `name` and `values`."""
     return name + (":" if values else "") + ",".join(f"{key}={value}" for key, value in values.items())
 
 
 def integer(owner: str, key: str, text: str, *, least: int, most: int | None = None) -> int:
-    """`text` as an integer within [least, most], or ValueError: "dcell: n must be at least 3, got 1"."""
+    """Return `text` as an integer within [least, most].
+
+    Raises:
+        ValueError: as in "dcell: n must be at least 3, got 1".
+    """
     if not INTEGER.fullmatch(text):
         raise ValueError(f"{owner}: {key} must be an integer, got {text!r}")
     if len(text) > 18:
@@ -60,8 +65,15 @@ def integer(owner: str, key: str, text: str, *, least: int, most: int | None = N
 
 
 def decimal(owner: str, key: str, text: str, *, decimals: int, least: int, most: int) -> int:
-    """`text`, a number with at most `decimals` digits after the point, as an integer: times 10^decimals; ValueError
-    unless it lies within [least, most], both of them already times 10^decimals."""
+    """Return the number `text` times 10^decimals, as an integer.
+
+    Args:
+        decimals: most digits after the point.
+        least, most: range of the result.
+
+    Raises:
+        ValueError: no such number, or out of range.
+    """
     if not DECIMAL.fullmatch(text) or len(text.partition(".")[2]) > decimals or len(text) > 18:
         raise ValueError(f"{owner}: {key} must be a number with at most {decimals} decimals, got {text[:18]!r}")
     whole, _, rest = text.partition(".")
@@ -72,9 +84,9 @@ def decimal(owner: str, key: str, text: str, *, decimals: int, least: int, most:
     return value
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """One line that says that there is no `what` called `name`, and which there are."""
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the line "no KIND NAME, did you mean X? (there are: ...)"."""
     known = sorted(known)
     close = get_close_matches(name, known, n=1)
     guess = f", did you mean {close[0]}?" if close else ""
-    return f"no {what} {name!r}{guess} (there are: {', '.join(known)})"
+    return f"no {kind} {name!r}{guess} (there are: {', '.join(known)})"

@@ -1,4 +1,4 @@
-"""What a link can carry."""
+"""Rate, queue, delay and loss of a link, and their units."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LinkSpec:
     trim_packets: int = 0  # full packets of data that wait before switches trim what follows to headers; 0: never
     header_packets: int = 1125  # headers that wait then, by a queue of their own: as many as 8 packets of 9000 bytes
     loss_ppb: int = 0  # of a billion packets that arrive, how many are lost, each on its own
-    hop_ns: int = 0  # processor time of whoever receives a packet, which takes one after the other
+    hop_ns: int = 0  # processor time for each packet at the receiving node, which handles them one by one
     mtu_bytes: int = MTU_BYTES  # the longest packet, IP header included
 
     def __post_init__(self) -> None:
@@ -57,28 +57,28 @@ class LinkSpec:
 
     @property
     def frame_bytes(self) -> int:
-        """Of the longest packet, with its Ethernet header."""
+        """Length of the longest frame, Ethernet header included."""
         return self.mtu_bytes + ETHERNET_BYTES
 
 
 def rate_bps(text: str) -> int:
-    """Bits per second from "20mbit", "1gbit", "800kbit" or a plain number; ValueError otherwise."""
+    """Return bits per second from "20mbit", "1gbit", "800kbit" or a plain number; ValueError otherwise."""
     return _scaled(text, {"gbit": Gbps, "mbit": Mbps, "kbit": kbps, "bit": 1, "": 1}, "rate", "20mbit")
 
 
 def delay_us(text: str) -> int:
-    """Microseconds from "1ms", "250us" or "1s"; ValueError otherwise."""
+    """Return microseconds from "1ms", "250us" or "1s"; ValueError otherwise."""
     return _scaled(text, {"ms": 1_000, "us": 1, "s": 1_000_000}, "delay", "1ms")
 
 
-def _scaled(text: str, units: dict[str, int], what: str, example: str) -> int:
+def _scaled(text: str, units: dict[str, int], quantity: str, example: str) -> int:
     digits = text.strip().lower()
     unit = digits.lstrip("0123456789.")
     number = digits[: len(digits) - len(unit)]
     try:
         value = float(number) * units[unit]
     except (KeyError, ValueError):
-        raise ValueError(f"{what}: {text!r} is not a {what}; write it as in {example}") from None
+        raise ValueError(f"{quantity}: {text!r} is not a {quantity}; write it as in {example}") from None
     if value != int(value):
-        raise ValueError(f"{what}: {text!r} is not a whole number of its smallest unit")
+        raise ValueError(f"{quantity}: {text!r} is not a whole number of its smallest unit")
     return int(value)

@@ -22,21 +22,21 @@ class SplitMix64:
         self._state = seed & MASK
 
     def bits(self) -> int:
-        """The next 64 bits."""
+        """Return the next 64 bits."""
         self._state = z = (self._state + GAMMA) & MASK
         z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
         z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
         return z ^ z >> 31
 
     def below(self, limit: int) -> int:
-        """An integer 0 .. limit - 1, all of them equally likely; `limit` is at least 1."""
+        """Draw an integer from 0 .. limit - 1 uniformly; `limit` is at least 1."""
         most = (1 << 64) - (1 << 64) % limit  # beyond, some numbers would be more likely than others
         while (drawn := self.bits()) >= most:
             pass
         return drawn % limit
 
     def shuffle(self, items: MutableSequence[T]) -> None:
-        """Put `items` into an order of which all are equally likely (Fisher and Yates)."""
+        """Shuffle `items` in place, every order equally likely (Fisher and Yates)."""
         for last in range(len(items) - 1, 0, -1):
-            chosen = self.below(last + 1)
-            items[last], items[chosen] = items[chosen], items[last]
+            other = self.below(last + 1)
+            items[last], items[other] = items[other], items[last]

@@ -21,22 +21,26 @@ MOST = 1 << 24  # nodes, since a MAC has three bytes for one; and links, whose a
 
 
 def wire(a: ArrayLike, port_a: ArrayLike, b: ArrayLike, port_b: ArrayLike) -> NDArray[np.int64]:
-    """Rows of Topology.links; what is given has one shape, or shapes that broadcast to one."""
+    """Return rows of Topology.links for ends whose arrays broadcast to one shape."""
     ends = np.broadcast_arrays(a, port_a, b, port_b)
     return np.stack([end.ravel() for end in ends], axis=1).astype(np.int64)
 
 
 def places(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
-    """For both ends of each edge: how many of this node's neighbours have lower numbers than the far end.
+    """Return, for both ends of each edge, how many neighbours of that end have lower numbers than the far end.
 
-    edges: shape (number of edges, 2), pairs of nodes below `nodes`; so is what is returned.
+    Args:
+        edges: shape (number of edges, 2), pairs of nodes below `nodes`.
+
+    Returns:
+        Shape (number of edges, 2).
     """
     near, far = edges.ravel(), edges[:, ::-1].ravel()
     order = np.lexsort((far, near))
     start = np.searchsorted(near[order], np.arange(nodes))
-    found = np.empty(len(near), dtype=np.int64)
-    found[order] = np.arange(len(near)) - start[near[order]]
-    return found.reshape(-1, 2)
+    rank = np.empty(len(near), dtype=np.int64)
+    rank[order] = np.arange(len(near)) - start[near[order]]
+    return rank.reshape(-1, 2)
 
 
 def require_room(family: str, layout: Layout, *, nodes: int, links: int) -> None:
@@ -51,7 +55,7 @@ def require_room(family: str, layout: Layout, *, nodes: int, links: int) -> None
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Topology:
-    """What is wired to what.
+    """A network: its nodes, links and names.
 
     links: shape (number of links, 4), int64: node a, its port, node b, its port; a < b.
     level: shape (number of links,), int8: level of the link; 0 joins a server to a switch.  In a server-centric network
@@ -60,8 +64,8 @@ class Topology:
     naming: node number <-> name, label and address.
     failed: shape (number of links,), bool: links that are there but dead (see failures.py).
     rates_bps: shape (number of links,), int64: what each link carries where a user's graph says so, 0 where it does
-        not; empty for networks of families, whose links are told what they carry when they are brought up.
-    own_links: by link, all that a user's graph says of what it carries, where it says so.
+        not; empty for networks of families, whose links get their rate at bring-up.
+    own_links: by link, rate, queue, delay and loss from a user's graph, where it has them.
     named: the spec of a network that is no family's.
     """
 
@@ -85,15 +89,11 @@ class Topology:
         if not self.roles:
             highest = int(self.level.max(initial=0))
             object.__setattr__(self, "roles", ("host", *["local"] * (highest - 1), *["global"] * (highest > 0)))
-        for name in (
-            "links",
-            "level",
-            "failed",
-            "rates_bps",
-        ):  # what is derived from them is kept, so they must not change
-            kept = getattr(self, name).view()
-            kept.setflags(write=False)
-            object.__setattr__(self, name, kept)
+        # Properties derived from these arrays are cached, so the arrays must not change.
+        for name in ("links", "level", "failed", "rates_bps"):
+            view = getattr(self, name).view()
+            view.setflags(write=False)
+            object.__setattr__(self, name, view)
 
     @classmethod
     def wired(
@@ -106,7 +106,7 @@ class Topology:
         server_centric: bool,
         roles: Sequence[str] = (),
     ) -> Topology:
-        """The network whose level-l links are levels[l], in that order."""
+        """Return the network whose level-l links are levels[l], in that order."""
         return cls(
             family=family,
             parameters=dict(parameters),
@@ -121,7 +121,7 @@ class Topology:
 
     @property
     def spec(self) -> str:
-        """The text that builds this network again, failures aside."""
+        """Text from which build() makes this network again, failures aside."""
         return self.named or unparse(self.family, self.parameters)
 
     @property
@@ -137,17 +137,17 @@ class Topology:
         return ends, np.searchsorted(ends[:, 0], np.arange(self.nodes + 1))
 
     def ports(self, node: int) -> list[tuple[int, int, int, int]]:
-        """(port, peer, peer's port, link) of every port of `node`, failed ones included, in order of port."""
+        """Return (port, peer, peer's port, link) of every port of `node` in order, failed links included."""
         ends, start = self._ends
         return [(port, peer, far, link) for _, port, peer, far, link in ends[start[node] : start[node + 1]].tolist()]
 
     def live_ports(self, node: int) -> list[tuple[int, int, int, int]]:
-        """ports() without those whose link has failed."""
+        """Return ports() without failed links."""
         return [row for row in self.ports(node) if not self.failed[row[3]]]
 
     @cached_property
     def adjacency(self) -> Mapping[int, tuple[int, ...]]:
-        """For each routing node, those one hop away over links that have not failed, in order of number.
+        """Routing nodes one hop away from each routing node over healthy links, in order of number.
 
         Routing nodes are the servers of a server-centric network, where a crossbar costs nothing and a hop through one
         needs both of its links; in a switch fabric, hosts and switches.
@@ -171,46 +171,50 @@ class Topology:
         }
 
     def neighbours(self, node: int) -> dict[int, tuple[int, ...]]:
-        """For each port, failed or not, the routing nodes one hop away: all others of the crossbar, or the peer."""
-        found = {}
+        """Return the routing nodes behind each port, failed or not: all others at the crossbar, or the peer."""
+        by_port = {}
         for port, peer, _, _ in self.ports(node):
             behind = [other for _, other, _, _ in self.ports(peer)] if self.is_crossbar(peer) else [peer]
-            found[port] = tuple(other for other in behind if other != node)
-        return found
+            by_port[port] = tuple(other for other in behind if other != node)
+        return by_port
 
     def is_crossbar(self, node: int) -> bool:
-        """Whether `node` is a switch without any knowledge of the network."""
+        """Return True for a switch of a server-centric network, which knows nothing of the network."""
         return self.server_centric and node >= self.servers
 
     def link_between(self, a: int, b: int) -> int:
-        """The link that joins nodes `a` and `b`; ValueError if there is none."""
+        """Return the link that joins nodes `a` and `b`; ValueError if there is none."""
         for _, peer, _, link in self.ports(a):
             if peer == b:
                 return link
         raise ValueError(f"no link joins {self.naming.name(a)} and {self.naming.name(b)}")
 
     def links_between(self, a: int, b: int) -> list[int]:
-        """The links that join nodes `a` and `b`, in order of number."""
+        """Return the links that join nodes `a` and `b`, in order of number."""
         return sorted(link for _, peer, _, link in self.ports(a) if peer == b)
 
     def link_name(self, link: int) -> str:
-        """`link` as a person writes it, h0-w0; the second of parallel ones is h0-w0:2."""
+        """Return the name of `link`, h0-w0; the second of parallel links is h0-w0:2."""
         a, _, b, _ = self.links[link].tolist()
-        which = self.links_between(a, b).index(link)
-        return f"{self.naming.name(a)}-{self.naming.name(b)}" + (f":{which + 1}" if which else "")
+        parallel = self.links_between(a, b).index(link)
+        return f"{self.naming.name(a)}-{self.naming.name(b)}" + (f":{parallel + 1}" if parallel else "")
 
     def link(self, text: str) -> int:
-        """The link that `text`, h0-w0 or h0-w0:2, names; ValueError says what is wrong."""
-        ends, colon, which = text.partition(":")
+        """Return the link named `text`, h0-w0 or h0-w0:2.
+
+        Raises:
+            ValueError: no such link; one line says why.
+        """
+        ends, colon, number = text.partition(":")
         a, dash, b = ends.partition("-")
         if not dash:
             raise ValueError(f"{text!r} is not a link; write its two ends as in {self.link_name(0)}")
-        found = self.links_between(self.naming.node(a), self.naming.node(b))
+        parallel = self.links_between(self.naming.node(a), self.naming.node(b))
         if not colon:
             return self.link_between(self.naming.node(a), self.naming.node(b))
-        if not which.isdecimal() or not 1 <= int(which) <= len(found):
-            raise ValueError(f"no link {text}: {len(found)} join {a} and {b}")
-        return found[int(which) - 1]
+        if not number.isdecimal() or not 1 <= int(number) <= len(parallel):
+            raise ValueError(f"no link {text}: {len(parallel)} join {a} and {b}")
+        return parallel[int(number) - 1]
 
     def check(self) -> None:
         """Raise ValueError unless every link has two ends, no port is used twice and no server has no link."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def build(parameters: Mapping[str, int]) -> Topology:
-    """The largest Dragonfly of these groups."""
+    """Return the largest Dragonfly of these groups."""
     import numpy as np
 
     p = parameters["p"]
@@ -50,7 +50,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
 
 def consecutive(a: int, h: int) -> NDArray[np.int64]:
-    """The routers that global links join if link j of a group leads to the j-th of the other groups."""
+    """Return the routers that global links join if link j of a group leads to the j-th of the other groups."""
     import numpy as np
 
     low, high = np.triu_indices(a * h + 1, 1)
@@ -58,14 +58,14 @@ def consecutive(a: int, h: int) -> NDArray[np.int64]:
 
 
 def palm_tree(a: int, h: int) -> NDArray[np.int64]:
-    """The routers that global links join if link j of a group leads to the group j + 1 before it."""
+    """Return the routers that global links join if link j of a group leads to the group j + 1 before it."""
     import numpy as np
 
     groups = a * h + 1
-    group, j = (each.ravel() for each in np.meshgrid(np.arange(groups), np.arange(a * h), indexing="ij"))
+    group, j = (axis.ravel() for axis in np.meshgrid(np.arange(groups), np.arange(a * h), indexing="ij"))
     other, far = (group - j - 1) % groups, a * h - 1 - j
-    both = np.stack([group * a + j // h, other * a + far // h], axis=1)
-    return both[group < other]
+    ends = np.stack([group * a + j // h, other * a + far // h], axis=1)
+    return ends[group < other]
 
 
 FAMILIES = {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FiniteField:
-    """powers: the powers 0 .. q - 2 of a primitive element."""
+    """GF(q), q = p^n; powers: the powers 0 .. q - 2 of a primitive element."""
 
     q: int
     p: int
@@ -26,40 +26,42 @@ class FiniteField:
     powers: tuple[int, ...]
 
     def plus(self) -> NDArray[np.int64]:
-        """The sum of any two elements, shape (q, q)."""
+        """Return the sum of any two elements, shape (q, q)."""
         import numpy as np
 
         digits = np.arange(self.q)[:, None] // self.p ** np.arange(self.n) % self.p
         sums = (digits[:, None] + digits) % self.p
-        found: NDArray[np.int64] = sums @ self.p ** np.arange(self.n)
-        return found
+        table: NDArray[np.int64] = sums @ self.p ** np.arange(self.n)
+        return table
 
     def times(self) -> NDArray[np.int64]:
-        """The product of any two elements, shape (q, q)."""
+        """Return the product of any two elements, shape (q, q)."""
         import numpy as np
 
         powers, log = np.array(self.powers), np.zeros(self.q, dtype=np.int64)
         log[powers] = np.arange(self.q - 1)
-        found: NDArray[np.int64] = powers[(log[:, None] + log) % (self.q - 1)]
-        found[0], found[:, 0] = 0, 0
-        return found
+        table: NDArray[np.int64] = powers[(log[:, None] + log) % (self.q - 1)]
+        table[0] = 0
+        table[:, 0] = 0
+        return table
 
 
 def prime_power(q: int) -> tuple[int, int] | None:
-    """The prime p and the exponent n with q = p^n; None if there are none."""
+    """Return the prime p and the exponent n with q = p^n, or None."""
     p = next((p for p in range(2, int(q**0.5) + 1) if q % p == 0), q)
-    n, left = 0, q
-    while left > 1 and left % p == 0:
-        left, n = left // p, n + 1
-    return (p, n) if q > 1 and left == 1 else None
+    n, rest = 0, q
+    while rest > 1 and rest % p == 0:
+        rest //= p
+        n += 1
+    return (p, n) if q > 1 and rest == 1 else None
 
 
 def field(q: int) -> FiniteField:
-    """GF(q); ValueError unless q is a prime power."""
-    found = prime_power(q)
-    if not found:
+    """Return GF(q); ValueError unless q is a prime power."""
+    factors = prime_power(q)
+    if not factors:
         raise ValueError(f"there is no field of {q} elements: {q} is not a power of a prime")
-    p, n = found
+    p, n = factors
     for low in product(range(p), repeat=n):  # x^n - low, of which x is a primitive element if the order of x is q - 1
         powers = _powers_of_x(low, p, q)
         if len(powers) == q - 1:
@@ -68,19 +70,21 @@ def field(q: int) -> FiniteField:
 
 
 def _powers_of_x(low: tuple[int, ...], p: int, q: int) -> list[int]:
-    """1, x, x^2, ... until one returns, where x^n is the polynomial `low`, highest coefficient first; none if a power
-    is 0."""
+    """Return 1, x, x^2, ... until a power recurs, where x^n is the polynomial `low`, highest coefficient first.
+
+    The list is empty if a power is 0.
+    """
     n = len(low)
     element = [0] * (n - 1) + [1]
-    found: list[int] = []
-    seen = set()
+    powers: list[int] = []
+    numbers = set()
     while True:
         number = 0
         for digit in element:
             number = number * p + digit
-        if number in seen or number == 0:
-            return found if number == 1 else []
-        seen.add(number)
-        found.append(number)
+        if number in numbers or number == 0:
+            return powers if number == 1 else []
+        numbers.add(number)
+        powers.append(number)
         top, element = element[0], [*element[1:], 0]
-        element = [(digit + top * low[at]) % p for at, digit in enumerate(element)]
+        element = [(digit + top * low[place]) % p for place, digit in enumerate(element)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def build(parameters: Mapping[str, int]) -> Topology:
-    """The regular HyperX of l dimensions and s routers in each."""
+    """Return the regular HyperX of l dimensions and s routers in each."""
     import numpy as np
 
     l, s = parameters["l"], parameters["s"]  # noqa: E741, the paper's letter
@@ -33,8 +33,8 @@ def build(parameters: Mapping[str, int]) -> Topology:
         digit = number // step % s
         other = np.arange(s)
         far = number[:, None] + (other - digit[:, None]) * step
-        both = np.stack([np.broadcast_to(number[:, None], far.shape), far], axis=-1)
-        levels.append(both[number[:, None] < far])
+        ends = np.stack([np.broadcast_to(number[:, None], far.shape), far], axis=-1)
+        levels.append(ends[number[:, None] < far])
     roles = ("host", "local", *["global"] * (l - 1))
     return wired("hyperx", {"l": l, "s": s, "p": hosts}, routers=routers, hosts=hosts, levels=levels, roles=roles)
 
@@ -51,6 +51,6 @@ FAMILIES = {
             "p": Parameter(meaning="hosts of a router, s - 1 by default", least=1, optional=True),
         },
         build=build,
-        derived=lambda given: {"p": given["s"] - 1},
+        derived=lambda values: {"p": values["s"] - 1},
     ),
 }

@@ -28,7 +28,7 @@ MOST_DRAWS = 100_000  # of links to break up for two ports
 
 
 def build(parameters: Mapping[str, int]) -> Topology:
-    """The Jellyfish of this seed."""
+    """Return the Jellyfish of this seed."""
     import numpy as np
 
     n, r, p = parameters["n"], parameters["r"], parameters["p"]
@@ -44,10 +44,12 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
 
 def regular(n: int, r: int, random: SplitMix64) -> set[Edge] | None:
-    """The edges, lower number first, of a random graph of n routers with r neighbours each; None if it cannot be
-    completed from where the draw has led.
+    """Draw a random graph of n routers with r neighbours each.
 
-    Where each has more than half of the others for neighbours, those that are not are drawn.
+    If r is more than half of the other routers, the complement is drawn.
+
+    Returns:
+        The edges, lower number first, or None if this draw cannot be completed.
     """
     if 2 * r > n - 1:
         others = regular(n, n - 1 - r, random)
@@ -55,15 +57,15 @@ def regular(n: int, r: int, random: SplitMix64) -> set[Edge] | None:
     ports = [router for router in range(n) for _ in range(r)]
     random.shuffle(ports)
     edges: set[Edge] = set()
-    left = []
+    clashes = []
     for a, b in zip(ports[::2], ports[1::2], strict=True):
         edge = (min(a, b), max(a, b))
         if a == b or edge in edges:
-            left.append((a, b))
+            clashes.append((a, b))
         else:
             edges.add(edge)
     order = sorted(edges)
-    for a, b in left:
+    for a, b in clashes:
         for _ in range(MOST_DRAWS):
             c, d = order[random.below(len(order))] if order else (a, b)
             if random.below(2):
@@ -80,21 +82,21 @@ def regular(n: int, r: int, random: SplitMix64) -> set[Edge] | None:
 
 
 def connected(n: int, edges: Iterable[Edge]) -> bool:
-    """Whether `edges` join all of the routers 0 .. n - 1."""
+    """Return True if `edges` join all of the routers 0 .. n - 1."""
     beside: list[list[int]] = [[] for _ in range(n)]
     for a, b in edges:
         beside[a].append(b)
         beside[b].append(a)
-    found, left = {0}, [0]
-    while left:
-        new = [other for other in beside[left.pop()] if other not in found]
-        found.update(new)
-        left += new
-    return len(found) == n
+    reached, frontier = {0}, [0]
+    while frontier:
+        new = [other for other in beside[frontier.pop()] if other not in reached]
+        reached.update(new)
+        frontier += new
+    return len(reached) == n
 
 
 def equivalent(topology: Topology, seed: int) -> dict[str, int]:
-    """The parameters of the Jellyfish with the routers of `topology`.
+    """Return the parameters of the Jellyfish with the routers of `topology`.
 
     Where routers differ, as in a fat-tree, each gets the mean of the hosts and of the links between routers, rounded;
     FatPaths leaves open what it does there (appendix A-F).  ValueError for a server-centric network.

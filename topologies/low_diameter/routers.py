@@ -1,4 +1,4 @@
-"""What networks of equal routers share: names, ports and addresses.
+"""Names, ports and addresses of networks of equal routers.
 
 Ports: hosts on ports 0 .. p-1 of a router, then the other routers in order of number.
 
@@ -31,7 +31,7 @@ def wired(
     levels: Sequence[NDArray[np.int64]],
     roles: Sequence[str] = (),
 ) -> Topology:
-    """`routers` routers with `hosts` hosts each.
+    """Return the network of `routers` routers with `hosts` hosts each.
 
     levels: the links of level 1, 2, ..., each of shape (links, 2): the numbers of two routers, no pair twice.
     roles: what the links of level 0, 1, ... are, see Topology.
@@ -46,12 +46,12 @@ def wired(
     ports = hosts + places(edges, routers)
     joined = wire(naming.servers + edges[:, 0], ports[:, 0], naming.servers + edges[:, 1], ports[:, 1])
     bounds = np.cumsum([len(level) for level in levels])[:-1]
-    found = [wire(servers, 0, naming.servers + servers // hosts, servers % hosts), *np.split(joined, bounds)]
-    return Topology.wired(family, parameters, naming, found, server_centric=False, roles=roles)
+    wired_levels = [wire(servers, 0, naming.servers + servers // hosts, servers % hosts), *np.split(joined, bounds)]
+    return Topology.wired(family, parameters, naming, wired_levels, server_centric=False, roles=roles)
 
 
 def require_routers(family: str, routers: int, hosts: int, links: int) -> None:
-    """ValueError unless so many routers, hosts of each, and links between routers have room."""
+    """Raise ValueError if there are too many routers, hosts of each, or links between routers."""
     from weft.topologies.core.topology import require_room
 
     if routers > MOST_ROUTERS:

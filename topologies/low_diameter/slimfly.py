@@ -32,7 +32,7 @@ ROLES = ("host", "local", "local", "global")
 
 
 def build(parameters: Mapping[str, int]) -> Topology:
-    """The Slim Fly of q."""
+    """Return the Slim Fly of q."""
     import numpy as np
 
     q = parameters["q"]
@@ -46,9 +46,9 @@ def build(parameters: Mapping[str, int]) -> Topology:
     x, y, d = np.meshgrid(np.arange(q), np.arange(q), np.arange(q), indexing="ij")
     columns = []
     for half, differences in enumerate(generators(galois)):
-        chosen = np.isin(d, differences)
+        joined = np.isin(d, differences)
         near, far = (half * q + x) * q + y, (half * q + x) * q + plus[y, d]
-        columns.append(np.stack([near, far], axis=-1)[chosen & (near < far)])
+        columns.append(np.stack([near, far], axis=-1)[joined & (near < far)])
     m, c = y, d
     across = np.stack([x * q + plus[times[m, x], c], (q + m) * q + c], axis=-1)
     levels = [np.concatenate(columns), across[m == x], across[m != x]]
@@ -56,13 +56,13 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
 
 def network_radix(q: int) -> int:
-    """k', the routers that each router is joined to."""
+    """Return k', the number of routers that each router is joined to."""
     delta = (q + 1) % 4 - 1
     return (3 * q - delta) // 2
 
 
 def generators(galois: FiniteField) -> tuple[list[int], list[int]]:
-    """X and X' of this field."""
+    """Return X and X' of this field."""
     q, powers = galois.q, galois.powers
     if q % 4 == 3:
         w = (q + 1) // 4
@@ -84,6 +84,6 @@ FAMILIES = {
             "p": Parameter(meaning="hosts of a router, half its links by default", least=1, optional=True),
         },
         build=build,
-        derived=lambda given: {"p": -(-network_radix(given["q"]) // 2)},
+        derived=lambda values: {"p": -(-network_radix(values["q"]) // 2)},
     ),
 }

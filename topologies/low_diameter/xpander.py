@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def build(parameters: Mapping[str, int]) -> Topology:
-    """The Xpander of this seed."""
+    """Return the Xpander of this seed."""
     import numpy as np
 
     r, seed = parameters["r"], parameters["seed"]
@@ -40,13 +40,13 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
 
 def lifted(r: int, lift: int, random: SplitMix64) -> list[Edge]:
-    """The edges of a random lift of the complete graph of r + 1 vertices."""
-    found = []
+    """Draw the edges of a random lift of the complete graph of r + 1 vertices."""
+    edges = []
     for u, v in combinations(range(r + 1), 2):
         order = list(range(lift))
         random.shuffle(order)
-        found += [(u * lift + i, v * lift + j) for i, j in enumerate(order)]
-    return found
+        edges += [(u * lift + i, v * lift + j) for i, j in enumerate(order)]
+    return edges
 
 
 FAMILIES = {
@@ -62,6 +62,6 @@ FAMILIES = {
             "seed": SEED,
         },
         build=build,
-        derived=lambda given: {"l": given["r"], "p": -(-given["r"] // 2)},
+        derived=lambda values: {"l": values["r"], "p": -(-values["r"] // 2)},
     ),
 }

@@ -29,9 +29,9 @@ Number = TypeVar("Number", int, "NDArray[np.int64]")
 
 
 def gateway(rule: int, t: Sequence[int], level: int, i: Number, j: Number) -> Number:
-    """Number, within copy `i` of X(level-1), of its server whose level-`level` link leads to copy `j`; i != j.
+    """Return the server of copy `i` of X(level-1) whose level-`level` link leads to copy `j`; i != j.
 
-    `i` and `j` may be arrays of the same shape.
+    The server is numbered within its copy.  `i` and `j` may be arrays of the same shape.
 
     The rules of connection_rule.py are functions of their own.
     DCell, CCRDN 3.1: uid y-1 of copy x is joined to uid x of copy y, for x < y.
@@ -51,18 +51,17 @@ def gateway(rule: int, t: Sequence[int], level: int, i: Number, j: Number) -> Nu
 
 
 def bridge(rule: int, t: Sequence[int], level: int, i: int, j: int) -> tuple[int, int]:
-    """Both ends of the level-`level` link that joins copies `i` and `j` of X(level-1): gateway() of `j` in `i`, and of
-    `i` in `j`."""
-    here = gateway(rule, t, level, i, j)
+    """Return both ends of the level-`level` link between copies `i` and `j` of X(level-1), the end in `i` first."""
+    near = gateway(rule, t, level, i, j)
     if rule == BETA_DCELL:
-        return here, t[level - 1] - 1 - here
-    return here, gateway(rule, t, level, j, i)
+        return near, t[level - 1] - 1 - near
+    return near, gateway(rule, t, level, j, i)
 
 
 def far_copy(rule: int, t: Sequence[int], level: int, i: int, p: int) -> int:
-    """The copy to which server `p` of copy `i` of X(level-1) is joined at `level`, or -1 if it has no such link.
+    """Return the copy to which server `p` of copy `i` of X(level-1) is joined at `level`, or -1 if there is none.
 
-    The inverse of gateway() in its last argument.
+    Inverse of gateway() in its last argument.
     """
     if rule == BETA_DCELL:
         j = i + p + 1
@@ -77,7 +76,7 @@ def far_copy(rule: int, t: Sequence[int], level: int, i: int, p: int) -> int:
 
 
 def peer(rule: int, t: Sequence[int], server: int, level: int) -> int:
-    """The server at the far end of `server`'s level-`level` link, `level` >= 1; -1 if it has none (FiConn)."""
+    """Return the server at the far end of `server`'s level-`level` link, `level` >= 1; -1 if there is none (FiConn)."""
     sub = t[level - 1]
     i = server % t[level] // sub
     j = far_copy(rule, t, level, i, server % sub)
@@ -87,7 +86,7 @@ def peer(rule: int, t: Sequence[int], server: int, level: int) -> int:
 
 
 def common_level(t: Sequence[int], a: int, b: int) -> int:
-    """The least h for which servers `a` and `b` lie in the same X(h)."""
+    """Return the least h for which servers `a` and `b` lie in the same X(h)."""
     level = 0
     while a // t[level] != b // t[level]:
         level += 1
@@ -140,15 +139,15 @@ class Ccrdn:
         return Layout(tuple(reversed(self.copies)))
 
     def peer(self, server: int, level: int) -> int:
-        """The server at the far end of `server`'s level-`level` link; -1 if it has none."""
+        """Return the server at the far end of `server`'s level-`level` link; -1 if there is none."""
         return peer(self.rule, self.t, server, level)
 
     def port(self, level: int) -> int:
-        """The port of a server's level-`level` link: a FiConn server has two at the most (CCRDN 3.2, dual-port)."""
+        """Return the port of a server's level-`level` link; a FiConn server has at most two (CCRDN 3.2, dual-port)."""
         return min(level, 1) if self.rule == FICONN else level
 
     def levels(self, server: int) -> list[int]:
-        """The levels >= 1 at which `server` has a link."""
+        """Return the levels >= 1 at which `server` has a link."""
         return [level for level in range(1, self.k + 1) if self.peer(server, level) >= 0]
 
 
@@ -168,5 +167,5 @@ class CcrdnNaming(Naming):
         digits = parse_digits(text[1:])
         if text[:1] == "w" and len(digits) == 1 and digits[0] < self.switches:
             return digits[0]
-        there = f"servers are h0 .. h{self.servers - 1}, switches w0 .. w{self.switches - 1}"
-        raise ValueError(f"no node {text!r}: {there}")
+        names = f"servers are h0 .. h{self.servers - 1}, switches w0 .. w{self.switches - 1}"
+        raise ValueError(f"no node {text!r}: {names}")

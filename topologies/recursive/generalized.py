@@ -26,38 +26,38 @@ from weft.topologies.recursive.connection_rule import add as add_rule
 
 
 def gamma_gateway(size: int, i: int, j: int) -> int:
-    """Of gamma-DCell."""
+    """Return gateway() of gamma-DCell."""
     ahead = j - i if j > i else j - i + size + 1
     return ahead if ahead & 1 else size - ahead
 
 
 def gamma_far_copy(size: int, i: int, p: int) -> int:
-    """Of gamma-DCell."""
+    """Return far_copy() of gamma-DCell."""
     ahead = p if p & 1 else size - p
     return i + ahead if i + ahead <= size else i + ahead - size - 1
 
 
 def delta_gateway(size: int, i: int, j: int) -> int:
-    """Of delta-DCell."""
+    """Return gateway() of delta-DCell."""
     ahead = j - i if j > i else j - i + size + 1
     half = size >> 1
     return ahead - 1 if ahead <= half else half + size - ahead
 
 
 def delta_far_copy(size: int, i: int, p: int) -> int:
-    """Of delta-DCell."""
+    """Return far_copy() of delta-DCell."""
     half = size >> 1
     ahead = p + 1 if p < half else half + size - p
     return i + ahead if i + ahead <= size else i + ahead - size - 1
 
 
 def even(size: int) -> bool:
-    """Whether servers can be joined two by two."""
+    """Return True if servers can be joined two by two."""
     return size % 2 == 0
 
 
 def family(name: str, rule: ConnectionRule, *, summary: str, source: str) -> Family:
-    """Generalized DCell with `rule`, called `name`; ValueError if a recursively-defined family has that name."""
+    """Return generalized DCell with `rule` as the family `name`; ValueError if the name is taken."""
     if name in FAMILY.values():
         raise ValueError(f"{name}: there is such a family")
     number = add_rule(rule)
@@ -89,7 +89,7 @@ FAMILIES = {
 
 
 def add(added: Family) -> Family:
-    """Let `added` be built by its name."""
+    """Register the family `added` under its name."""
     FAMILIES[added.name] = added
     FAMILY_MODULES[added.name] = "recursive.generalized"
     return added

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def build(parameters: Mapping[str, int]) -> Topology:
-    """CLOS(n,r,m), folded."""
+    """Return CLOS(n,r,m), folded."""
     import numpy as np
 
     from weft.topologies.core.topology import Topology, require_room, wire

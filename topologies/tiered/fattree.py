@@ -42,7 +42,7 @@ MIDDLE = "abdfgijklmnopqrtuvxyz"  # letters of the tiers between e and c; h, s a
 
 
 class Shape(NamedTuple):
-    """FT(n,d) with so many pods, 2d of them if it is whole, and so many hosts at each edge switch."""
+    """FT(n,d) with `pods` pods (2d in a whole one) and `hosts` hosts at each edge switch."""
 
     n: int
     d: int
@@ -63,7 +63,7 @@ class Shape(NamedTuple):
 
 
 def shape(parameters: Mapping[str, int]) -> Shape:
-    """Of these parameters; ValueError unless either k or n and d are given, and at most 2d pods."""
+    """Return the shape of these parameters; ValueError unless either k or n and d are set, and at most 2d pods."""
     if "k" in parameters:
         if "n" in parameters or "d" in parameters:
             raise ValueError("fattree: give k, or n and d, but not both; fattree:k=4 is the same as fattree:n=3,d=2")
@@ -82,35 +82,35 @@ def shape(parameters: Mapping[str, int]) -> Shape:
 
 
 def build(parameters: Mapping[str, int]) -> Topology:
-    """FT(n,d), or the k-ary fat-tree."""
+    """Return FT(n,d), or the k-ary fat-tree."""
     import numpy as np
 
     from weft.topologies.core.topology import Topology, require_room, wire
 
-    of = shape(parameters)
-    n, d, _, hosts = of
-    naming = of.naming
-    above = (n - 1) * of.in_tier * d  # links between switches
+    tree = shape(parameters)
+    n, d, _, hosts = tree
+    naming = tree.naming
+    above = (n - 1) * tree.in_tier * d  # links between switches
     require_room("fattree", naming.layout, nodes=naming.servers + naming.switches, links=naming.servers + above)
     servers = np.arange(naming.servers)
     levels = [wire(servers, 0, naming.servers + servers // hosts, servers % hosts)]
     for tier in range(1, n):
-        lower = naming.servers + (tier - 1) * of.in_tier
-        s, up, upper, down = links(of, tier)
-        levels.append(wire(lower + s, (hosts if tier == 1 else d) + up, lower + of.in_tier + upper, down))
+        lower = naming.servers + (tier - 1) * tree.in_tier
+        s, up, upper, down = links(tree, tier)
+        levels.append(wire(lower + s, (hosts if tier == 1 else d) + up, lower + tree.in_tier + upper, down))
     return Topology.wired("fattree", parameters, naming, levels, server_centric=False)
 
 
-def links(of: Shape, tier: int) -> tuple[NDArray[np.int64], ...]:
-    """The links between `tier` and the one above: switch, its up-port, upper switch, its down-port (TTC, eq. 1).
+def links(tree: Shape, tier: int) -> tuple[NDArray[np.int64], ...]:
+    """Return the links between `tier` and the tier above: switch, up-port, upper switch, down-port (TTC, eq. 1).
 
     Switches are numbered within their tiers, up-ports from 0.
     """
     import numpy as np
 
-    place = of.d ** (tier - 1)  # what digit `tier` of a code counts
-    s, up = np.arange(of.in_tier)[:, None], np.arange(of.d)
-    digit = s // place % (of.d if tier < of.n - 1 else of.pods)
+    place = tree.d ** (tier - 1)  # what digit `tier` of a code counts
+    s, up = np.arange(tree.in_tier)[:, None], np.arange(tree.d)
+    digit = s // place % (tree.d if tier < tree.n - 1 else tree.pods)
     return tuple(np.broadcast_arrays(s, up, s + (up - digit) * place, digit))
 
 
