@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from weft.experiments.demo import link_loss
+from weft.experiments.demo import first_light, link_loss
 from weft.experiments.demo.first_light import EXPERIMENT, links_to_kill
 from weft.experiments.figures import figures, style
 from weft.experiments.scenarios.reachability import around
+from weft.testbed.measure.fidelity import Component, Report
 from weft.topologies import build
 
 
@@ -37,6 +38,34 @@ def test_what_cannot_be_shown_is_refused_before_anything_comes_up(given, says):
     with pytest.raises(ValueError, match=r"first_light|scheme|link") as error:
         EXPERIMENT.runs(given)
     assert str(error.value).startswith(says)
+
+
+def judged(clock, value, warn_limit):
+    verdict = "FAIL" if value > warn_limit else "PASS"
+    stolen = Component("processor stolen", value, "%", 2.0, warn_limit, verdict)
+    return Report(10.0, (stolen,), {}, decisive=True, clock=clock)
+
+
+def test_a_failed_fidelity_says_which_measure_failed_and_what_to_run_instead(capsys):
+    first_light.tell_fidelity(judged("real", 9.25, 5.0), passed=True)
+    verdict, why, command = capsys.readouterr().err.splitlines()
+    assert verdict.startswith("FAIL")
+    assert why == (
+        "Every step passed, but do not trust their times: "
+        "this machine did not keep up (processor stolen 9.25 %, and at most 5 % is allowed)."
+    )
+    assert command.endswith(": weft run first_light --clock virtual")
+
+
+def test_a_failed_fidelity_does_not_say_that_failed_steps_passed():
+    assert first_light.distrust(judged("real", 9.0, 5.0), passed=False).startswith("The steps marked FAIL did not pass")
+    assert "--clock" not in first_light.distrust(judged("virtual", 9.0, 5.0), passed=True)
+
+
+def test_a_fidelity_that_passes_is_one_line(capsys):
+    first_light.tell_fidelity(judged("real", 1.0, 5.0), passed=True)
+    (verdict,) = capsys.readouterr().err.splitlines()
+    assert verdict.endswith("fidelity, whether the machine kept up: yes; worst is processor stolen 1 %")
 
 
 def test_first_light_is_drawn_also_where_something_was_not_noticed(tmp_path):
