@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from weft.daemons.dfr.routing import Dfr
+from weft.daemons.dfr.scheme import OWN as DFR_PARAMETERS
 from weft.daemons.proxy.routing import LEAST_LOADED, SHORTEST, cost_of
 from weft.experiments.figures import style
 from weft.experiments.graph_engine.flow_placement import Placement
@@ -54,14 +55,13 @@ def least_level(run: Run) -> int:
 
 
 def dfr_of(routing: str) -> Dfr:
-    """The parameters of DFR that `routing`, dfr:b=2 say, gives; ValueError for others."""
+    """Return the parameters of DFR that `routing` gives, such as dfr:b=2; ValueError for others."""
     name, given = parse(routing)
-    defaults = Dfr()._asdict()
     for key in given:
-        if key not in defaults:
-            raise ValueError(f"{name}: " + unknown("parameter", key, defaults))
-    read = {key: integer(name, key, text, least=0, most=1 if key == "nearest" else 250) for key, text in given.items()}
-    return Dfr(**{**defaults, **read, "nearest": bool(read.get("nearest", 1))})
+        if key not in DFR_PARAMETERS:
+            raise ValueError(f"{name}: " + unknown("parameter", key, DFR_PARAMETERS))
+    values = {key: DFR_PARAMETERS[key].value(name, key, text) for key, text in given.items()}
+    return Dfr(**{**values, "nearest": bool(values.get("nearest", 1))})
 
 
 def placement_of(routing: str) -> Placement:

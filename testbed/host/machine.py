@@ -28,6 +28,9 @@ SYSCTLS = (
     "net/ipv4/tcp_rmem",
     "net/ipv4/tcp_wmem",
 )
+# Memory in MB, measured on Linux 6.18 and rounded down: kernel objects of a namespace and of a veth pair, and what a
+# daemon's process has for itself.
+NAMESPACE_MB, LINK_MB, DAEMON_MB = 0.23, 0.09, 1.5
 CPU_MODEL = ("model name", "Model", "cpu model", "Hardware")  # in /proc/cpuinfo, by architecture
 
 
@@ -47,6 +50,35 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "sysctls": {name.replace("/", "."): _text(f"/proc/sys/{name}") for name in SYSCTLS},
     }
+
+
+def require_room(spec: str, *, namespaces: int, links: int, processes: int) -> None:
+    """Raise ValueError unless this machine has memory and process ids for a network.
+
+    Args:
+        spec: the network's name, for the message.
+        namespaces: its nodes.
+        links: its links.
+        processes: those of its daemons.
+    """
+    needed_mb = NAMESPACE_MB * namespaces + LINK_MB * links + DAEMON_MB * processes
+    free_mb = psutil.virtual_memory().available / 1e6
+    if needed_mb > free_mb:
+        parts = f"{namespaces:,} namespaces, {links:,} links, {processes:,} daemon processes"
+        raise ValueError(
+            f"{spec} needs about {needed_mb:,.0f} MB of memory ({parts}), and {free_mb:,.0f} MB are free; "
+            f"--packed P shares the daemons among P processes"
+        )
+    limits = {name: _text(f"/proc/sys/kernel/{name}") for name in ("pid_max", "threads-max")}
+    limits["pids.max of the control group"] = _text(f"/sys/fs/cgroup{_control_group()}/pids.max")
+    for name, limit in limits.items():
+        if limit and limit.isdecimal() and processes >= int(limit):
+            raise ValueError(f"{spec} needs {processes:,} daemon processes, and {name} is {limit}; use --packed P")
+
+
+def _control_group() -> str:
+    """Return the path of this process's control group of version 2, empty without one."""
+    return (_text("/proc/self/cgroup") or "").rpartition("0::")[2].rstrip("/")
 
 
 def cpuinfo() -> dict[str, str]:

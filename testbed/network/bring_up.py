@@ -17,7 +17,7 @@ from weft.daemons.core.node_config import NodeConfig
 from weft.testbed.authentication import keys, sequence_file
 from weft.testbed.forwarding import layer_program
 from weft.testbed.forwarding.data_plane import DataPlane, program_of
-from weft.testbed.host import doctor
+from weft.testbed.host import doctor, machine
 from weft.testbed.linux import clock, netlink, netns
 from weft.testbed.linux.ethtool import Offloads
 from weft.testbed.network import nat, read_back, status
@@ -98,6 +98,13 @@ def require_processes(packed: int | None) -> None:
     """ValueError unless `packed` processes can share the daemons; None: every node has one of its own."""
     if packed is not None and packed < 1:
         raise ValueError(f"daemons are shared by at least 1 process, not by {packed}")
+
+
+def require_room(topology: Topology, how: Planes, packed: int | None) -> None:
+    """Raise ValueError unless this machine has room for `topology` and the daemons of `how` in `packed` processes."""
+    require_processes(packed)
+    sizes = {"namespaces": topology.nodes, "links": len(topology.links)}
+    machine.require_room(topology.spec, **sizes, processes=min(packed or topology.nodes, len(how.configs)))
 
 
 def require_features(plan: Plan, scheme: str, how: Planes, *, outwards: bool = False) -> None:

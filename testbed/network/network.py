@@ -80,8 +80,8 @@ class Network(Handle):
         Raises ValueError for what cannot be made and OSError for what the kernel refuses; nothing is left behind then.
         """
         need_root()
-        bring_up.require_processes(packed)
         draft, how = bring_up.prepared(topology, link, host_link, own_links, scheme, outwards=outwards)
+        bring_up.require_room(topology, how, packed)
         kept = run.reserve(name)
         network = None
         try:

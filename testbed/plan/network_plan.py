@@ -32,6 +32,7 @@ IFA_ADDRESS, IFA_LOCAL = 1, 2
 LOOPBACK = 1
 # Where the indexes of a run's interfaces lie within its slot.
 FIRST_PORT, FIRST_BRIDGE, FIRST_IFB = 16, 0x7000, 0x8000
+MOST_LINKS, MOST_SWITCHES = (FIRST_BRIDGE - FIRST_PORT) // 2, FIRST_IFB - FIRST_BRIDGE
 
 ROUTER_SYSCTLS = {
     "ipv4/ip_forward": "1",
@@ -78,6 +79,17 @@ def set_up(end: End, up: bool) -> Message:
     return Message(netlink.RTM_NEWLINK, 0, body, f"ip link set {end.dev} {'up' if up else 'down'}")
 
 
+def require_indexes(topology: Topology) -> None:
+    """Raise ValueError if `topology` has more links or switches than a run has interface indexes."""
+    if len(topology.links) <= MOST_LINKS and topology.switches <= MOST_SWITCHES:
+        return
+    size = f"{topology.servers:,} servers, {topology.switches:,} switches and {len(topology.links):,} links"
+    raise ValueError(
+        f"{topology.spec} has {size}: a run on the kernel has interface indexes for {MOST_LINKS:,} links and "
+        f"{MOST_SWITCHES:,} switches; the graph engine has no such limit (weft topo, weft route, weft run)"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """`topology` as run `run`, every link like `link` (None: as fast as the machine), `static` routes or none.
@@ -112,12 +124,7 @@ class Plan:
             raise ValueError("where switches trim, links are alike: none can have a rate of its own")
         if len({each.mtu_bytes for each in self.link_specs}) > 1:
             raise ValueError("links of one network have one MTU: packets that do not fit are not cut")
-        for what, count, most in (
-            ("links", len(self.topology.links), (FIRST_BRIDGE - FIRST_PORT) // 2),
-            ("switches", self.topology.switches, FIRST_IFB - FIRST_BRIDGE),
-        ):
-            if count > most:
-                raise ValueError(f"{self.topology.spec} has {count} {what}; one run can hold {most}")
+        require_indexes(self.topology)
 
     @cached_property
     def names(self) -> list[str]:

@@ -13,6 +13,7 @@ from weft.daemons.core.node_config import NodeConfig, Options
 from weft.daemons.core.scheme import UNSHAPED_KBPS, Scheme
 from weft.daemons.core.selection_rule import KERNEL, NO_QUEUES
 from weft.testbed.linux import clock
+from weft.testbed.plan.network_plan import require_indexes
 from weft.topologies.core.grammar import parse, unknown, unparse
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
@@ -39,6 +40,7 @@ def planes(topology: Topology, spec: str, link: LinkSpec | None, *, host_link: L
     ValueError says in one line what is wrong with the scheme or its parameters, or why it does not go with such a
     network.
     """
+    require_indexes(topology)  # before a configuration of each of its nodes is made
     if spec == NONE:
         return Planes()
     if parse(spec)[0] not in registry.schemes():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from weft.daemons.core import registry
 from weft.daemons.core.capabilities import FlowRewrite
 from weft.daemons.fatpaths.layer_choice import Trigger
 from weft.testbed.plan.plane_selection import has_daemons, is_static, planes
@@ -90,3 +91,9 @@ def test_links_and_needs_are_told():
 def test_what_does_not_go_together_is_refused(spec, message):
     with pytest.raises(ValueError, match=message):
         planes(TREE, spec, None)
+
+
+def test_a_network_larger_than_a_run_is_refused_before_daemons_are_configured(monkeypatch):
+    monkeypatch.setattr(registry, "configure", lambda *_, **__: pytest.fail("a configuration for each node"))
+    with pytest.raises(ValueError, match=r"has 22,650 servers, 151 switches and 33,975 links: .* 14,328 links"):
+        planes(build("dcell:n=150,k=1"), "dr", None)
