@@ -28,6 +28,7 @@ from weft.experiments.graph_engine.tally import Tally
 from weft.experiments.graph_engine.wiring import NO_FAULTS, Faults
 from weft.experiments.runner.definition import Row, Run, Table, canonical
 from weft.experiments.runner.parameters import Spec
+from weft.experiments.scenarios.common_parameters import refuse_others
 from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.recursive.ccrdn import FICONN
 
@@ -87,7 +88,8 @@ def choice_of(routing: str) -> int:
 
 
 def routing_of(text: str) -> None:
-    """ValueError unless the graph engine has the scheme `text`."""
+    """Raise ValueError unless the graph engine has the scheme `text`."""
+    refuse_others(text, ROUTINGS, "this experiment routes millions of pairs by compiled schemes")
     name, given = parse(text)
     if name not in ROUTINGS:
         raise ValueError(unknown("routing", name, ROUTINGS))
@@ -102,7 +104,8 @@ def routing_of(text: str) -> None:
 
 
 def route_of(text: str) -> None:
-    """ValueError unless `text` is dr or a scheme of PR."""
+    """Raise ValueError unless `text` is dr or a scheme of PR."""
+    refuse_others(text, ("dr", *METHODS), "this experiment routes millions of pairs by compiled schemes")
     if text not in ("dr", *METHODS):
         raise ValueError(f"routing must be dr, {', '.join(METHODS)}, got {text}")
 

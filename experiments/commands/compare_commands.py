@@ -14,15 +14,13 @@ if TYPE_CHECKING:
 
     Table = list[Row]
 
-OTHERS = ("engine", "clock")  # columns that may be compared beside parameters
-
 
 def add_commands(commands: Any) -> None:
     """Add compare."""
     text = "ratios of what is stored: two values of a parameter, or two folders of results"
     add = commands.add_parser("compare", help=text, add_help=False)
     shared(add, "compare only these")
-    side = "KEY=VALUE of a parameter, of engine or of clock; or a folder of results, of another commit or kernel"
+    side = "KEY=VALUE of a parameter, of engine, clock or seed; or a folder of results, of another commit or kernel"
     add.add_argument("a", metavar="A", help=side)
     add.add_argument("b", metavar="B", help="the same; what is printed is B relative to A")
     add.add_argument("--figure", metavar="NAME[,NAME...]", default="", help="only these columns")
@@ -64,27 +62,41 @@ def compare(given: argparse.Namespace) -> int:
 
 
 def side(experiment: Experiment, text: str, given: argparse.Namespace) -> tuple[Table, dict[str, str]]:
-    """The rows of one side, and the columns by whose values they were chosen; ValueError if there are none."""
+    """Return the rows of one side, and the columns that chose them; raise ValueError if there are none."""
     from weft.experiments.runner import definition
     from weft.experiments.runner.results import Store
 
-    only: dict[str, list[Any]] = dict(experiment.values(definition.assignments(given.set)))
+    wanted = definition.assignments(given.set)
     root, fixed = Path(given.results), {}
     if "=" in text:
         key, _, value = text.partition("=")
-        only[key] = [value] if key in OTHERS else experiment.values({key: value})[key]
         fixed = {key: value}
     elif Path(text).is_dir():
         root = Path(text)
     else:
         raise ValueError(f"{text!r}: neither KEY=VALUE nor a folder of results")
     rows = [row for row, _ in Store(root).table(experiment)]
-    found = [row for row in rows if all(row.get(name) in values for name, values in only.items())]
-    if not found:
-        there = {str(row.get(key)): None for row in rows for key in fixed}
+    only = {key: values(experiment, rows, key, value) for key, value in (wanted | fixed).items()}
+    chosen_rows = [row for row in rows if all(str(row.get(key)) in texts for key, texts in only.items())]
+    if not chosen_rows:
+        there = {str(row[key]): None for row in rows for key in fixed if key in row}
         instead = f"; stored are {several(there)}" if there else ""
         raise ValueError(f"nothing of {experiment.name} with {text} is stored in {root}{instead}")
-    return found, fixed
+    return chosen_rows, fixed
+
+
+def values(experiment: Experiment, rows: Table, key: str, text: str) -> set[str]:
+    """Return the values that `text` lists, as rows have them.
+
+    A value that is stored needs no check: what it names may be gone, such as a package with a scheme.
+    """
+    from weft.experiments.figures.comparison import IDENTITY
+    from weft.experiments.runner.definition import split
+
+    texts = set(split(text))
+    if key in IDENTITY or texts <= {str(row.get(key)) for row in rows}:
+        return texts
+    return {str(value) for value in experiment.values({key: text})[key]}
 
 
 def columns(experiment: Experiment, text: str) -> list[str]:

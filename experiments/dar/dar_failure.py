@@ -137,11 +137,9 @@ def act(on: Fabric, failure: str) -> tuple[set[Link], Callable[[], None]]:
 
 
 def check_scheme(text: str) -> None:
-    """ValueError unless `text` is DAR with any of its parameters."""
-    from weft.daemons.core import registry
-
-    if registry.scheme(text)[0].name != "dar":
-        raise ValueError(f"dar_failure: the scheme must be dar, got {text}")
+    """Raise ValueError unless `text` is DAR with any of its parameters."""
+    common.refuse_others(text, ["dar"], "dar_failure measures when DAR has moved its flows")
+    common.daemon_scheme(text)
 
 
 def check(run: Run) -> None:

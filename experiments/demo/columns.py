@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weft.experiments.proxy.columns import PROXY_FAILOVER
+
 FIRST_LIGHT = {
     "up_s": "from nothing to a network whose daemons have converged",
     "pairs": "ordered pairs of servers",
@@ -20,6 +22,12 @@ FIRST_LIGHT = {
     "*_tcp_stall_ms": "longest time in which a TCP flow over the dead link got nothing",
     "*_tcp_after_bps": "its goodput afterwards",
     "passed": "whether every step went as it must",
+}
+ONE_FAILURE = {
+    "pinged_pairs": "ordered pairs that ping before the failure: all, or a random sample",
+    "connected_fraction": "of these, those that have an answer",
+    "rtt_median_us": "median round-trip time of these pings",
+    **PROXY_FAILOVER,
 }
 LINK_LOSS = {
     "failed": "the links that failed, by name",

@@ -199,12 +199,8 @@ def distrust(report: Report, passed: bool) -> str:
 
 
 def check(run: Run) -> None:
-    """ValueError unless DR runs on the network of `run`."""
-    from weft.daemons.core import registry
-
-    chosen, _ = registry.scheme(run.text("routing"))
-    if chosen.name != "dr":
-        raise ValueError(f"first_light: routing must be dr, got {chosen.name}")
+    """Raise ValueError unless DR runs on the network of `run`."""
+    common.refuse_others(run.text("routing"), ["dr"], "first_light shows what DR loses and others save")
     common.check_routing(run)
 
 

@@ -4,8 +4,7 @@ The same question goes to three engines.  On the graph, DR's path of a pair cros
 fabric, daemons on in-memory wires withdraw their routes, and a packet follows what is left of them.  On the kernel,
 real daemons do, and every pair pings.  The pairs lost must be the same ones.
 
-A ping goes there and back, a path only there.  That makes no difference: DR's path from b to a is its path from a to b
-reversed, so what is lost one way is lost both ways.
+A ping goes there and back, so a pair is lost if packets are lost in either direction.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
     from weft.testbed.measure.fidelity import Report
 
-SCHEMES = ("dr", "bfs")  # those whose paths follow from the live links alone, so that engines can agree
-
 
 @lru_cache(maxsize=8)
 def whole(spec: str) -> Topology:
@@ -51,13 +48,12 @@ def broken(run: Run) -> Topology:
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a network, a scheme that goes with it, and no more links than there are."""
+    """Raise ValueError unless `run` names a network, a scheme that goes with it, and no more links than there are."""
     from weft.daemons.core import registry
 
     topology, links = common.network(run), run.integer("failed_links")
-    chosen, _ = registry.scheme(run.text("routing"))
-    if chosen.name not in SCHEMES:
-        raise ValueError(f"link_loss: routing must be {' or '.join(SCHEMES)}, got {chosen.name}")
+    by_routes = [name for name, scheme in registry.schemes().items() if not scheme.needs and scheme.machine]
+    common.refuse_others(run.text("routing"), by_routes, "link_loss asks forwarding tables, which must say all")
     if links > len(topology.links):
         raise ValueError(f"link_loss: failed_links must be 0 .. {len(topology.links)} in {topology.spec}, got {links}")
     common.check_routing(run)
@@ -66,12 +62,13 @@ def check(run: Run) -> None:
 def measure(run: Run) -> Result:
     """The fraction of ordered pairs lost, by each engine that `run.engine` includes, and whether these all agree."""
     topology, routing = broken(run), run.text("routing")
-    lost = {"graph": lost_pairs(routing, topology)}
+    without_path = lost_pairs(routing, topology)
+    lost = {"graph": in_either_direction(without_path)}
     report: Report | None = None
     if run.engine != "graph":
-        lost["fabric"] = lost_in_fabric(routing, topology)
+        lost["fabric"] = in_either_direction(lost_in_fabric(routing, topology))
     if run.engine == "kernel":
-        lost["kernel"], report = lost_on_kernel(routing, topology, lost["graph"])
+        lost["kernel"], report = lost_on_kernel(routing, topology, without_path)
     pairs = topology.servers * (topology.servers - 1)
     failed = np.flatnonzero(topology.failed).tolist()
     row: dict[str, Value] = {
@@ -87,6 +84,11 @@ def measure(run: Run) -> Result:
         fidelity=report.verdict if report else None,
         circumstances={"fidelity_report": report.as_dict()} if report else {},
     )
+
+
+def in_either_direction(pairs: Pairs) -> Pairs:
+    """Return `pairs` and their reverses."""
+    return pairs | {(dst, src) for src, dst in pairs}
 
 
 def lost_in_fabric(routing: str, topology: Topology) -> Pairs:
@@ -156,7 +158,7 @@ def draw(axes: Axes, rows: list[Any], colour: str, label: str) -> None:
 
 EXPERIMENT = Experiment(
     name="link_loss",
-    question="As links die, which pairs lose each other under DR, and do graph, fabric and kernel agree?",
+    question="As links die, which pairs lose each other, and do graph, fabric and kernel agree?",
     source="CCRDN, sections 6.4 and 7.2 (faults), definition 4.1 (DR)",
     engines=("kernel", "fabric", "graph"),
     axes={

@@ -40,11 +40,10 @@ PAPERS_PACKET_TIMES = 7  # silence of 50 us at 10 Gbit/s and 9 kB a frame
 
 
 def scheme_of_a_fabric(text: str) -> None:
-    """ValueError unless `text` names a scheme that has daemons and a data plane."""
+    """Raise ValueError unless `text` names a scheme that has daemons and a data plane."""
+    common.refuse_others(text, registry.with_data_plane(), "this experiment compares rules of a switch's data plane")
     common.daemon_scheme(text)
     found, options = registry.scheme(text)
-    if not found.selection:
-        raise ValueError(f"scheme {text} has no data plane")
     found.rule(options)
 
 

@@ -19,7 +19,7 @@ from weft.experiments.runner.definition import Experiment, Row, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-IDENTITY = ("seed", "engine", "clock")  # what tells runs apart beside their parameters
+IDENTITY = ("seed", "engine", "clock", "hop_ns", "syscall_ns")  # what tells runs apart beside their parameters
 
 
 @dataclass(frozen=True)

@@ -290,12 +290,14 @@ def check_scheme(text: str) -> None:
 
 
 def check(run: Run) -> None:
-    """ValueError unless `run` names a fat-tree, and FRR, if it is asked for, is there and does what is asked."""
+    """Raise ValueError unless `run` names a fat-tree that its scheme is for, or FRR is there and does what is asked."""
+    from weft.daemons.core import registry
     from weft.testbed.host import doctor
 
     scheme, failure = run.text("scheme"), run.text("failure")
     shape_of(common.network(run))
     if not is_frr(scheme):
+        registry.checked(common.network(run), scheme)
         return
     if failure == "degraded" or run.integer("processes"):
         raise ValueError(f"lbsp_recovery: {FRR} does not find degraded links, and its processes cannot be shared")

@@ -72,21 +72,26 @@ def measure(run: Run) -> Result:
 
     topology, generator = build(run.text("topology")), np.random.default_rng(run.seed)
     link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
-    routing = run.text("routing")
     packed = run.integer("processes") or None
-    with Net(topology, link=link, routing=routing, packed=packed) as net, Fidelity(net) as fidelity:
-        hit = choose(net, run, generator)
-        row: dict[str, Value] = {"failed": None, "affected_pairs": 0, **dict.fromkeys(COLUMNS)}
-        if hit:
-            survivors = predicted(hit, routing)
-            row |= {"failed": hit.failure.name, "affected_pairs": hit.affected, "watched_pairs": len(hit.pairs)}
-            row |= pings(net, run, hit, survivors) | stream(net, run, hit, survivors)
+    with Net(topology, link=link, routing=run.text("routing"), packed=packed) as net, Fidelity(net) as fidelity:
+        row = before_and_during(net, run, generator)
     report = fidelity.report
     return Result(
         figures=row,
         fidelity=report.verdict,
         circumstances={"fidelity_report": report.as_dict()},
     )
+
+
+def before_and_during(net: Net, run: Run, generator: np.random.Generator) -> dict[str, Value]:
+    """Return the figures of one failure, None each if no failure of that kind concerns any pair."""
+    row: dict[str, Value] = {"failed": None, "affected_pairs": 0, **dict.fromkeys(COLUMNS)}
+    hit = choose(net, run, generator)
+    if hit:
+        survivors = predicted(hit, run.text("routing"))
+        row |= {"failed": hit.failure.name, "affected_pairs": hit.affected, "watched_pairs": len(hit.pairs)}
+        row |= pings(net, run, hit, survivors) | stream(net, run, hit, survivors)
+    return row
 
 
 def choose(net: Net, run: Run, generator: np.random.Generator) -> Hit | None:

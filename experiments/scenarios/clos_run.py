@@ -13,6 +13,7 @@ from weft.daemons.core import registry
 from weft.daemons.core.actions import Flow
 from weft.daemons.dar.scheme import sizes
 from weft.experiments.runner.definition import Run
+from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.scenarios.fabric_run import Fabric
 from weft.testbed.forwarding import plane_tables
 from weft.testbed.forwarding.data_plane import DataPlane, program_of
@@ -50,11 +51,11 @@ def scheme_of(spec: str, rate_bps: int) -> str:
 
 
 def check_scheme(text: str) -> None:
-    """ValueError unless there is such a scheme of the data plane, or it is the central controller."""
+    """Raise ValueError unless there is such a scheme of the data plane, or it is the central controller."""
     if parse(text)[0] == "dar":
         registry.scheme(text)
     elif text != CENTRAL:
-        registry.rule(text)
+        common.data_plane_scheme(text)
 
 
 def links_of(run: Run) -> tuple[LinkSpec, LinkSpec]:

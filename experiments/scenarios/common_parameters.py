@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from weft.experiments.runner.definition import Run, canonical
@@ -20,10 +20,21 @@ CONTROLS = (
 
 
 def data_plane_scheme(text: str) -> None:
-    """ValueError unless the data plane of a switch fabric has the scheme `text`."""
+    """Raise ValueError unless the data plane of a switch fabric has the scheme `text`."""
     from weft.daemons.core import registry
 
+    refuse_others(text, registry.with_data_plane(), "this experiment compares rules of a switch's data plane")
     registry.rule(text)
+
+
+def refuse_others(text: str, schemes: Collection[str], why: str) -> None:
+    """Raise ValueError, with `why`, if `text` is a scheme that exists and is none of `schemes`."""
+    from weft.daemons.core import registry
+
+    name, _ = parse(text)
+    if name in registry.schemes() and name not in schemes:
+        instead = "`weft run one_failure` takes any scheme that has daemons"
+        raise ValueError(f"{why}: it takes {', '.join(sorted(schemes))}, not {name}; {instead}")
 
 
 def daemon_scheme(text: str) -> None:

@@ -66,6 +66,8 @@ def lengths(topology: Topology, routing: str, pairs: Iterable[Pair]) -> dict[Pai
     if registry.scheme(routing)[0].name == "bfs":
         distances = lru_cache(maxsize=None)(lambda src: shortest.distances(topology.adjacency, src))
         found = {(src, dst): distances(src).get(dst) for src, dst in pairs}
+    elif not isinstance(topology.naming, CcrdnNaming):
+        return None
     else:
         net = graph(topology.spec)
         ask = loop(net, routing, dead_channels(topology, net.network))
@@ -76,16 +78,19 @@ def lengths(topology: Topology, routing: str, pairs: Iterable[Pair]) -> dict[Pai
 
 
 def connects(topology: Topology, routing: str, pairs: Iterable[Pair]) -> set[Pair] | None:
-    """Those of `pairs` that `routing` connects over the live links of `topology`; None if it depends on more.
+    """Return those of `pairs` that `routing` connects over the live links of `topology`; None if it depends on more.
 
     Of tar: those whose pings some attempt finds a path for where no link is busy.
+    A scheme that the graph engine does not have, and that only sets routes, answers by its own `path`.
     """
     scheme, options = registry.scheme(routing)
     if scheme.name == "tar" and isinstance(topology.naming, CcrdnNaming):
         probe = partial(probed, topology.naming, dead_channels(topology, topology.naming.network), options["relay"])
         return {pair for pair in pairs if probe(*pair)}
-    found = lengths(topology, routing, pairs)
-    return None if found is None else set(found)
+    known = lengths(topology, routing, pairs)
+    if known is None and not scheme.needs:
+        return {pair for pair in pairs if scheme.path(topology, options, *pair)}
+    return None if known is None else set(known)
 
 
 def probed(naming: CcrdnNaming, down: Sequence[int], relay: int, src: int, dst: int) -> bool:

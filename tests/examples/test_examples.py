@@ -44,6 +44,20 @@ for link in (None, whole.link("h3-h16"), whole.link("h0-w0")):
         one.run_until_converged()
 assert detours
 """
+REFUSALS = """
+import json
+from weft.experiments.runner.definition import discover
+
+refused = {}
+for name, experiment in discover().items():
+    keys = {"routing", "scheme"} & experiment.sweep.keys()
+    network = {"topology": "dcell:n=4,k=1"} if keys == {"routing"} else {}
+    try:
+        experiment.plan(dict.fromkeys(keys, "deflection") | network)
+    except ValueError as error:
+        refused[name] = str(error)
+print(json.dumps(refused))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +136,38 @@ def run_name(weft: Python) -> Iterator[str]:
     name = f"x-{os.urandom(3).hex()}"
     yield name
     weft("clean")
+
+
+@pytest.mark.slow
+def test_experiments_take_it_or_say_why_not(python: Python) -> None:
+    """Every experiment that has a parameter for a scheme."""
+    refused = json.loads(python("-c", REFUSALS).stdout)
+    takes = {"chaos", "link_loss", "one_failure", "connectivity_kernel"}
+    takes |= {"proxy_failover", "proxy_latency", "proxy_throughput"}
+    assert not takes & refused.keys(), refused
+    reasons = ("one_failure", "scheme deflection ", "(there are: ")  # the last: of a model's own words
+    assert not {name: said for name, said in refused.items() if not any(reason in said for reason in reasons)}
+
+
+@pytest.mark.slow
+def test_link_loss_compares_it_in_graph_and_simulator(weft: Python) -> None:
+    cell = ["topology=dcell:n=3,k=1", "failed_links=2", "routing=deflection,dr"]
+    argv = ["run", "link_loss", "--engine", "fabric", "--seeds", "1", "--set", *cell, "--json"]
+    rows = json.loads(weft(*argv).stdout)
+    assert [row["equal"] for row in rows] == [True, True]
+    assert rows[0]["lost_graph_fraction"] > 0
+    assert weft("compare", "link_loss", "routing=dr", "routing=deflection").stderr.startswith("link_loss: 1 pairs")
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("network", "scheme"), [("dcell:n=3,k=1", "deflection"), ("torus:n=3", "ecmp")])
+def test_one_failure_takes_any_network_and_any_scheme(weft: Python, network: str, scheme: str) -> None:
+    cell = [f"topology={network}", f"routing={scheme}", "failure=link", "pairs=4", "failure_s=1"]
+    (row,) = json.loads(weft("run", "one_failure", "--set", *cell, "--fresh", "--json").stdout)
+    assert row["connected_fraction"] == 1
+    assert row["as_predicted"]
+    assert row["recovered_fraction"] == (scheme == "ecmp")
+    assert row["tcp_before_bps"] > 0
 
 
 @pytest.mark.kernel

@@ -365,7 +365,11 @@ def test_dfr_takes_its_constants_from_the_grammar():
         ("connectivity", {"flows": "0"}, "flows must be at least 1"),
         ("flow_histogram", {"routing": "bfs"}, "bfs finds lengths"),
         ("throughput", {"traffic": "uniform"}, "flows is missing"),
-        ("zero_load_latency", {"routing": "dfr"}, "routing must be dr"),
+        (
+            "zero_load_latency",
+            {"routing": "dfr"},
+            "this experiment routes millions of pairs by compiled schemes: it takes dr, pr-gp0",
+        ),
         ("zero_load_latency", {"code": "rust"}, "no code 'rust'"),
         ("zero_load_latency", {"costs": "us:once=0,hop=-1"}, "hop must be a number of microseconds, got -1"),
         ("zero_load_latency", {"costs": "us:hop=1"}, "costs must be paper, kernel or us:once=0,hop=70, got us:hop=1"),

@@ -470,6 +470,15 @@ def test_compare_gives_ratios_of_runs_that_agree_in_the_rest(weft, with_quick, t
     assert (tmp_path / "c.svg").read_text().startswith("<?xml")
 
 
+def test_compare_takes_what_run_took(weft, monkeypatch, with_quick):
+    """Values of columns that are no parameters, and a scheme whose package is gone."""
+    assert weft("run", "quick", "--engine", "graph", "--seeds", "2")[0] == 0
+    assert weft("compare", "quick", "seed=0", "seed=1", "--set", "engine=graph")[0] == 0
+    gone = replace(quick.EXPERIMENT.parameters["scheme"], words=("dr",))
+    monkeypatch.setitem(quick.EXPERIMENT.parameters, "scheme", gone)
+    assert weft("compare", "quick", "scheme=dr", "scheme=bfs")[0] == 0
+
+
 def test_compare_takes_other_folders_of_results(weft, with_quick, tmp_path, results):
     assert weft("run", "quick", "--set", "size=2")[0] == 0
     assert weft("run", "quick", "--set", "size=2,3", "--results", "other")[0] == 0
@@ -649,7 +658,7 @@ def test_version(weft):
         ("run link_loss --engine graph --set lost=1", "link_loss: no parameter 'lost' (there are: failed_links, "),
         ("run link_loss --engine graph --set failed_links", "'failed_links': expected key=value[,value...]"),
         ("run link_loss --engine graph --set failed_links=31", "link_loss: failed_links must be 0 .. 30 in dcell"),
-        ("run link_loss --engine graph --set routing=ecmp", "link_loss: routing must be dr or bfs, got ecmp"),
+        ("run link_loss --engine graph --set routing=pr-gpi", "link_loss asks forwarding tables, which must say all: "),
         ("run link_loss --engine graph --set topology=fattree:k=4", "scheme dr runs on server-centric networks; "),
         ("run link_loss --engine graph --set routing=dr:hello=1", "scheme dr: no parameter 'hello', did you mean "),
         ("run link_loss --fresh --resume", "argument --resume: not allowed with argument --fresh/--no-resume"),

@@ -26,7 +26,10 @@ def test_who_loses_a_neighbour_when_a_link_dies():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"routing": "bfs"}, "first_light: routing must be dr, got bfs"),
+        (
+            {"routing": "bfs"},
+            "first_light shows what DR loses and others save: it takes dr, not bfs; `weft run one_failure`",
+        ),
         ({"routing": "dr:hello=3"}, "scheme dr: no parameter 'hello'"),
         ({"topology": "fattree:k=4"}, "scheme dr runs on server-centric networks; fattree:k=4 is a switch fabric"),
         ({"rate_bps": "1"}, "first_light: rate_bps must be at least 8000, got 1"),

@@ -72,7 +72,7 @@ def test_the_mapping_places_hosts_alike_for_every_scheme():
 
 
 @pytest.mark.parametrize(("wrong", "said"), [
-    ({"scheme": "bfs"}, "scheme bfs has no data plane"),
+    ({"scheme": "bfs"}, "this experiment compares rules of a switch's data plane: it takes dar, "),
     ({"scheme": "fatpath"}, "no scheme 'fatpath'"),
     ({"scheme": "fatpaths:forwarding=kernel"}, "does not mark packets"),
     ({"pattern": "off-diagonal:c=500"}, "c must be at most 199"),
