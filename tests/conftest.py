@@ -87,6 +87,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if TELL in os.environ:
         config.pluginmanager.register(Inside(config))
+    if "CI" in os.environ:
+        config.option.reportchars += "s"  # every skipped test is listed with its reason
 
 
 @pytest.hookimpl(trylast=True)
