@@ -52,6 +52,9 @@ test-all: setup check ## every test: also the slow ones and, where it can be bui
 	$(SUDO) $(PYTHON) -m pytest $(TWO_AT_A_TIME) -m "$(ON_KERNEL) and slow"
 	$(SUDO) $(PYTHON) -m pytest -m "($(UNDER_UML)) and slow"
 
+test-clean: ## demo and test on a fresh clone in a clean Debian 12 of their own; needs root
+	$(if $(SUDO),sudo --preserve-env) tools/clean_root.sh demo test
+
 test-virtual: setup uml-kernel ## the kernel tests under the virtual clock, each file on a kernel of its own
 	$(PYTHON) -m pytest --clock virtual
 
@@ -106,4 +109,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv build dist docs/_build docs/reference *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check style types quick-tests test kernel-tests test-all test-mininet fuzz test-virtual uml-kernel bench $(BENCHES) figures docs dist bpf clean
+.PHONY: help setup demo check style types quick-tests test kernel-tests test-all test-clean test-mininet fuzz test-virtual uml-kernel bench $(BENCHES) figures docs dist bpf clean

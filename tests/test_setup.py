@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -76,7 +77,7 @@ def test_every_target_can_be_made(target):
     subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)
 
 
-@pytest.mark.parametrize("script", ["tools/setup.sh", "testbed/host/uml-init.sh", ".ci/run"])
+@pytest.mark.parametrize("script", ["tools/setup.sh", "tools/clean_root.sh", "testbed/host/uml-init.sh", ".ci/run"])
 def test_a_script_is_executable_and_parses(script):
     path = ROOT / script
     assert path.stat().st_mode & 0o111 == 0o111
@@ -90,6 +91,24 @@ def test_setup_refuses_what_it_does_not_know():
         2,
         "setup: no option --everything; there are --modules and --uml-kernel\n",
     )
+
+
+def test_a_clean_root_needs_targets():
+    done = subprocess.run([ROOT / "tools/clean_root.sh"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "clean root: name targets of make, such as: tools/clean_root.sh demo test\n",
+    )
+
+
+def test_without_root_make_runs_on_the_machine_as_it_is(tmp_path):
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
+    (tmp_path / "id").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = [ROOT / "tools/clean_root.sh", "help"]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == "clean root: this needs root; make runs on this machine as it is\n"
+    assert "make demo" in done.stdout
 
 
 def test_modules_are_named_once_each():
