@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,21 @@ def show_status(state: Mapping[str, Any]) -> None:
         print(f"{layers['flows']} flows, which drew a layer again: {drawn}")
     if flows := state["flows"]:
         show([written(row) for row in flows], list(flows[0]))
+    if line := lateness(state["nodes"]):
+        print(line)
     if state["nodes"]:
         show(state["nodes"], list(state["nodes"][0]))
+
+
+def lateness(nodes: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line that says how late the machine was; empty if it was in time."""
+    late, losses = (sum(row[column] for row in nodes) for column in ("late_ticks", "losses"))
+    if not late:
+        return ""
+    return (
+        f"the machine was late: hellos were handled more than an interval late {late} times, on "
+        f"{sum(row['late_ticks'] > 0 for row in nodes)} of {len(nodes)} nodes; neighbours were lost {losses} times"
+    )
 
 
 def written(flows: Mapping[str, Any]) -> dict[str, Any]:

@@ -151,6 +151,7 @@ def status(network: Handle) -> dict[str, Any]:
                 "of": row.neighbours_expected,
                 "routes": row.routes,
                 "losses": row.losses,
+                "late_ticks": row.late_ticks,
                 "deaths": row.deaths,
                 "restarts": row.restarts,
                 "refused": row.refused,

@@ -2,13 +2,14 @@
 
     python -m weft.testbed.supervision.successor SUPERVISOR LOCK BEATS PERIOD COMMAND
 
-It waits for the process of the descriptor SUPERVISOR to end, holding the run's lock (descriptor LOCK, -1 for none), and
-then becomes COMMAND: a supervisor that finds daemons to be started again.  A supervisor that ends as it should ends its
-successor first; it starts another one if that dies.  So one of the two is there, unless both are killed at once.
+It waits for the process of the descriptor SUPERVISOR to end, holding the run's lock (descriptor LOCK, -1 for none).
+Then it becomes COMMAND, with the reason as one more argument: a supervisor that starts the daemons again.  A supervisor
+that ends as it should ends its successor first; it starts another one if that dies.  So one of the two is there, unless
+both are killed at once.
 
-A supervisor that hangs is ended, and dead thereby: it writes to the pipe BEATS every PERIOD seconds, and has not where
-LOOKS looks in a row, as far apart, find nothing.  Looks are counted, not seconds, since this process may itself have
-been kept from running.
+A supervisor that hangs is ended.  It writes to the pipe BEATS every PERIOD seconds.  It hangs when it has not for
+HANGS_AFTER periods that it could have used (usable_time.py).  Looks of this process are counted, not seconds, because
+this process may be late itself.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from weft.testbed.processes import isolated_python
+from weft.testbed.supervision.usable_time import Silences
 
-LOOKS = 8  # as many seconds most often, longer than it takes to end a daemon that does not obey
-AGAIN = "again"  # the last argument of a supervisor that takes another's place
+HANGS_AFTER = 8  # periods: as many seconds most often, longer than it takes to end a daemon that does not obey
+AGAIN = "again"  # the last argument but one of a supervisor that takes another's place
 
 
 class Successor(NamedTuple):
@@ -56,7 +59,7 @@ NOBODY = Successor(-1, -1)
 def start(lock: int, period_s: float) -> Successor:
     """Start the successor of this process, a supervisor that will beat every `period_s`, which holds the descriptor
     `lock` (-1: none)."""
-    own = sys.orig_argv if sys.orig_argv[-1] == AGAIN else [*sys.orig_argv, AGAIN]
+    own = [*(sys.orig_argv[:-2] if AGAIN in sys.orig_argv[-2:-1] else sys.orig_argv), AGAIN]
     me = os.pidfd_open(os.getpid())
     heard, beats = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     argv = [str(me), str(lock), str(heard), f"{period_s:g}", *own]
@@ -71,21 +74,30 @@ def start(lock: int, period_s: float) -> Successor:
     return Successor(os.pidfd_open(pid), beats)
 
 
-def watch(supervisor: int, beats: int, period_s: float) -> None:
-    """Return when the process of the descriptor `supervisor` has ended, which is ended here if it does not beat."""
+def watch(supervisor: int, beats: int, period_s: float) -> str:
+    """Return why the process of the descriptor `supervisor` has ended; end it if it hangs."""
     poll = select.poll()
     poll.register(supervisor, select.POLLIN)
     poll.register(beats, select.POLLIN)
-    missed = 0
+    pid, silences, why = _process(supervisor), Silences(), ""
     while True:
         ready = dict(poll.poll(1000 * period_s))
         if supervisor in ready:
-            return
-        missed = 0 if beats in ready else missed + 1
-        if beats in ready and not os.read(beats, 4096):
-            poll.unregister(beats)  # its end is closed: it is about to end, or hangs on the way
-        if missed == LOOKS:
-            signal.pidfd_send_signal(supervisor, signal.SIGKILL)
+            return why or "it has died"
+        if beats in ready:
+            silences.end(pid)
+            if not os.read(beats, 4096):
+                poll.unregister(beats)  # its end is closed: it is about to end, or hangs on the way
+        elif silences.look(pid, period_s) >= HANGS_AFTER * period_s:
+            why = why or f"it was ended, {silences.explain(pid)}"
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                signal.pidfd_send_signal(supervisor, signal.SIGKILL)
+
+
+def _process(fd: int) -> int:
+    """Return the id of the process of the descriptor `fd`, or -1 if it has ended."""
+    lines = dict(line.split(":\t") for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines())
+    return int(lines["Pid"])
 
 
 def main(argv: Sequence[str]) -> None:
@@ -94,10 +106,10 @@ def main(argv: Sequence[str]) -> None:
         os.dup2(nothing.fileno(), 1)  # who waited for the first supervisor waits no more
     if int(lock) >= 0:
         os.set_inheritable(int(lock), True)
-    watch(int(supervisor), int(beats), float(period))
+    why = watch(int(supervisor), int(beats), float(period))
     os.close(int(supervisor))
     os.close(int(beats))
-    os.execv(command[0], command)
+    os.execv(command[0], [*command, why])
 
 
 if __name__ == "__main__":

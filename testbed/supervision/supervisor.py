@@ -1,5 +1,5 @@
 """The parent of a run's daemons: python -m weft.testbed.supervision.supervisor DIRECTORY PROCESSES OWNER LOCK RESTART
-[again], started by control.launch().
+[again WHY], started by control.launch().
 
 A fresh interpreter that has imported no more than daemons need forks PROCESSES that share the nodes (0: one for each
 node), and starts and ends daemons on request.  RESTART is 1 or 0: whether it starts daemons again that died though
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
     supervisor = Supervisor(Path(directory), int(processes), int(owner), int(lock) if restart == "1" else None)
     try:
         if again:
-            supervisor.succeed()
+            supervisor.succeed(again[-1])
         else:
             supervisor.start_all()
         print(READY.decode(), flush=True)
@@ -113,8 +113,11 @@ class Supervisor:
             rehearse(self._directory / "rehearsal", self._daemons)
         self._start_nodes(nodes)
 
-    def succeed(self) -> None:
-        """Start the daemons that have died with the supervisor before this one, and those that it was to start."""
+    def succeed(self, why: str) -> None:
+        """Start the daemons that have died with the supervisor before this one, and those that it was to start.
+
+        why: what became of that supervisor, for the log.
+        """
         nodes = []
         for node, at in self._daemons.interfaces.items():
             cells = self._counters.cells(node)
@@ -124,7 +127,7 @@ class Supervisor:
                 cells[RESTARTS] += 1
                 cells[PID] = cells[CONVERGED] = 0
                 nodes.append(node)
-        self._log.write(f"the supervisor has died; process {os.getpid()} takes its place")
+        self._log.write(f"process {os.getpid()} takes the supervisor's place: {why}")
         self._start_nodes(nodes)
 
     def _start_nodes(self, nodes: Sequence[int]) -> None:
@@ -226,7 +229,7 @@ class Supervisor:
             self._restart_dead()
 
     def _look(self) -> None:
-        """Look after those that run; who hangs is ended, and dead thereby."""
+        """End the processes that hang, and note the daemons that have died."""
         self._look_at = clock.monotonic() + self._look_s
         self._successor.beat()
         if self._successor is NOBODY and self._lock is not None:
@@ -235,10 +238,11 @@ class Supervisor:
             child.pid: sum(self._counters.cells(node)[TICKS] for node in child.nodes)
             for child in self._children.values()
         }
-        hanging = self._hangs.look(ticks)
+        hanging = self._hangs.look(ticks, self._look_s)
         for child in self._children.values():
             if child.pid in hanging:
-                self._log.write(f"process {child.pid} of {self._names(child)} hangs, and is ended")
+                why = hanging[child.pid]
+                self._log.write(f"process {child.pid} of {self._names(child)} hangs, and is ended: {why}")
                 signal.pidfd_send_signal(child.fd, signal.SIGKILL)
             self._note_deaths(child.nodes)
 
@@ -329,6 +333,7 @@ class Supervisor:
 
     def _stop(self, name: str) -> dict[str, Any]:
         self._want(self._daemons.node(name), False)
+        self._successor.beat()  # each of the two may take seconds
         control_socket.ask(self._directory, name, "stop")
         control_socket.wait_until_ended(self._directory, name, STOP_S)
         return {}

@@ -1,9 +1,9 @@
 """When a dead daemon is started again, and which process hangs; decided here, done by the supervisor.
 
 A daemon that dies is started again after FIRST_S, and after twice as long each time that it dies within FORGIVEN_S of
-the last time, up to LONGEST_S: one that cannot live costs little, and one that died by mischance is back before its
-neighbours have settled.  A process hangs whose daemons have not ticked once between LOOKS looks in a row.  Looks are
-counted, not seconds, since this process may itself have been kept from running.
+the last time, up to LONGEST_S.  So a daemon that cannot live costs little, and one that died by mischance is back
+before its neighbours have settled.  A process hangs when its daemons have not ticked in HANGS_AFTER looks' time that it
+could have used (usable_time.py).
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
+from weft.testbed.supervision.usable_time import Silences
+
 FIRST_S, LONGEST_S, FORGIVEN_S = 0.1, 30.0, 60.0
-LOOK_S, LOOKS = 1.0, 5
+LOOK_S, HANGS_AFTER = 1.0, 5
 
 
 class Restarts:
@@ -49,16 +51,24 @@ class Restarts:
 
 
 class Hangs:
-    """Tells which processes hang, from how often each has ticked."""
+    """Find the processes that hang, by how often each has ticked."""
 
-    def __init__(self) -> None:
-        self._seen: dict[int, tuple[int, int]] = {}  # ticks, and how many looks found no more
+    def __init__(self, silences: Silences | None = None) -> None:
+        self._silences = silences or Silences()
+        self._ticks: dict[int, int] = {}
 
-    def look(self, ticks: Mapping[int, int]) -> list[int]:
-        """The processes that hang; `ticks`: of those that run, so far.  One that has never ticked has no timer."""
-        found = {}
+    def look(self, ticks: Mapping[int, int], look_s: float) -> dict[int, str]:
+        """Return the processes that hang, and why.
+
+        ticks: how often each process that runs has ticked; one that never has ticked has no timer.
+        look_s: the time between two looks.
+        """
+        hanging = {}
         for pid, count in ticks.items():
-            before, looks = self._seen.get(pid, (-1, 0))
-            found[pid] = count, looks + 1 if count and count == before else 0
-        self._seen = found
-        return [pid for pid, (_, looks) in found.items() if looks == LOOKS]
+            if not count or count != self._ticks.get(pid):
+                self._silences.end(pid)
+            elif self._silences.look(pid, look_s) >= HANGS_AFTER * look_s:
+                hanging[pid] = self._silences.explain(pid)
+        self._ticks = dict(ticks)
+        self._silences.keep(ticks.keys())
+        return hanging

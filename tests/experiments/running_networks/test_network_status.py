@@ -1,4 +1,4 @@
-from weft.experiments.running_networks.network_status import show_status
+from weft.experiments.running_networks.network_status import lateness, show_status
 
 LEAF = {
     "node": "e0", "up": {"c0": 2, "c3": 1}, "down": {"c1": 3}, "bad": ["down c1"], "moves": 4, "swaps": 1,
@@ -24,3 +24,12 @@ def test_flows_on_links_bad_links_and_moves_are_shown(capsys):
 def test_schemes_that_place_no_flows_show_none(capsys):
     show_status({**STATE, "scheme": "ecmp", "flows": None})
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_a_machine_that_was_late_is_named_and_one_in_time_is_not():
+    rows = [{"late_ticks": late, "losses": losses} for late, losses in ((0, 0), (3, 2), (4, 5))]
+    assert lateness(rows) == (
+        "the machine was late: hellos were handled more than an interval late 7 times, on 2 of 3 nodes; "
+        "neighbours were lost 7 times"
+    )
+    assert lateness([{"late_ticks": 0, "losses": 2}]) == lateness([]) == ""

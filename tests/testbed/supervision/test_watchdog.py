@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 
 import pytest
@@ -18,9 +19,10 @@ from weft.testbed.measure.fidelity import FAIL, Fidelity
 from weft.testbed.network import clean
 from weft.testbed.network.network import Network
 from weft.testbed.supervision import control
-from weft.testbed.supervision.successor import LOOKS as SUPERVISOR_LOOKS
+from weft.testbed.supervision.successor import HANGS_AFTER as SUPERVISOR_HANGS_AFTER
 from weft.testbed.supervision.successor import Successor, watch
-from weft.testbed.supervision.watchdog import FIRST_S, FORGIVEN_S, LONGEST_S, LOOKS, Hangs, Restarts
+from weft.testbed.supervision.usable_time import ProcessorUse, Silences, read, usable_s
+from weft.testbed.supervision.watchdog import FIRST_S, FORGIVEN_S, HANGS_AFTER, LONGEST_S, Hangs, Restarts
 from weft.topologies import build
 
 
@@ -47,15 +49,52 @@ def test_those_who_die_together_are_started_together_and_who_is_forgotten_is_not
     assert restarts.take(1e9) == []
 
 
-def test_who_does_not_tick_from_look_to_look_hangs_and_is_told_once():
-    hangs, told = Hangs(), []
-    for look in range(2 * LOOKS):
-        told += [(look, pid) for pid in hangs.look({1: look, 2: 5, 3: 0, 4: 7 + (look >= 3)})]
-    assert told == [(LOOKS, 2), (LOOKS + 3, 4)]  # 3 has no timer
-    for _ in range(LOOKS - 1):
-        assert hangs.look({9: 1}) == []
-    assert hangs.look({}) == []
-    assert hangs.look({9: 1}) == []  # seen anew
+ASLEEP = ProcessorUse("S", 0, 0)
+
+
+def looks_until_hanging(hangs: Hangs, ticks: Callable[[int], int], looks: int = 100) -> int | None:
+    """Return the first look at which process 1 hangs; None if it never does."""
+    return next((look for look in range(looks) if hangs.look({1: ticks(look)}, 1.0)), None)
+
+
+def test_a_process_that_does_not_tick_hangs():
+    def hangs() -> Hangs:
+        return Hangs(Silences(lambda pid: ASLEEP))
+
+    assert looks_until_hanging(hangs(), lambda look: 7) == HANGS_AFTER + 1
+    assert looks_until_hanging(hangs(), lambda look: 7 + (look >= 3)) == HANGS_AFTER + 4
+    assert looks_until_hanging(hangs(), lambda look: look) is None
+    assert looks_until_hanging(hangs(), lambda look: look // HANGS_AFTER) is None, "silences do not add up"
+    assert looks_until_hanging(hangs(), lambda look: 0) is None, "it has no timer"
+    other = hangs()
+    for _ in range(3):
+        assert looks_until_hanging(other, lambda look: 7, HANGS_AFTER) is None
+        other.look({}, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("use", "hangs_at"),
+    [
+        (lambda look: ProcessorUse("R", 0, 0), None),  # waits for its turn all the time
+        (lambda look: ProcessorUse("D", 0, 0), None),
+        (lambda look: ProcessorUse("S", 0, look * 10**9), None),  # has just slept, and waited before
+        (lambda look: ProcessorUse("R", look * 10**9, 0), HANGS_AFTER + 1),  # turns round and round
+        (lambda look: ProcessorUse("R", look * 10**9 // 8, 0), 8 * HANGS_AFTER + 1),  # as one of eight that do
+        (lambda look: ProcessorUse("T", 0, look * 5 * 10**8), 2 * HANGS_AFTER + 1),  # stopped half of the time
+    ],
+)
+def test_a_process_that_waits_for_a_processor_is_late_and_does_not_hang(use, hangs_at):
+    looks = iter(range(1000))
+    hangs = Hangs(Silences(lambda pid: use(next(looks))))
+    assert looks_until_hanging(hangs, lambda look: 7) == hangs_at
+
+
+def test_the_time_that_a_process_could_have_used_is_never_negative_nor_longer_than_the_look():
+    for state in "RDST":
+        for ran_s, waited_s in ((0, 0), (0, 9), (9, 0), (9, 9), (0.3, 0.3)):
+            after = ProcessorUse(state, int(ran_s * 1e9), int(waited_s * 1e9))
+            assert 0 <= usable_s(ProcessorUse(state, 0, 0), after, 1.0) <= 1.0
+    assert read(2**22 + 1) == ("X", 0, 0), "there is no such process"
 
 
 @pytest.fixture
@@ -80,7 +119,7 @@ def test_a_supervisor_that_beats_is_left_alone_and_one_that_does_not_is_ended(sl
     watching = threading.Thread(target=watch, args=(sleeper, heard, 0.02))
     one.beat()
     watching.start()
-    for _ in range(3 * SUPERVISOR_LOOKS):
+    for _ in range(3 * SUPERVISOR_HANGS_AFTER):
         one.beat()
         watching.join(0.01)
         assert watching.is_alive()
@@ -93,29 +132,47 @@ def test_a_supervisor_that_beats_is_left_alone_and_one_that_does_not_is_ended(sl
     one.beat()  # to nobody, which is no error
 
 
-class Looks:
-    """What each look of a successor finds readable, in turn."""
-
-    def __init__(self, *found):
-        self.found = list(found)
-
-    def register(self, fd, events):
-        pass
-
-    def poll(self, timeout_ms):
-        return [(fd, 1) for fd in self.found.pop(0)]
+BUSY = "while True: pass"
 
 
-def test_only_silences_in_a_row_count(monkeypatch):
-    supervisor, (heard, beats), killed = 99, os.pipe2(os.O_NONBLOCK), []
-    silence = [()] * (SUPERVISOR_LOOKS - 1)
-    looks = Looks(*silence, (heard,), *silence, (heard,), *silence, (), (), (supervisor,))
-    monkeypatch.setattr("select.poll", lambda: looks)
-    monkeypatch.setattr("signal.pidfd_send_signal", lambda fd, number: killed.append((fd, number, len(looks.found))))
-    os.write(beats, b"...")
-    monkeypatch.setattr("os.read", lambda fd, size: b".")
-    watch(supervisor, heard, 1.0)
-    assert killed == [(supervisor, signal.SIGKILL, 2)], "once, after so many looks in a row"
+@pytest.fixture
+def starved() -> Iterator[int]:
+    """The descriptor of a process that is ready to run and hardly does, beside one that is preferred."""
+    processor = {min(os.sched_getaffinity(0))}
+    processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2)]
+    for process in processes:
+        os.sched_setaffinity(process.pid, processor)
+    os.sched_setscheduler(processes[0].pid, os.SCHED_IDLE, os.sched_param(0))
+    fd = os.pidfd_open(processes[0].pid)
+    yield fd
+    for process in processes:
+        process.kill()
+        process.wait()
+    os.close(fd)
+
+
+def test_a_supervisor_that_waits_for_a_processor_is_left_alone_and_ended_if_it_is_stopped(starved, monkeypatch):
+    """It has not beaten for four times as many looks as a hanging one would have been ended after."""
+    heard, beats = os.pipe2(os.O_NONBLOCK)
+    looks, enough = 0, threading.Event()
+
+    def count(pid: int) -> ProcessorUse:
+        nonlocal looks
+        looks += 1
+        if looks == 4 * SUPERVISOR_HANGS_AFTER:
+            enough.set()
+        return read(pid)
+
+    monkeypatch.setattr("weft.testbed.supervision.successor.Silences", lambda: Silences(count))
+    reasons: list[str] = []
+    watching = threading.Thread(target=lambda: reasons.append(watch(starved, heard, 0.02)))
+    watching.start()
+    assert enough.wait(120)
+    assert not ended(starved)
+    signal.pidfd_send_signal(starved, signal.SIGSTOP)
+    watching.join(120)
+    assert ended(starved)
+    assert "state T" in reasons[0]
     os.close(heard)
     os.close(beats)
 
