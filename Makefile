@@ -65,7 +65,8 @@ uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, 
 test-mininet: setup ## which of Mininet 2.3's own tests pass on our networks; about three minutes
 	$(SUDO) $(PYTHON) -m tests.mininet_suite
 
-fuzz: $(READY) ## ten million hostile messages to daemons of every scheme, in the simulator; half an hour
+fuzz: $(READY) ## ten million hostile messages to daemons of every scheme, and to the transport in C; half an hour
+	$(PYTHON) -m tests.fuzz.hostile_datagrams
 	$(PYTHON) -m tests.fuzz.hostile_messages
 	if $(PYTHON) -c 'import atheris' 2>/dev/null; then $(PYTHON) -m tests.fuzz.coverage_guided; fi # pip install '.[fuzz]'
 

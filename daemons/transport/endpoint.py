@@ -6,14 +6,14 @@ integers, nanoseconds.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from weft.daemons.transport.incoming import Incoming
 from weft.daemons.transport.outgoing import Outgoing
 from weft.daemons.transport.packets import HEADER_BYTES, Ack, Data, Nack, Packet, Pull
-from weft.daemons.transport.parameters import Parameters
+from weft.daemons.transport.parameters import MOST_INCOMING, MOST_INCOMING_OF_PEER, Parameters
 
 
 class Transmission(NamedTuple):
@@ -45,7 +45,8 @@ class Finished(NamedTuple):
 @dataclass
 class Counters:
     """data, headers: packets that came whole, and headers that came alone.  duplicates: of those that came whole.
-    strange: packets of no message of ours, or that contradict what their message said before.
+    strange: packets of no message of ours, of a layer that is none, or that contradict their message.
+    refused: packets of new messages beyond the bounds of what a receiver remembers.
     sent: packets with payload, retransmissions among them.  timeouts: packets asked after.  pulls: sent.
     """
 
@@ -53,6 +54,7 @@ class Counters:
     headers: int = 0
     duplicates: int = 0
     strange: int = 0
+    refused: int = 0
     sent: int = 0
     retransmissions: int = 0
     timeouts: int = 0
@@ -80,7 +82,9 @@ class Endpoint:
         self.events: list[Delivered | Finished] = []
         self.outgoing: dict[int, Outgoing] = {}  # by flow
         self._active: dict[int, Outgoing] = {}  # those that are not done
-        self.incoming: dict[tuple[int, int], Incoming] = {}  # by peer and flow; complete ones answer duplicates
+        # By peer and flow, in the order in which they were heard; complete ones answer duplicates.
+        self.incoming: OrderedDict[tuple[int, int], Incoming] = OrderedDict()
+        self._incoming_of: Counter[int] = Counter()  # messages by peer
         self._gap_ns = parameters.gap_ns(parameters.frame_bytes)
         self._sending, self._pulling = (_Pace(parameters.burst * self._gap_ns) for _ in range(2))
         self._answers: deque[Transmission] = deque()
@@ -101,6 +105,9 @@ class Endpoint:
 
         whole: with its payload, if it is data.  at_host: trimmed before this host's own link.
         """
+        if packet.layer >= self.parameters.layers:
+            self.counters.strange += 1
+            return
         if isinstance(packet, Data):
             self._receive_data(now, peer, packet, whole, at_host)
             return
@@ -145,17 +152,14 @@ class Endpoint:
         return min(times, default=None)
 
     def _receive_data(self, now: int, peer: int, data: Data, whole: bool, at_host: bool) -> None:
-        message = self.incoming.get((peer, data.flow))
+        message = self.incoming.get((peer, data.flow)) or self._begin(now, peer, data)
         if not message:
-            try:
-                message = Incoming(peer, data)
-            except ValueError:
-                self.counters.strange += 1
-                return
-            self.incoming[peer, data.flow] = message
-        elif not message.belongs(data):
+            return
+        if not message.belongs(data, whole):
             self.counters.strange += 1
             return
+        message.heard_at = now
+        self.incoming.move_to_end((peer, data.flow))
         self.counters.data += whole
         self.counters.headers += not whole
         was_done, duplicates = message.done, message.duplicates
@@ -169,6 +173,30 @@ class Endpoint:
             if not wanted:
                 self._peers.append(peer)
             wanted.append(message)
+
+    def _begin(self, now: int, peer: int, data: Data) -> Incoming | None:
+        """Return the new message of `data`; count the packet if it cannot be one."""
+        self._forget(now)
+        if len(self.incoming) >= MOST_INCOMING or self._incoming_of[peer] >= MOST_INCOMING_OF_PEER:
+            self.counters.refused += 1
+            return None
+        try:
+            message = Incoming(peer, data, now)
+        except ValueError:
+            self.counters.strange += 1
+            return None
+        self.incoming[peer, data.flow] = message
+        self._incoming_of[peer] += 1
+        return message
+
+    def _forget(self, now: int) -> None:
+        """Forget the messages that have been silent for a lifetime."""
+        while self.incoming:
+            key, message = next(iter(self.incoming.items()))
+            if message.listed or now - message.heard_at <= self.parameters.lifetime_ns:
+                return
+            del self.incoming[key]
+            self._incoming_of[message.peer] -= 1
 
     def _pull(self, now: int, found: list[Transmission]) -> None:
         """Pull a packet from the host that waits longest, or cross out what has come without."""

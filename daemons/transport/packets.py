@@ -102,8 +102,12 @@ def encode(packet: Packet) -> bytes:
             return HEADER.pack(MAGIC, PULL, layer, 0, flow, 0, pulls, 0)
 
 
-def decode(payload: bytes) -> tuple[Packet, bool]:
-    """The packet that a datagram is, and whether it is whole; Garbage if it is none."""
+def decode(payload: bytes, layers: int) -> tuple[Packet, bool]:
+    """Return the packet of a datagram, and whether it is whole.
+
+    Raises:
+        Garbage: it is no packet, or its layer is not below `layers`.
+    """
     try:
         magic, kind, layer, detail, flow, sequence, number, each = HEADER.unpack_from(payload)
     except struct.error:
@@ -111,6 +115,8 @@ def decode(payload: bytes) -> tuple[Packet, bool]:
     rest = len(payload) - HEADER.size
     if magic != MAGIC:
         raise Garbage(f"begins with {magic:02x}, expected {MAGIC:02x}")
+    if layer >= layers:
+        raise Garbage(f"layer {layer} of {layers}")
     if kind == DATA:
         data = Data(flow, sequence, layer, detail, number, each)
         if not (each and detail and number > sequence * each):

@@ -8,6 +8,7 @@ from weft.daemons.transport.packets import HEADER_BYTES
 
 MOST_WINDOW, MOST_LAYERS = 255, 64
 MOST_PACKETS = 1 << 24  # of a message
+MOST_INCOMING, MOST_INCOMING_OF_PEER = 1 << 17, 1 << 14  # messages that a receiver remembers
 LONGEST_BACKOFF = 4  # doublings of the timeout
 TIMEOUT_FRAMES, LEAST_TIMEOUT_NS = 400, 1_000_000
 
@@ -49,6 +50,11 @@ class Parameters:
     def payload_bytes(self) -> int:
         """In a full packet."""
         return self.frame_bytes - HEADER_BYTES
+
+    @property
+    def lifetime_ns(self) -> int:
+        """Return the silence after which a receiver forgets a message: its sender has given it up before."""
+        return (self.attempts + 1) * (self.timeout_ns << LONGEST_BACKOFF)
 
     def gap_ns(self, frame_bytes: int) -> int:
         """How long a frame takes on the link."""

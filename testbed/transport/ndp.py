@@ -73,7 +73,8 @@ class NdpResults:
     """All messages in order of their beginning, and what all hosts counted together.
 
     late_s: by how much the loop woke too late at the most.
-    garbage, corrupt: datagrams that were no packets, and packets with another payload than was sent.
+    garbage: datagrams that were no packets.  unknown: packets of no message of the run.
+    corrupt: packets with another payload than was sent.
     unsent, unread: packets that a sender's socket refused, and those that found a receiver's full: losses at hosts.
     """
 
@@ -82,6 +83,7 @@ class NdpResults:
     counters: Counters
     late_s: float
     garbage: int
+    unknown: int
     corrupt: int
     unsent: int
     unread: int
@@ -159,7 +161,8 @@ def run(
         unread = sum(_unread(data) for data, _ in sockets)
     return NdpResults(
         tuple(_result(each, of) for each, of in zip(given, wanted, strict=True)),
-        parameters, made.counters.counters(), made.late_ns / 1e9, made.garbage, made.corrupt, made.unsent, unread,
+        parameters, made.counters.counters(), made.late_ns / 1e9, made.garbage, made.unknown, made.corrupt,
+        made.unsent, unread,
     )  # fmt: skip
 
 

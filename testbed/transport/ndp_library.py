@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+import os
+from ctypes import (
+    POINTER,
+    Structure,
+    byref,
+    c_char_p,
+    c_int,
+    c_size_t,
+    c_ssize_t,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache
 from pathlib import Path
 
@@ -119,7 +133,8 @@ class CRun(Structure):
         ("hosts", POINTER(CHost)), ("messages", POINTER(CMessage)), ("octets", c_char_p), ("parameters", CParameters),
         ("deadline", c_uint64), ("n_hosts", c_uint32), ("n_messages", c_uint32), ("first_flow", c_uint32),
         ("port", c_uint16), ("unused", c_uint16), ("counters", CCounters), ("late_ns", c_uint64),
-        ("garbage", c_uint64), ("corrupt", c_uint64), ("unsent", c_uint64), ("wakes", c_uint64),
+        ("garbage", c_uint64), ("unknown", c_uint64), ("corrupt", c_uint64), ("unsent", c_uint64),
+        ("wakes", c_uint64),
     )  # fmt: skip
 
 
@@ -134,12 +149,12 @@ def library(path: Path = PATH) -> ctypes.CDLL:
         ("ndp_free", None, [c_void_p]),
         ("ndp_send", c_int, [c_void_p, c_uint64, c_uint32, c_uint32, c_uint64]),
         ("ndp_receive", None, [c_void_p, c_uint64, c_uint32, POINTER(CPacket), c_int, c_int]),
-        ("ndp_poll", c_size_t, [c_void_p, c_uint64, POINTER(POINTER(CTransmission))]),
+        ("ndp_poll", c_ssize_t, [c_void_p, c_uint64, POINTER(POINTER(CTransmission))]),
         ("ndp_deadline", c_uint64, [c_void_p]),
         ("ndp_take_event", c_int, [c_void_p, POINTER(CEvent)]),
         ("ndp_counters", POINTER(CCounters), [c_void_p]),
         ("ndp_encode", None, [POINTER(CPacket), c_char_p]),
-        ("ndp_decode", c_int, [c_char_p, c_size_t, POINTER(CPacket), POINTER(c_int)]),
+        ("ndp_decode", c_int, [c_char_p, c_size_t, c_uint32, POINTER(CPacket), POINTER(c_int)]),
         ("ndp_run", c_int, [POINTER(CRun)]),
     ):
         function = getattr(found, name)
@@ -176,10 +191,12 @@ class CompiledEndpoint:
 
     def poll(self, now: int) -> list[Transmission]:
         """As Endpoint.poll()."""
-        found = POINTER(CTransmission)()
-        count = self._library.ndp_poll(self._endpoint, now, byref(found))
+        sent = POINTER(CTransmission)()
+        count = self._library.ndp_poll(self._endpoint, now, byref(sent))
+        if count < 0:
+            raise MemoryError(os.strerror(-count))
         self._take_events()
-        return [Transmission(found[i].peer, found[i].packet.packet(), found[i].payload_bytes) for i in range(count)]
+        return [Transmission(sent[i].peer, sent[i].packet.packet(), sent[i].payload_bytes) for i in range(count)]
 
     def deadline(self) -> int | None:
         """As Endpoint.deadline()."""

@@ -114,15 +114,14 @@ static void put(struct loop *l, uint32_t host, const struct ndp_transmission *on
 		flush(l, batch, one->payload_bytes ? run->hosts[host].data : run->hosts[host].control);
 }
 
+/* Note an event of a message of the run: packets of others do not come to an endpoint. */
 static void note(struct loop *l, const struct ndp_event *event)
 {
-	struct ndp_run *run = l->run;
-	uint32_t number = event->flow - run->first_flow;
-	struct ndp_message *message = &run->messages[number];
+	struct ndp_message *message = &l->run->messages[event->flow - l->run->first_flow];
 
-	if (number >= run->n_messages)
-		return;
 	if (event->kind == NDP_DELIVERED) {
+		if (message->delivered != NDP_NEVER) /* it was forgotten, and a copy of its only packet came late */
+			return;
 		message->delivered = event->at - l->begin;
 		l->open -= !message->packets; /* nobody waits for one that its sender has given up */
 		return;
@@ -138,21 +137,24 @@ static void note(struct loop *l, const struct ndp_event *event)
 		l->open--; /* its receiver will not have it */
 }
 
-/* Let a host send what it has to, and find out when it must be asked again. */
-static void serve(struct loop *l, uint32_t host)
+/* Send the packets of a host, and set its next deadline; -ENOMEM if its endpoint has run out of memory. */
+static int serve(struct loop *l, uint32_t host)
 {
 	struct ndp_endpoint *endpoint = l->endpoints[host];
-	const struct ndp_transmission *found;
+	const struct ndp_transmission *packets;
 	struct ndp_event event;
-	size_t count = ndp_poll(endpoint, l->now, &found);
+	ptrdiff_t count = ndp_poll(endpoint, l->now, &packets);
 
-	for (size_t i = 0; i < count; i++)
-		put(l, host, &found[i]);
+	if (count < 0)
+		return count;
+	for (ptrdiff_t i = 0; i < count; i++)
+		put(l, host, &packets[i]);
 	flush(l, &l->control, l->run->hosts[host].control);
 	flush(l, &l->data, l->run->hosts[host].data);
 	while (ndp_take_event(endpoint, &event))
 		note(l, &event);
 	l->deadlines[host] = ndp_deadline(endpoint);
+	return 0;
 }
 
 static uint32_t code_point(struct msghdr *header)
@@ -163,6 +165,23 @@ static uint32_t code_point(struct msghdr *header)
 	return 0;
 }
 
+/* Whether `packet`, from `peer` to `host`, is of a message of the run that has begun. */
+static int known(const struct loop *l, uint32_t host, uint32_t peer, const struct ndp_packet *packet)
+{
+	uint32_t number = packet->flow - l->run->first_flow;
+	const struct ndp_parameters *parameters = &l->run->parameters;
+	const struct ndp_message *message;
+
+	if (number >= l->waiting)
+		return 0;
+	message = &l->run->messages[number];
+	if (packet->kind != NDP_DATA)
+		return message->src == host && message->dst == peer;
+	return message->src == peer && message->dst == host && message->size_bytes == packet->number &&
+	       packet->payload_bytes == parameters->frame_bytes - NDP_FRAME_HEADER &&
+	       parameters->window == packet->detail;
+}
+
 static void take(struct loop *l, uint32_t host, unsigned i)
 {
 	const uint8_t *bytes = l->in_parts[i].iov_base;
@@ -171,8 +190,13 @@ static void take(struct loop *l, uint32_t host, unsigned i)
 	struct ndp_packet packet;
 	int whole;
 
-	if (peer == NOBODY || l->in[i].msg_hdr.msg_flags & MSG_TRUNC || ndp_decode(bytes, length, &packet, &whole)) {
+	if (peer == NOBODY || l->in[i].msg_hdr.msg_flags & MSG_TRUNC ||
+	    ndp_decode(bytes, length, l->run->parameters.layers, &packet, &whole)) {
 		l->run->garbage++;
+		return;
+	}
+	if (!known(l, host, peer, &packet)) {
+		l->run->unknown++;
 		return;
 	}
 	if (length > NDP_HEADER && memcmp(bytes + NDP_HEADER, pattern(l, &packet), length - NDP_HEADER)) {
@@ -206,9 +230,11 @@ static int begin_due(struct loop *l)
 	while (l->waiting < run->n_messages && run->messages[l->waiting].at <= l->now - l->begin) {
 		struct ndp_message *message = &run->messages[l->waiting];
 
-		if (ndp_send(l->endpoints[message->src], l->now, run->first_flow + l->waiting, message->dst,
-			     message->size_bytes))
-			return -EINVAL;
+		int error = ndp_send(l->endpoints[message->src], l->now, run->first_flow + l->waiting, message->dst,
+				     message->size_bytes);
+
+		if (error)
+			return error;
 		message->began = l->now - l->begin;
 		l->open += 2; /* the receiver has it, and the sender knows */
 		l->waiting++;
@@ -257,8 +283,8 @@ static int go_round(struct loop *l)
 		if ((error = begin_due(l)))
 			return error;
 		for (uint32_t host = 0; host < run->n_hosts; host++) {
-			if (l->deadlines[host] <= l->now)
-				serve(l, host);
+			if (l->deadlines[host] <= l->now && (error = serve(l, host)))
+				return error;
 			if (l->deadlines[host] < next)
 				next = l->deadlines[host];
 		}
@@ -334,6 +360,22 @@ static void add_up(struct loop *l)
 	}
 }
 
+static void put_away(struct loop *l)
+{
+	for (uint32_t host = 0; l->endpoints && host < l->run->n_hosts; host++)
+		ndp_free(l->endpoints[host]);
+	if (l->epoll >= 0)
+		close(l->epoll);
+	if (l->timer >= 0)
+		close(l->timer);
+	free(l->hosts);
+	free(l->endpoints);
+	free(l->deadlines);
+	free(l->patterns);
+	free(l->frames);
+	free(l);
+}
+
 int ndp_run(struct ndp_run *run)
 {
 	struct loop *l = calloc(1, sizeof(*l));
@@ -354,17 +396,6 @@ int ndp_run(struct ndp_run *run)
 		error = go_round(l);
 		add_up(l);
 	}
-	for (uint32_t host = 0; l->endpoints && host < run->n_hosts; host++)
-		ndp_free(l->endpoints[host]);
-	if (l->epoll >= 0)
-		close(l->epoll);
-	if (l->timer >= 0)
-		close(l->timer);
-	free(l->hosts);
-	free(l->endpoints);
-	free(l->deadlines);
-	free(l->patterns);
-	free(l->frames);
-	free(l);
+	put_away(l);
 	return error;
 }

@@ -26,8 +26,8 @@ struct ndp_message {
 	uint32_t packets;
 };
 
-/* late_ns: by how much the timer was late at the most.  garbage: datagrams that are no packets, or come from nobody.
- * corrupt: packets whose payload was not what had been sent, which were left.  unsent: packets that a socket refused. */
+/* late_ns: by how much the timer was late at the most.  garbage: datagrams that are no packets, or come from no host.
+ * unknown: packets of no message of the run, or with another size, payload or window than it has.  corrupt: packets whose payload was not what had been sent, which were left.  unsent: packets that a socket refused. */
 struct ndp_run {
 	const struct ndp_host *hosts;
 	struct ndp_message *messages; /* in order of `at` */
@@ -40,7 +40,7 @@ struct ndp_run {
 	uint16_t port;
 	uint16_t unused;
 	struct ndp_counters counters;
-	uint64_t late_ns, garbage, corrupt, unsent, wakes;
+	uint64_t late_ns, garbage, unknown, corrupt, unsent, wakes;
 };
 
 /* 0 when every message has come to an end, or the deadline has come; -errno if the system refuses, -EINTR for a signal. */

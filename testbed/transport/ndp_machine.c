@@ -1,6 +1,7 @@
 #include "ndp_machine.h"
 
 #include <endian.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,34 +20,40 @@ struct slot {
 
 struct outgoing {
 	struct outgoing *next_sender, *next_active, *last_active;
-	uint64_t size_bytes, heard_at;
+	uint64_t size_bytes, heard_at, credits;
 	struct slot *slots;
 	uint32_t *refused; /* a ring of as many places as there are packets: each is in it once */
 	uint32_t first_refused, listed_refused, refusals;
 	uint32_t first_in_flight, last_in_flight;
-	uint32_t flow, peer, packets, credits, next, acknowledged, pulls, silences, draws, layer;
+	uint32_t flow, peer, packets, next, acknowledged, pulls, silences, draws, layer;
 	uint8_t listed, failed;
 };
 
 struct incoming {
-	struct incoming *next_wanted;
-	uint8_t *received; /* a bit for each packet, until all have come */
-	uint64_t size_bytes;
-	uint32_t flow, peer, packets, left, trimmed, pulls, queued;
+	struct incoming *next_wanted, *heard_before, *heard_after;
+	uint8_t *received; /* `places` bits, one for each packet, until all have come */
+	uint64_t size_bytes, heard_at;
+	uint32_t flow, peer, packets, places, left, trimmed, pulls, queued;
 	uint16_t payload_bytes;
 	uint8_t window, layer, listed;
 };
 
+/* A peer: its messages from which something is to be pulled, and the number of all. */
 struct wanted {
 	struct incoming *first, *last;
-	uint32_t next_peer;
+	uint32_t next_peer, messages;
 };
 
-/* Open addressing; nothing is ever taken out. */
+/* Open addressing. */
 struct table {
 	uint64_t *keys;
 	void **values;
 	size_t places, used;
+};
+
+struct list {
+	struct ndp_transmission *items;
+	size_t count, most;
 };
 
 struct pace {
@@ -58,14 +65,15 @@ struct ndp_endpoint {
 	struct ndp_counters counters;
 	struct table outgoing, incoming;
 	struct outgoing *first_sender, *last_sender, *first_active, *last_active;
+	struct incoming *first_heard, *last_heard;
 	struct wanted *wanted;
 	uint32_t peers, first_peer, last_peer;
 	struct pace sending, pulling;
 	uint64_t gap_ns, timer;
-	struct ndp_transmission *answers, *found;
-	size_t n_answers, most_answers, n_found, most_found;
+	struct list answers, found;
 	struct ndp_event *events;
 	size_t first_event, n_events, most_events;
+	int no_memory; /* something could not be kept */
 };
 
 static uint64_t mixed(uint64_t origin, uint64_t sequence)
@@ -75,16 +83,6 @@ static uint64_t mixed(uint64_t origin, uint64_t sequence)
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
 	x = (x ^ x >> 27) * 0x94d049bb133111eb;
 	return x ^ x >> 31;
-}
-
-/* There is no way on without memory, and no caller who could do better. */
-static void *grown(void *array, size_t count, size_t size)
-{
-	void *made = realloc(array, (count ? count : 1) * size);
-
-	if (!made)
-		abort();
-	return made;
 }
 
 static void **place(struct table *table, uint64_t key)
@@ -102,24 +100,46 @@ static void *find(struct table *table, uint64_t key)
 	return table->places ? *place(table, key) : 0;
 }
 
-static void insert(struct table *table, uint64_t key, void *value)
+static int insert(struct table *table, uint64_t key, void *value)
 {
 	if (2 * table->used >= table->places) {
-		struct table old = *table;
+		struct table old = *table, new = { .places = old.places ? 2 * old.places : 64, .used = old.used };
 
-		table->places = old.places ? 2 * old.places : 64;
-		table->keys = grown(0, table->places, sizeof(*table->keys));
-		table->values = calloc(table->places, sizeof(*table->values));
-		if (!table->values)
-			abort();
+		new.keys = calloc(new.places, sizeof(*new.keys));
+		new.values = calloc(new.places, sizeof(*new.values));
+		if (!new.keys || !new.values) {
+			free(new.keys);
+			free(new.values);
+			return -ENOMEM;
+		}
 		for (size_t i = 0; i < old.places; i++)
 			if (old.values[i])
-				*place(table, old.keys[i]) = old.values[i];
+				*place(&new, old.keys[i]) = old.values[i];
 		free(old.keys);
 		free(old.values);
+		*table = new;
 	}
 	*place(table, key) = value;
 	table->used++;
+	return 0;
+}
+
+/* Remove `key`, which is there, and move up those behind it that would not be found across the gap. */
+static void erase(struct table *table, uint64_t key)
+{
+	size_t last = table->places - 1, gap = place(table, key) - table->values;
+
+	for (size_t i = (gap + 1) & last; table->values[i]; i = (i + 1) & last) {
+		size_t first = mixed(table->keys[i], 0) & last;
+
+		if (((i - first) & last) >= ((i - gap) & last)) {
+			table->keys[gap] = table->keys[i];
+			table->values[gap] = table->values[i];
+			gap = i;
+		}
+	}
+	table->values[gap] = 0;
+	table->used--;
 }
 
 static void took(struct pace *pace, uint64_t now, uint64_t gap_ns)
@@ -134,24 +154,44 @@ static uint64_t gap_ns(const struct ndp_endpoint *e, uint32_t frame_bytes)
 	return 8000000000ull * frame_bytes / e->of.rate_bps;
 }
 
-static struct ndp_transmission *one_more(struct ndp_transmission **array, size_t *count, size_t *most)
+/* Return `array` with room for one more than `count`; 0, and the array stays, if there is no memory. */
+static void *with_room(struct ndp_endpoint *e, void *array, size_t count, size_t *most, size_t size)
 {
-	if (*count == *most) {
-		*most = *most ? 2 * *most : 64;
-		*array = grown(*array, *most, sizeof(**array));
-	}
-	return &(*array)[(*count)++];
+	size_t wanted = *most ? 2 * *most : 64;
+	void *larger;
+
+	if (count < *most)
+		return array;
+	larger = realloc(array, wanted * size);
+	if (larger)
+		*most = wanted;
+	else
+		e->no_memory = 1;
+	return larger;
+}
+
+/* What cannot be kept is as if it were lost on the way. */
+static void append(struct ndp_endpoint *e, struct list *list, struct ndp_transmission transmission)
+{
+	struct ndp_transmission *items = with_room(e, list->items, list->count, &list->most, sizeof(*items));
+
+	if (!items)
+		return;
+	list->items = items;
+	items[list->count++] = transmission;
 }
 
 static void tell(struct ndp_endpoint *e, struct ndp_event event)
 {
+	struct ndp_event *events;
+
 	if (e->first_event == e->n_events)
 		e->first_event = e->n_events = 0;
-	if (e->n_events == e->most_events) {
-		e->most_events = e->most_events ? 2 * e->most_events : 16;
-		e->events = grown(e->events, e->most_events, sizeof(*e->events));
-	}
-	e->events[e->n_events++] = event;
+	events = with_room(e, e->events, e->n_events, &e->most_events, sizeof(*events));
+	if (!events)
+		return;
+	e->events = events;
+	events[e->n_events++] = event;
 }
 
 static void wake(struct ndp_endpoint *e, uint64_t at)
@@ -273,17 +313,17 @@ int ndp_send(struct ndp_endpoint *e, uint64_t now, uint32_t flow, uint32_t peer,
 	struct outgoing *m;
 
 	if (!packets || packets > NDP_MOST_PACKETS || find(&e->outgoing, flow))
-		return -1;
+		return -EINVAL;
 	m = calloc(1, sizeof(*m));
 	if (!m)
-		return -1;
+		return -ENOMEM;
 	m->slots = calloc(packets, sizeof(*m->slots));
 	m->refused = calloc(packets, sizeof(*m->refused));
-	if (!m->slots || !m->refused) {
+	if (!m->slots || !m->refused || insert(&e->outgoing, flow, m)) {
 		free(m->slots);
 		free(m->refused);
 		free(m);
-		return -1;
+		return -ENOMEM;
 	}
 	m->flow = flow;
 	m->peer = peer;
@@ -299,7 +339,6 @@ int ndp_send(struct ndp_endpoint *e, uint64_t now, uint32_t flow, uint32_t peer,
 	else
 		e->first_active = m;
 	e->last_active = m;
-	insert(&e->outgoing, flow, m);
 	list_sender(e, m);
 	return 0;
 }
@@ -360,8 +399,7 @@ static void receive_answer(struct ndp_endpoint *e, uint64_t now, uint32_t peer, 
 static void ask(struct ndp_endpoint *e, struct outgoing *m, uint32_t sequence, uint64_t now)
 {
 	into_flight(m, sequence, now);
-	*one_more(&e->found, &e->n_found, &e->most_found) =
-		(struct ndp_transmission){ .packet = data_of(e, m, sequence), .peer = m->peer };
+	append(e, &e->found, (struct ndp_transmission){ .packet = data_of(e, m, sequence), .peer = m->peer });
 	e->counters.timeouts++;
 }
 
@@ -430,8 +468,7 @@ static void send_one(struct ndp_endpoint *e, uint64_t now)
 	into_flight(m, sequence, now);
 	packet = data_of(e, m, sequence);
 	bytes = ndp_own_bytes(&packet);
-	*one_more(&e->found, &e->n_found, &e->most_found) =
-		(struct ndp_transmission){ .packet = packet, .peer = m->peer, .payload_bytes = bytes };
+	append(e, &e->found, (struct ndp_transmission){ .packet = packet, .peer = m->peer, .payload_bytes = bytes });
 	e->counters.sent++;
 	took(&e->sending, now, gap_ns(e, NDP_FRAME_HEADER + bytes));
 	wake(e, now + timeout_ns(e, m));
@@ -440,14 +477,85 @@ static void send_one(struct ndp_endpoint *e, uint64_t now)
 
 /* Incoming messages (incoming.py). */
 
-static struct incoming *new_incoming(struct ndp_endpoint *e, uint32_t peer, const struct ndp_packet *data)
+static void enter_heard(struct ndp_endpoint *e, struct incoming *m, uint64_t now)
+{
+	m->heard_at = now;
+	m->heard_before = e->last_heard;
+	m->heard_after = 0;
+	if (e->last_heard)
+		e->last_heard->heard_after = m;
+	else
+		e->first_heard = m;
+	e->last_heard = m;
+}
+
+static void leave_heard(struct ndp_endpoint *e, struct incoming *m)
+{
+	if (m->heard_before)
+		m->heard_before->heard_after = m->heard_after;
+	else
+		e->first_heard = m->heard_after;
+	if (m->heard_after)
+		m->heard_after->heard_before = m->heard_before;
+	else
+		e->last_heard = m->heard_before;
+}
+
+/* Forget the messages that have been silent for a lifetime (parameters.py). */
+static void forget(struct ndp_endpoint *e, uint64_t now)
+{
+	uint64_t lifetime_ns = (e->of.attempts + 1ull) * (e->of.timeout_ns << LONGEST_BACKOFF);
+	struct incoming *m;
+
+	while ((m = e->first_heard) && !m->listed && now - m->heard_at > lifetime_ns) {
+		leave_heard(e, m);
+		erase(&e->incoming, (uint64_t)m->peer << 32 | m->flow);
+		e->wanted[m->peer].messages--;
+		free(m->received);
+		free(m);
+	}
+}
+
+/* Let there be a place for `peer`; -ENOMEM. */
+static int know_peer(struct ndp_endpoint *e, uint32_t peer)
+{
+	struct wanted *wanted;
+
+	if (peer < e->peers)
+		return 0;
+	wanted = realloc(e->wanted, (peer + (size_t)1) * sizeof(*wanted));
+	if (!wanted)
+		return -ENOMEM;
+	memset(wanted + e->peers, 0, (peer + (size_t)1 - e->peers) * sizeof(*wanted));
+	e->wanted = wanted;
+	e->peers = peer + 1;
+	return 0;
+}
+
+static struct incoming *refuse(struct ndp_endpoint *e)
+{
+	e->counters.refused++;
+	return 0;
+}
+
+static struct incoming *new_incoming(struct ndp_endpoint *e, uint64_t now, uint32_t peer, const struct ndp_packet *data)
 {
 	uint64_t packets = data->number / data->payload_bytes + (data->number % data->payload_bytes != 0);
 	struct incoming *m;
 
-	if (packets > NDP_MOST_PACKETS)
+	forget(e, now);
+	if (e->incoming.used >= NDP_MOST_INCOMING || know_peer(e, peer) ||
+	    e->wanted[peer].messages >= NDP_MOST_INCOMING_OF_PEER)
+		return refuse(e);
+	if (packets > NDP_MOST_PACKETS) {
+		e->counters.strange++;
 		return 0;
-	m = grown(0, 1, sizeof(*m));
+	}
+	m = malloc(sizeof(*m));
+	if (!m || insert(&e->incoming, (uint64_t)peer << 32 | data->flow, m)) {
+		free(m);
+		return refuse(e);
+	}
 	*m = (struct incoming){ .size_bytes = data->number,
 				.flow = data->flow,
 				.peer = peer,
@@ -455,21 +563,41 @@ static struct incoming *new_incoming(struct ndp_endpoint *e, uint32_t peer, cons
 				.left = packets,
 				.payload_bytes = data->payload_bytes,
 				.window = data->detail };
-	m->received = grown(0, (packets + 7) / 8, 1);
-	memset(m->received, 0, (packets + 7) / 8);
-	insert(&e->incoming, (uint64_t)peer << 32 | data->flow, m);
+	e->wanted[peer].messages++;
+	enter_heard(e, m, now);
 	return m;
+}
+
+/* Whether the sender of `m` can have sent `data` (incoming.py, belongs). */
+static int belongs(const struct incoming *m, const struct ndp_packet *data, int whole)
+{
+	uint64_t sent = (uint64_t)m->window + m->pulls + m->trimmed + 1;
+
+	return m->size_bytes == data->number && m->payload_bytes == data->payload_bytes &&
+	       m->window == data->detail && !(whole && data->sequence >= sent);
+}
+
+/* Let there be a bit for packet `sequence`; -ENOMEM. */
+static int make_place(struct incoming *m, uint32_t sequence)
+{
+	uint32_t places = 2 * m->places > sequence ? 2 * m->places : (sequence | 63) + 1;
+	uint8_t *received;
+
+	if (!m->left || sequence < m->places)
+		return 0;
+	received = realloc(m->received, places / 8);
+	if (!received)
+		return -ENOMEM;
+	memset(received + m->places / 8, 0, (places - m->places) / 8);
+	m->received = received;
+	m->places = places;
+	return 0;
 }
 
 static void list_wanted(struct ndp_endpoint *e, struct incoming *m)
 {
 	struct wanted *wanted;
 
-	if (m->peer >= e->peers) {
-		e->wanted = grown(e->wanted, m->peer + 1, sizeof(*e->wanted));
-		memset(e->wanted + e->peers, 0, (m->peer + 1 - e->peers) * sizeof(*e->wanted));
-		e->peers = m->peer + 1;
-	}
 	wanted = &e->wanted[m->peer];
 	m->listed = 1;
 	m->next_wanted = 0;
@@ -494,7 +622,7 @@ static uint8_t arrive(struct ndp_endpoint *e, struct incoming *m, const struct n
 	uint32_t window = m->window < m->packets ? m->window : m->packets;
 
 	m->layer = data->layer;
-	if (!m->left || m->received[data->sequence / 8] & bit) {
+	if (!m->left || (data->sequence < m->places && m->received[data->sequence / 8] & bit)) {
 		e->counters.duplicates += whole;
 		return NDP_ACK;
 	}
@@ -521,12 +649,18 @@ static void receive_data(struct ndp_endpoint *e, uint64_t now, uint32_t peer, co
 	struct ndp_transmission answer = { .packet = *data, .peer = peer };
 	uint32_t was_left;
 
-	if (!m)
-		m = new_incoming(e, peer, data);
-	if (!m || m->size_bytes != data->number || m->payload_bytes != data->payload_bytes || m->window != data->detail) {
+	if (!m && !(m = new_incoming(e, now, peer, data)))
+		return;
+	if (!belongs(m, data, whole)) {
 		e->counters.strange++;
 		return;
 	}
+	if (whole && make_place(m, data->sequence)) {
+		refuse(e);
+		return;
+	}
+	leave_heard(e, m);
+	enter_heard(e, m, now);
 	e->counters.data += whole;
 	e->counters.headers += !whole;
 	was_left = m->left;
@@ -534,7 +668,7 @@ static void receive_data(struct ndp_endpoint *e, uint64_t now, uint32_t peer, co
 	answer.packet.number = m->pulls;
 	answer.packet.payload_bytes = 0;
 	answer.packet.detail = answer.packet.kind == NDP_NACK && !at_host;
-	*one_more(&e->answers, &e->n_answers, &e->most_answers) = answer;
+	append(e, &e->answers, answer);
 	if (was_left && !m->left)
 		tell(e, (struct ndp_event){ .at = now,
 					    .size_bytes = m->size_bytes,
@@ -557,10 +691,10 @@ static void pull_one(struct ndp_endpoint *e, uint64_t now)
 	if (m->queued) {
 		m->queued--;
 		m->pulls++;
-		*one_more(&e->found, &e->n_found, &e->most_found) = (struct ndp_transmission){
+		append(e, &e->found, (struct ndp_transmission){
 			.packet = { .number = m->pulls, .flow = m->flow, .kind = NDP_PULL, .layer = m->layer },
 			.peer = peer,
-		};
+		});
 		e->counters.pulls++;
 		took(&e->pulling, now, e->gap_ns);
 	}
@@ -624,8 +758,8 @@ void ndp_free(struct ndp_endpoint *e)
 	free(e->incoming.keys);
 	free(e->incoming.values);
 	free(e->wanted);
-	free(e->answers);
-	free(e->found);
+	free(e->answers.items);
+	free(e->found.items);
 	free(e->events);
 	free(e);
 }
@@ -633,33 +767,35 @@ void ndp_free(struct ndp_endpoint *e)
 void ndp_receive(struct ndp_endpoint *e, uint64_t now, uint32_t peer, const struct ndp_packet *packet, int whole,
 		 int at_host)
 {
-	if (packet->kind == NDP_DATA)
+	if (packet->layer >= e->of.layers)
+		e->counters.strange++;
+	else if (packet->kind == NDP_DATA)
 		receive_data(e, now, peer, packet, whole, at_host);
 	else
 		receive_answer(e, now, peer, packet);
 }
 
-size_t ndp_poll(struct ndp_endpoint *e, uint64_t now, const struct ndp_transmission **found)
+ptrdiff_t ndp_poll(struct ndp_endpoint *e, uint64_t now, const struct ndp_transmission **found)
 {
-	e->n_found = 0;
+	e->found.count = 0;
 	if (e->timer <= now)
 		expire(e, now);
-	for (size_t i = 0; i < e->n_answers; i++)
-		*one_more(&e->found, &e->n_found, &e->most_found) = e->answers[i];
-	e->n_answers = 0;
+	for (size_t i = 0; i < e->answers.count; i++)
+		append(e, &e->found, e->answers.items[i]);
+	e->answers.count = 0;
 	while (e->first_peer != NOWHERE && e->pulling.due <= now)
 		pull_one(e, now);
 	while (e->first_sender && e->sending.due <= now)
 		send_one(e, now);
-	*found = e->found;
-	return e->n_found;
+	*found = e->found.items;
+	return e->no_memory ? -ENOMEM : (ptrdiff_t)e->found.count;
 }
 
 uint64_t ndp_deadline(const struct ndp_endpoint *e)
 {
 	uint64_t at = e->timer;
 
-	if (e->n_answers)
+	if (e->answers.count)
 		return 0;
 	if (e->first_peer != NOWHERE && e->pulling.due < at)
 		at = e->pulling.due;
@@ -706,14 +842,14 @@ void ndp_encode(const struct ndp_packet *packet, uint8_t *bytes)
 	memcpy(bytes + 20, &payload_bytes, 2);
 }
 
-int ndp_decode(const uint8_t *bytes, size_t length, struct ndp_packet *packet, int *whole)
+int ndp_decode(const uint8_t *bytes, size_t length, uint32_t layers, struct ndp_packet *packet, int *whole)
 {
 	uint32_t flow, sequence;
 	uint64_t number;
 	uint16_t each;
 	size_t rest = length - NDP_HEADER;
 
-	if (length < NDP_HEADER || bytes[0] != MAGIC)
+	if (length < NDP_HEADER || bytes[0] != MAGIC || bytes[2] >= layers)
 		return -1;
 	memcpy(&flow, bytes + 4, 4);
 	memcpy(&sequence, bytes + 8, 4);

@@ -10,6 +10,8 @@
 #define NDP_HEADER 22	    /* bytes that every packet begins with */
 #define NDP_FRAME_HEADER 64 /* of a frame, these among them */
 #define NDP_MOST_PACKETS (1u << 24)
+#define NDP_MOST_INCOMING (1u << 17) /* messages that a receiver remembers, of all peers and of one */
+#define NDP_MOST_INCOMING_OF_PEER (1u << 14)
 #define NDP_NEVER UINT64_MAX
 
 enum { NDP_DATA = 1, NDP_ACK, NDP_NACK, NDP_PULL };
@@ -61,7 +63,7 @@ struct ndp_event {
 };
 
 struct ndp_counters {
-	uint64_t data, headers, duplicates, strange, sent, retransmissions, timeouts, pulls;
+	uint64_t data, headers, duplicates, strange, refused, sent, retransmissions, timeouts, pulls;
 };
 
 struct ndp_endpoint;
@@ -70,14 +72,15 @@ struct ndp_endpoint;
 struct ndp_endpoint *ndp_new(const struct ndp_parameters *parameters);
 void ndp_free(struct ndp_endpoint *endpoint);
 
-/* 0, or -1 if the flow has been used, the size is none that a message can have, or there is no memory. */
+/* 0; -EINVAL if the flow has been used or no message has that size; -ENOMEM. */
 int ndp_send(struct ndp_endpoint *endpoint, uint64_t now, uint32_t flow, uint32_t peer, uint64_t size_bytes);
 
 void ndp_receive(struct ndp_endpoint *endpoint, uint64_t now, uint32_t peer, const struct ndp_packet *packet, int whole,
 		 int at_host);
 
-/* How many packets to send now, which are at *found until the next call. */
-size_t ndp_poll(struct ndp_endpoint *endpoint, uint64_t now, const struct ndp_transmission **found);
+/* Return the number of packets to send now, which are at *found until the next call; -ENOMEM if memory has run out in this
+ * call or before it, so that an answer or an event may be missing. */
+ptrdiff_t ndp_poll(struct ndp_endpoint *endpoint, uint64_t now, const struct ndp_transmission **found);
 
 /* When to call ndp_poll() next; NDP_NEVER: not before something has come. */
 uint64_t ndp_deadline(const struct ndp_endpoint *endpoint);
@@ -92,5 +95,6 @@ uint32_t ndp_own_bytes(const struct ndp_packet *packet);
 
 void ndp_encode(const struct ndp_packet *packet, uint8_t *bytes);
 
-/* 0, and in *whole whether data has come with its payload; -1 if the datagram is no packet of this transport. */
-int ndp_decode(const uint8_t *bytes, size_t length, struct ndp_packet *packet, int *whole);
+/* 0, and in *whole whether data has come with its payload; -1 if the datagram is no packet of this transport, or its layer
+ * is not below `layers`. */
+int ndp_decode(const uint8_t *bytes, size_t length, uint32_t layers, struct ndp_packet *packet, int *whole);

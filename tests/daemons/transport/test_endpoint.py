@@ -1,10 +1,12 @@
 """Endpoints, alone and in twos, in simulated time."""
 
+import tracemalloc
+
 import pytest
 
 from weft.daemons.transport.endpoint import Delivered, Endpoint, Finished
 from weft.daemons.transport.packets import Ack, Data, Nack, Pull
-from weft.daemons.transport.parameters import Parameters
+from weft.daemons.transport.parameters import MOST_INCOMING_OF_PEER, Parameters
 
 MBIT = 1_000_000
 PAYLOAD = 1450
@@ -143,7 +145,7 @@ def test_a_header_moves_the_message_to_another_layer_unless_it_was_trimmed_at_th
 
 
 def test_the_receiver_says_where_a_header_was_made():
-    one = endpoint()
+    one = endpoint(layers=4)
     one.receive(0, 7, packet(0, layer=3), whole=False)
     one.receive(0, 7, packet(1, layer=3), whole=False, at_host=True)
     assert [each.packet for each in one.poll(0)][:2] == [Nack(1, 0, 3, 0, True), Nack(1, 1, 3, 0, False)]
@@ -221,6 +223,60 @@ def test_what_belongs_to_no_message_is_counted_and_left():
     one.receive(0, 5, Ack(1, 0, 0, 0), whole=True)
     one.receive(0, 5, Ack(1, 7, 0, 0), whole=True)
     assert one.events == [Finished(5, 1, 0, None)]
+
+
+def test_a_packet_of_a_layer_that_is_none_is_counted_and_left():
+    one = endpoint(layers=3)
+    one.send(0, 1, 5, PAYLOAD)
+    one.poll(0)
+    for hostile in (packet(0, layer=3), Ack(1, 0, 200, 0), Nack(1, 0, 255, 0, True), Pull(1, 3, 1)):
+        one.receive(0, 5, hostile, whole=True)
+    assert (one.counters.strange, one.poll(0), one.events) == (4, [], [])
+
+
+def test_headers_that_claim_large_messages_cost_under_a_kilobyte_each():
+    one = endpoint()
+    tracemalloc.start()
+    for flow in range(200):
+        one.receive(0, 5, Data(flow, (1 << 24) - 1, 0, 8, PAYLOAD << 24, PAYLOAD), whole=False)
+    largest_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(one.incoming) == 200
+    assert largest_bytes < 200_000
+
+
+def test_a_packet_that_cannot_have_been_sent_yet_is_refused():
+    one = endpoint()
+    one.receive(0, 5, packet(9, packets=1000), whole=True)  # the window is 8, and one question may be lost
+    assert (one.counters.strange, one.poll(0)) == (1, [])
+    one.receive(0, 5, packet(8, packets=1000), whole=True)
+    assert (one.counters.strange, one.counters.data) == (1, 1)
+
+
+def test_a_message_is_forgotten_after_its_sender_has_given_it_up():
+    one = endpoint(attempts=3)
+    sender = endpoint(attempts=3)
+    sender.send(0, 1, 5, 20 * PAYLOAD)
+    sent = poll_until(sender, 0, 10**12)
+    one.receive(0, 7, packet(0), whole=True)
+    poll_until(one, 0, 10**9)
+    lifetime_ns = one.parameters.lifetime_ns
+    assert sender.events[0].failed
+    assert sent[-1][0] < sender.events[0].at < lifetime_ns
+    one.receive(lifetime_ns, 8, packet(0), whole=True)
+    assert list(one.incoming) == [(7, 1), (8, 1)]
+    one.receive(lifetime_ns + 1, 8, packet(0, flow=2), whole=True)
+    assert list(one.incoming) == [(8, 1), (8, 2)]
+
+
+def test_messages_of_a_peer_are_bounded_until_some_are_forgotten():
+    one = endpoint()
+    for flow in range(MOST_INCOMING_OF_PEER + 3):
+        one.receive(0, 5, packet(0, flow=flow, packets=1), whole=True)
+    one.receive(0, 6, packet(0, packets=1), whole=True)
+    assert (len(one.incoming), one.counters.refused) == (MOST_INCOMING_OF_PEER + 1, 3)
+    one.receive(one.parameters.lifetime_ns + 1, 5, packet(0, flow=1 << 20, packets=1), whole=True)
+    assert (len(one.incoming), one.counters.refused) == (1, 3)
 
 
 @pytest.mark.parametrize("size", [0, -1, (1 << 24) * PAYLOAD + 1])

@@ -36,17 +36,26 @@ ANSWERS = st.one_of(
 def test_what_is_encoded_is_decoded(packet):
     encoded = encode(packet)
     assert len(encoded) == HEADER.size == HEADER_BYTES - 42
-    assert decode(encoded) == (packet, not isinstance(packet, Data))
+    assert decode(encoded, 256) == (packet, not isinstance(packet, Data))
     if isinstance(packet, Data):
-        assert decode(encoded + bytes(packet.own_bytes)) == (packet, True)
+        assert decode(encoded + bytes(packet.own_bytes), 256) == (packet, True)
         with pytest.raises(Garbage, match="bytes of payload"):
-            decode(encoded + bytes(packet.own_bytes + 1))
+            decode(encoded + bytes(packet.own_bytes + 1), 256)
+
+
+@given(st.one_of(data(), ANSWERS), st.integers(1, 64))
+def test_a_layer_that_is_none_is_garbage(packet, layers):
+    if packet.layer < layers:
+        assert decode(encode(packet), layers)[0] == packet
+    else:
+        with pytest.raises(Garbage, match=f"layer {packet.layer} of {layers}"):
+            decode(encode(packet), layers)
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_packet_or_garbage(payload):
     try:
-        packet, whole = decode(payload)
+        packet, whole = decode(payload, 256)
     except Garbage:
         return
     assert payload == encode(packet) + payload[HEADER.size :]
@@ -56,7 +65,7 @@ def test_any_bytes_are_a_packet_or_garbage(payload):
 @given(st.one_of(data(), ANSWERS), st.integers(0, HEADER.size - 1))
 def test_a_packet_cut_short_is_garbage(packet, length):
     with pytest.raises(Garbage, match="a header has"):
-        decode(encode(packet)[:length])
+        decode(encode(packet)[:length], 256)
 
 
 @pytest.mark.parametrize(
@@ -74,4 +83,4 @@ def test_a_packet_cut_short_is_garbage(packet, length):
 )
 def test_contradictions_are_garbage(header):
     with pytest.raises(Garbage):
-        decode(HEADER.pack(*header))
+        decode(HEADER.pack(*header), 256)

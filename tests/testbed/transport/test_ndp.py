@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from weft.daemons.transport.packets import Ack, Data, encode
 from weft.daemons.transport.parameters import Parameters
 from weft.testbed.forwarding.data_plane import DataPlane
 from weft.testbed.linux import netns
@@ -65,7 +66,8 @@ def test_incast_fills_the_link_and_loses_nothing(
         trimmed = sum(port.trimmed for port in plane.counters().values())
     assert found.undelivered == []
     assert {one.failed for one in found.results} == {None}
-    assert (found.counters.duplicates, found.garbage, found.corrupt, found.unsent, found.unread) == (0, 0, 0, 0, 0)
+    assert (found.garbage, found.unknown, found.corrupt, found.unsent, found.unread) == (0, 0, 0, 0, 0)
+    assert (found.counters.duplicates, found.counters.strange, found.counters.refused) == (0, 0, 0)
     assert sum(port.queue_drops + port.header_drops + port.unexplained_drops for port in ports) == 0
     assert found.counters.headers >= trimmed > 12
     assert found.counters.data == 12 * frames
@@ -104,15 +106,17 @@ def test_a_host_that_cannot_be_reached_is_given_up_with_the_reason(network: Call
 
 
 @pytest.mark.kernel
-def test_garbage_is_counted_and_left(network: Callable[..., Network]) -> None:
+def test_garbage_and_messages_that_the_run_does_not_have_are_counted_and_left(network: Callable[..., Network]) -> None:
     one = network("star:n=3", LINK, "rps")
     with netns.inside(one.netns(2)):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     stop = threading.Event()
+    garbage = (b"", b"n", bytes(22), b"\x6e\x01" + bytes(60), encode(Ack(0, 0, 200, 0)))
+    unknown = [encode(Data(flow, 0, 0, 8, 1450 << 24, 1450)) for flow in (0, 1, 1 << 31)]  # flow 0 is another host's
 
     def send() -> None:
         while not stop.wait(0.001):
-            for payload in (b"", b"n", bytes(22), b"\x6e\x01" + bytes(60)):
+            for payload in (*garbage, *unknown):
                 sender.sendto(payload, (dotted(one.topology.naming.address(0)), ndp.PORT))
 
     thread = threading.Thread(target=send)
@@ -124,7 +128,8 @@ def test_garbage_is_counted_and_left(network: Callable[..., Network]) -> None:
         thread.join()
         sender.close()
     assert found.undelivered == []
-    assert found.garbage > 3
+    assert found.garbage >= 5
+    assert found.unknown >= 3
 
 
 @pytest.mark.kernel

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import subprocess
+import sys
 from ctypes import byref, c_int, create_string_buffer
 from pathlib import Path
 
@@ -15,9 +17,20 @@ from weft.daemons.simulator.transport_network import TransportNetwork, Trouble, 
 from weft.daemons.simulator.trimming_queue import LinkModel
 from weft.daemons.transport.endpoint import Endpoint
 from weft.daemons.transport.packets import HEADER, Ack, Data, Garbage, Nack, Pull, decode, encode
-from weft.daemons.transport.parameters import Parameters, timeout_ns
+from weft.daemons.transport.parameters import MOST_INCOMING_OF_PEER, Parameters, timeout_ns
 from weft.testbed.transport import ndp_library
-from weft.testbed.transport.ndp_library import CompiledEndpoint, CPacket, library
+from weft.testbed.transport.ndp_library import (
+    CCounters,
+    CEvent,
+    CHost,
+    CMessage,
+    CompiledEndpoint,
+    CPacket,
+    CParameters,
+    CRun,
+    CTransmission,
+    library,
+)
 from weft.topologies import build
 
 RATE = 10**10
@@ -89,18 +102,23 @@ def both_on(
     )
 
 
-def test_structures_are_as_large_in_both_languages(tmp_path: Path) -> None:
-    program = tmp_path / "sizes.c"
-    names = ("parameters", "packet", "transmission", "event", "counters", "host", "message", "run")
-    prints = "".join(f'printf("%zu ", sizeof(struct ndp_{name}));' for name in names)
-    header = ndp_library.PATH.with_name("ndp_loop.h")
-    program.write_text(f'#include <stdio.h>\n#include "{header}"\nint main(void) {{ {prints} }}')
-    subprocess.run(["gcc", "-o", str(tmp_path / "sizes"), str(program)], check=True)
-    said = subprocess.run([str(tmp_path / "sizes")], capture_output=True, text=True, check=True).stdout
-    ours = [getattr(ndp_library, f"C{name.title()}") for name in names]
-    import ctypes
+STRUCTURES = (CParameters, CPacket, CTransmission, CEvent, CCounters, CHost, CMessage, CRun)
 
-    assert [int(size) for size in said.split()] == [ctypes.sizeof(each) for each in ours]
+
+def test_structures_are_laid_out_alike_in_both_languages(tmp_path: Path) -> None:
+    lines = ['#include "ndp_loop.h"']
+    for structure in STRUCTURES:
+        name = f"struct ndp_{structure.__name__[1:].lower()}"
+        lines.append(f"_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, {name!r});".replace("'", '"'))
+        for field, _ in structure._fields_:
+            offset, size = getattr(structure, field).offset, getattr(structure, field).size
+            member = f"(({name} *)0)->{field}"
+            lines.append(f'_Static_assert(offsetof({name}, {field}) == {offset}, "{name} {field}: offset");')
+            lines.append(f'_Static_assert(sizeof({member}) == {size}, "{name} {field}: size");')
+    source = tmp_path / "layout.c"
+    source.write_text("\n".join(lines) + "\n")
+    command = ["gcc", "-std=gnu11", "-fsyntax-only", f"-I{ndp_library.PATH.parent}", str(source)]
+    assert subprocess.run(command, capture_output=True, text=True).stderr == ""
 
 
 @pytest.mark.parametrize(("senders", "header_bytes"), [(3, 72_000), (32, 72_000), (40, 3_000)])
@@ -144,7 +162,7 @@ def test_whatever_wires_do_both_languages_do_the_same(compiled, seed, loss, twic
         if src != dst:
             net.send(at, src, dst, flow % 15, size)  # some numbers are used twice
     net.run_until(10**10)
-    assert sum(host.counters.sent for host in net.hosts) >= 0  # compares the counters, too
+    assert [host.counters.strange + host.counters.refused for host in net.hosts] == [0] * 5
 
 
 U8, U32 = st.integers(0, 3), st.integers(0, 12)
@@ -152,6 +170,7 @@ PACKETS = st.one_of(
     st.builds(Data, U32, st.integers(0, 5), U8, st.just(8), st.just(6 * 1450), st.just(1450)),
     st.builds(Data, U32, st.integers(0, 5), U8, st.integers(1, 9), st.just(60), st.just(10)),
     st.builds(Data, U32, st.just(0), U8, st.just(8), st.just(1 << 40), st.just(1)),
+    st.builds(Data, U32, st.integers(0, 40), U8, st.just(8), st.just(40 * 1450), st.just(1450)),
     st.builds(Ack, U32, U32, U8, U32),
     st.builds(Nack, U32, U32, U8, U32, st.booleans()),
     st.builds(Pull, U32, U8, st.integers(0, (1 << 32) - 1)),
@@ -174,7 +193,50 @@ def test_whoever_sends_nonsense_gets_the_same_from_both(compiled, arrivals):
     while (at := both.deadline()) is not None:
         now = max(now, at)
         both.poll(now)
-    assert both.counters.strange >= 0
+    assert both.counters.strange >= 0  # compares the counters
+
+
+def test_bounds_and_what_is_forgotten_are_the_same(compiled: Path) -> None:
+    both = Both(PARAMETERS, compiled)
+    draw = random.Random(1)
+    for flow in range(MOST_INCOMING_OF_PEER + 100):
+        both.receive(flow, 5, Data(flow, 0, 0, 8, 1450 << (flow % 25), 1450), draw.random() < 0.5)
+    assert both.counters.refused == 100
+    while (at := both.deadline()) is not None:  # what is to be pulled is not forgotten
+        both.poll(max(at, 20_000))
+    now = PARAMETERS.lifetime_ns + 10_000
+    for step in range(3_000):  # of those forgotten, of those that are known, and new ones
+        flow = draw.randrange(1 << 15)
+        both.receive(now + step, 5, Data(flow, 0, 0, 8, 1450 << (flow % 25), 1450), draw.random() < 0.5)
+    assert both.counters.refused == 100
+    both.poll(now + 3_000)
+
+
+MEMORY = """
+from ctypes import byref
+from weft.daemons.transport.packets import Data
+from weft.testbed.transport.ndp_library import CompiledEndpoint
+from weft.daemons.transport.parameters import Parameters
+
+def kib():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1])
+
+endpoint = CompiledEndpoint(Parameters(rate_bps=10**10, timeout_ns=10**6))
+def forge(flows):
+    for flow in flows:
+        endpoint.receive(0, 1, Data(flow, (1 << 24) - 1, 0, 8, 1450 << 24, 1450), False)
+forge(range(1000, 1010))
+before = kib()
+forge(range(200))
+print(endpoint.counters.headers, kib() - before)
+"""
+
+
+def test_headers_that_claim_large_messages_cost_hardly_any_memory() -> None:
+    command = [sys.executable, "-c", MEMORY]
+    headers, grown_kib = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert headers == 210
+    assert grown_kib < 1000
 
 
 @settings(max_examples=100, deadline=None)
@@ -182,9 +244,9 @@ def test_whoever_sends_nonsense_gets_the_same_from_both(compiled, arrivals):
 def test_bytes_are_read_and_written_alike(compiled, payload):
     packet, whole = CPacket(), c_int()
     lib = library(compiled)
-    refused = lib.ndp_decode(payload, len(payload), byref(packet), byref(whole)) != 0
+    refused = lib.ndp_decode(payload, len(payload), PARAMETERS.layers, byref(packet), byref(whole)) != 0
     try:
-        wanted, is_whole = decode(payload)
+        wanted, is_whole = decode(payload, PARAMETERS.layers)
     except Garbage:
         assert refused
         return
