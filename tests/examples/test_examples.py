@@ -50,7 +50,7 @@ from weft.experiments.runner.definition import discover
 
 refused = {}
 for name, experiment in discover().items():
-    keys = {"routing", "scheme"} & experiment.sweep.keys()
+    keys = {"routing", "scheme"} & experiment.axes.keys()
     network = {"topology": "dcell:n=4,k=1"} if keys == {"routing"} else {}
     try:
         experiment.plan(dict.fromkeys(keys, "deflection") | network)

@@ -474,8 +474,8 @@ def test_compare_takes_what_run_took(weft, monkeypatch, with_quick):
     """Values of columns that are no parameters, and a scheme whose package is gone."""
     assert weft("run", "quick", "--engine", "graph", "--seeds", "2")[0] == 0
     assert weft("compare", "quick", "seed=0", "seed=1", "--set", "engine=graph")[0] == 0
-    gone = replace(quick.EXPERIMENT.parameters["scheme"], words=("dr",))
-    monkeypatch.setitem(quick.EXPERIMENT.parameters, "scheme", gone)
+    gone = replace(quick.EXPERIMENT.axes["scheme"].parameter, words=("dr",))
+    monkeypatch.setitem(quick.EXPERIMENT.axes, "scheme", gone.over("dr"))
     assert weft("compare", "quick", "scheme=dr", "scheme=bfs")[0] == 0
 
 
