@@ -1,1 +1,1 @@
-"""The contract between a routing protocol and what carries it, the schemes by name, messages as bytes, timers."""
+"""The contract between a state machine and its runtime, the scheme registry, messages as bytes, timers."""

@@ -1,7 +1,7 @@
-"""What a state machine asks of whatever carries it: data, to be carried out in order, also across kinds.
+"""Actions: requests of a state machine to its runtime, performed in order, also across kinds.
 
-SetRoute, Send and Note every carrier carries out.  The others need a capability (capabilities.py), and who defines a
-new kind of action derives it from Action.  An action that a carrier has nobody for raises.
+Every runtime performs SetRoute, Send and Note; other kinds need a capability (capabilities.py).  A new kind derives
+from Action.  A runtime raises TypeError for an action without a handler.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from weft.topologies.core.address import Prefix
 
 
 class Hop(NamedTuple):
-    """The next node of a route: which port leads there, and who it is (a crossbar port leads to several nodes)."""
+    """The next node of a route and the port towards it; several nodes may lie behind the port of a crossbar."""
 
     port: int
     node: int
 
 
 class Flow(NamedTuple):
-    """Packets that belong together: IPv4 addresses of the servers, as integers; the protocol's number; source and
-    destination port, 16 bits each, 0 where the protocol has none."""
+    """A flow of packets: IPv4 addresses of the servers as integers, protocol number, and both ports in one integer.
+
+    ports: source port in the upper 16 bits, destination port in the lower; 0 for a protocol without ports.
+    """
 
     source: int
     destination: int
@@ -32,7 +34,7 @@ class Flow(NamedTuple):
 
 
 class Action:
-    """Something that a carrier is to do."""
+    """A request to the runtime."""
 
     __slots__ = ()
 
@@ -44,12 +46,12 @@ class _Send(NamedTuple):
 
 
 class Send(_Send, Action):
-    """Put `payload` on the wire at `port`, for everybody there to hear.
+    """Send `payload` to all nodes at `port`.
 
-    routine: says nothing new.  Whoever hears it may leave it unread until something else wakes it, and is then told
-        when it came: where hundreds of daemons share a machine, waking them is what hellos cost.
+    routine: the payload holds no news.  The receiver's runtime need not wake its daemon for it, and delivers it later
+        with its time of arrival.  With hundreds of daemons on a machine, hellos cost mostly these wake-ups.
 
-    A tuple, as there are thousands a second: one takes a third of the time that a frozen dataclass takes to be made.
+    A tuple: thousands are made a second, and a frozen dataclass takes three times as long to make.
     """
 
     __slots__ = ()
@@ -59,10 +61,9 @@ class Send(_Send, Action):
 class SetRoute(Action):
     """Forward `prefix` to any one of `hops`.
 
-    An empty tuple: an unreachable route, packets there are refused.  Where a shorter prefix that is set covers it, they
-    must not follow that one: in a fat-tree the shorter prefix leads up, to a switch whose only way is back down.
-
-    unless_set: only if the table has no route to `prefix`, be it of a daemon that ran before this one.
+    hops: empty for an unreachable route, which refuses packets.  They must not follow a shorter prefix that covers
+        `prefix`: in a fat-tree that leads up, to a switch whose only path is back down.
+    unless_set: only if the table has no route to `prefix`; a route of an earlier daemon counts.
     """
 
     prefix: Prefix
@@ -72,8 +73,10 @@ class SetRoute(Action):
 
 @dataclass(frozen=True, slots=True)
 class SetSourceRewrite(Action):
-    """Rewrite the destination of this node's own packets for the server at `destination` to `rewritten`; None: to the
-    address of DR's path (daemons/routing/proxy_addresses.py)."""
+    """Rewrite the destination of this node's own packets for the server at `destination`.
+
+    rewritten: the new destination; None: the address of DR's path (daemons/routing/proxy_addresses.py).
+    """
 
     destination: int
     rewritten: int | None
@@ -81,8 +84,11 @@ class SetSourceRewrite(Action):
 
 @dataclass(frozen=True, slots=True)
 class SetPrefixRewrite(Action):
-    """Rewrite the first octet of packets for `prefix`, this node's own and others', before their route is looked up;
-    None: leave it as it is.  What comes out may be changed once more.  Prefixes do not overlap."""
+    """Rewrite the first octet of packets for `prefix`, own and forwarded, before the route lookup.
+
+    first_octet: None leaves it as it is.  The rewritten packet may match another prefix and change once more.
+    Prefixes do not overlap.
+    """
 
     prefix: Prefix
     first_octet: int | None
@@ -90,8 +96,10 @@ class SetPrefixRewrite(Action):
 
 @dataclass(frozen=True, slots=True)
 class SetFlowRewrite(Action):
-    """Rewrite the first octet of packets of `flow` that this node sends or passes on, before their route is looked up;
-    None: to that of packets whose flow has no state."""
+    """Rewrite the first octet of packets of `flow`, own and forwarded, before the route lookup.
+
+    first_octet: None gives them the octet of flows without state.
+    """
 
     flow: Flow
     first_octet: int | None
@@ -99,14 +107,14 @@ class SetFlowRewrite(Action):
 
 @dataclass(frozen=True, slots=True)
 class SetQueueState(Action):
-    """Let a switch move packets between its link groups as this state of LBSP says (daemons/lbsp/routing.py)."""
+    """Move a switch's packets between its link groups by this state of LBSP (daemons/lbsp/routing.py)."""
 
     state: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetFlowPort(Action):
-    """Let packets of `flow` that this switch's own hosts send leave by `port`, whatever ports its route has."""
+    """Send packets of `flow` from this switch's own hosts by `port`, regardless of the route's ports."""
 
     flow: Flow
     port: int
@@ -114,7 +122,7 @@ class SetFlowPort(Action):
 
 @dataclass(frozen=True, slots=True)
 class Note(Action):
-    """Something that a person reading the node's log would want to know."""
+    """Write a line to the node's log."""
 
     text: str
 
@@ -126,17 +134,16 @@ class _Unchanged(tuple[Action, ...]):
     __slots__ = ()
 
 
-UNCHANGED: Sequence[Action] = _Unchanged()  # nothing, and the deadline is what it was, so that nobody need ask for it
+UNCHANGED: Sequence[Action] = _Unchanged()  # no actions and the same deadline: saves the runtime a call
 
 
 class Performer:
-    """Has actions carried out in the order in which they are given, all at once or a few at a time.
+    """Queue of actions, performed in order, all at once or a few at a time.
 
-    Actions that follow one another and have the same handler are handed to it together: a batch of routes is one
-    request to a kernel.
+    Consecutive actions with the same handler go to it in one call: a batch of routes is one request to the kernel.
 
-    handlers: by kind of action, who carries out a sequence of them.
-    waiting: the actions that have not been carried out.
+    handlers: by kind of action, the function that performs a sequence of them.
+    waiting: actions not performed yet.
     """
 
     def __init__(self, handlers: Mapping[type[Action], Callable[[Sequence[Any]], None]]) -> None:
@@ -144,12 +151,12 @@ class Performer:
         self.waiting: deque[Action] = deque()
 
     def add(self, action: Action) -> None:
-        """Have `action` carried out after all that were added before; TypeError if nobody does that."""
+        """Append `action`; TypeError if it has no handler."""
         handler_of(self._handlers, action)
         self.waiting.append(action)
 
     def carry_out(self, most: int) -> int:
-        """Have the first `most` of those that wait carried out; how many there were."""
+        """Perform at most `most` waiting actions, in order; return how many."""
         done, waiting, handlers = 0, self.waiting, self._handlers
         while waiting and done < most:
             handler, batch = handlers[type(waiting[0])], list[Action]()
@@ -160,7 +167,7 @@ class Performer:
         return done
 
     def flush(self) -> None:
-        """Have carried out all that waits."""
+        """Perform all waiting actions."""
         self.carry_out(len(self.waiting))
 
 
@@ -168,14 +175,18 @@ Handler = Callable[..., None]
 
 
 def handler_of(handlers: Mapping[type[Action], Handler], action: Action) -> Handler:
-    """Who carries out `action`; TypeError says which kinds there is somebody for."""
+    """Return the handler of `action`.
+
+    Raises:
+        TypeError: no handler; the message lists the supported kinds.
+    """
     handler = handlers.get(type(action))
     if handler is None:
-        known = ", ".join(sorted(kind.__name__ for kind in handlers))
-        raise TypeError(f"nobody here carries out {type(action).__name__}, only {known}")
+        kinds = ", ".join(sorted(kind.__name__ for kind in handlers))
+        raise TypeError(f"no handler for {type(action).__name__}; there are handlers for {kinds}")
     return handler
 
 
 def handlers_of(capabilities: Iterable[Any]) -> dict[type[Action], Handler]:
-    """By kind of action, the apply() of the capability that it belongs to."""
+    """Return, by kind of action, the apply() of its capability."""
     return {kind: capability.apply for capability in capabilities for kind in capability.actions}

@@ -1,7 +1,7 @@
-"""What a scheme may need of a carrier beyond sockets, a clock and a forwarding table: as data, for one node each.
+"""Capabilities: needs of a scheme beyond sockets, a clock and a forwarding table, as data for one node.
 
-A carrier has for each of these kinds something that carries out its actions and tells its events; one that has not
-refuses the scheme.
+For each kind a runtime has a handler of its actions and a source of its events.  A runtime that lacks a kind refuses
+the scheme.
 
     kind            actions            events
     SourceRewrite   SetSourceRewrite   DestinationInUse, Refused, Measured
@@ -19,16 +19,16 @@ from math import floor
 
 
 class Capability:
-    """A kind of thing that a carrier may be able to do."""
+    """A kind of capability of a runtime."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRewrite(Capability):
-    """Rewrite the destination of a server's own packets, one address by another.
+    """Rewrite the destination of a server's own packets, address by address.
 
-    addresses: how many first octets the rewritten ones begin with, from 64 on (daemons/routing/proxy_addresses.py).
+    addresses: number of first octets of rewritten addresses, from 64 on (daemons/routing/proxy_addresses.py).
     """
 
     addresses: int
@@ -36,10 +36,10 @@ class SourceRewrite(Capability):
 
 @dataclass(frozen=True, slots=True)
 class PrefixRewrite(Capability):
-    """Rewrite the first octet of packets that a server sends or passes on, by prefix.
+    """Rewrite the first octet of packets that a server sends or forwards, by prefix.
 
-    octets: all that addresses of packets may begin with, first that of packets that leave their source.
-    ttl: hops that a packet may make.
+    octets: permitted first octets; the first one is that of packets as they leave their source.
+    ttl: most hops of a packet.
     """
 
     octets: tuple[int, ...]
@@ -48,28 +48,28 @@ class PrefixRewrite(Capability):
 
 @dataclass(frozen=True, slots=True)
 class FlowRewrite(Capability):
-    """Rewrite the first octet of packets that a server sends or passes on, by flow."""
+    """Rewrite the first octet of packets that a server sends or forwards, by flow."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState(Capability):
-    """Move packets between the link groups of a switch by its state, and tell which state its queues call for."""
+    """Move packets between the link groups of a switch by its state; report the state that its queues require."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRates(Capability):
-    """Find out which links of a switch carry less than `rate_bps`."""
+    """Report links of a switch that carry less than `rate_bps`."""
 
     rate_bps: int
 
 
 @dataclass(frozen=True, slots=True)
 class FlowPlacement(Capability):
-    """Send flows of a switch's own hosts by ports of its choice, and tell which flows there are, once a period.
+    """Pin flows of a switch's own hosts to ports, and report the flow table once a period.
 
-    phase_fraction: where in a period that is, of a clock whose origin the carrier and the state machine share.
-    idle_s: flows that send nothing for so long are forgotten.
-    by_destination: flows to one destination are sent by one port, and a new one goes where the others go.
+    phase_fraction: time of the report within a period; runtime and state machine share the origin of the clock.
+    idle_s: a flow that sends nothing for this time is forgotten.
+    by_destination: flows to one destination share a port; a new flow takes the port of the others.
     """
 
     period_s: float
@@ -78,13 +78,13 @@ class FlowPlacement(Capability):
     by_destination: bool = False
 
     def turn(self, now: float) -> int:
-        """The number of the period in which `now` is; what comes a millionth too early counts as the next."""
+        """Return the number of the period of `now`; a time up to a millionth of a period early counts as the next."""
         return floor(now / self.period_s - self.phase_fraction + 1e-6)
 
     def next_s(self, now: float) -> float:
-        """When the next period begins."""
+        """Return the start of the next period."""
         return (self.turn(now) + 1 + self.phase_fraction) * self.period_s
 
 
-IN_TRANSIT = frozenset({PrefixRewrite, FlowRewrite})  # kinds that rewrite packets which a server passes on
-REWRITES = frozenset({SourceRewrite}) | IN_TRANSIT  # kinds by which packets carry addresses that are no server's own
+IN_TRANSIT = frozenset({PrefixRewrite, FlowRewrite})  # kinds that rewrite forwarded packets
+REWRITES = frozenset({SourceRewrite}) | IN_TRANSIT  # kinds by which packets carry addresses of no server

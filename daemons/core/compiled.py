@@ -1,7 +1,7 @@
-"""The pure functions of topologies/ and daemons/ as machine code: the very same source, compiled by numba.
+"""Machine code from the pure functions of topologies/ and daemons/, by numba.
 
-compiled(f) is f again, in a namespace where every function of this project that it calls is compiled too.  So nothing
-that is evaluated a hundred million times has a second implementation.
+compiled(f) is f in a namespace where every function of this project that it calls is compiled, too.  So a function
+that is evaluated a hundred million times needs no second implementation.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -18,25 +17,31 @@ F = TypeVar("F", bound=Callable[..., Any])
 PURE = ("weft.topologies", "weft.daemons")
 PACKAGES = (*PURE, "weft.experiments")
 MARK = "allocates_nothing"
+CONSTANTS = (int, float, str, tuple)
 
 
 Instead = tuple[tuple[str, FunctionType], ...]
 
 
 def compiled(function: F, **instead: Callable[..., Any]) -> F:
-    """`function` as machine code, compiled when it is first called with arguments of some types.
+    """Return `function` as machine code, compiled at its first call with arguments of some types.
 
-    The code is kept on disk if all of its source is this project's.  It lets other threads run beside it.
-    instead: for some of the names by which it or a function below it calls others, other functions, which take the
-        same arguments.  These may be a user's own; functions of the same module that they call are compiled too.
+    The code is cached on disk if all of its source is this project's.  It releases the GIL.
+
+    Args:
+        function: a pure function.
+        instead: by name, functions to call in place of those that `function`, or a function below it, calls by that
+            name.  They may be a user's own; functions of their module that they call are compiled, too.
     """
     return cast(F, _outer(function, cast(Instead, tuple(sorted(instead.items())))))
 
 
 def allocates_nothing(function: F) -> F:
-    """Marks a function that gets arrays and makes none, as those of PURE all are: compiled() makes it part of whoever
-    calls it.  Counting references to arrays costs more than arithmetic, and a call that passes a dozen words costs more
-    than most of what is called: the packet model of TTC is three to six times as fast for it."""
+    """Mark a function that allocates no array, as all of PURE are; compiled() then inlines it without reference counts.
+
+    Counting references to arrays costs more than arithmetic, and passing a dozen arguments more than most functions:
+    the packet model of TTC runs three to six times as fast.
+    """
     function.__dict__[MARK] = True
     return function
 
@@ -45,7 +50,7 @@ def allocates_nothing(function: F) -> F:
 def _outer(function: FunctionType, instead: Instead) -> Any:
     calls = _replaced(function, instead)
     copy = _copy(function, {name: _inner(called, instead) for name, called in calls.items()})
-    # numba finds its work again by this name and by the source of this function alone: name the rest
+    # numba's cache is keyed by this name and by the source of this function alone, so the name covers the others
     others = [other for _, other in instead]
     copy.__qualname__ += "_" + _digest([function, *calls.values(), *others])
     return _jit(copy, cache=all(other.__module__.startswith(PACKAGES) and not other.__closure__ for other in others))
@@ -55,7 +60,7 @@ def _outer(function: FunctionType, instead: Instead) -> Any:
 def _inner(function: FunctionType, instead: Instead) -> Any:
     calls = _replaced(function, instead)
     if function in calls.values():
-        # A copy that numba keeps on disk has lost the way from such a function to itself, and jumps to address 0.
+        # In code from numba's cache a recursive call jumps to address 0.
         raise ValueError(f"{function.__qualname__} calls itself: write it as a loop")
     options: dict[str, Any] = {}
     if function.__module__.startswith(PURE) or MARK in function.__dict__:
@@ -64,19 +69,19 @@ def _inner(function: FunctionType, instead: Instead) -> Any:
 
 
 def _jit(function: FunctionType, **options: Any) -> Any:
-    from numba import njit  # half a second, for which a command that only lists need not wait
+    from numba import njit  # takes half a second, which a command that only lists need not spend
 
     return njit(nogil=True, error_model="numpy", **options)(function)
 
 
 def _replaced(function: FunctionType, instead: Instead) -> dict[str, FunctionType]:
-    """_called(), with the functions of `instead` for those of their names."""
+    """Return _called(), with the functions of `instead` in place of those of their names."""
     others = dict(instead)
     return {name: others.get(name, called) for name, called in _called(function).items()}
 
 
 def _called(function: FunctionType) -> dict[str, FunctionType]:
-    """The functions of this project or of its own module that `function` calls, by the names that it has for them."""
+    """Return the functions of this project or of its own module that `function` calls, by name."""
     named = {name: function.__globals__.get(name) for name in function.__code__.co_names}
     return {
         name: value
@@ -87,7 +92,7 @@ def _called(function: FunctionType) -> dict[str, FunctionType]:
 
 
 def _copy(function: FunctionType, calls: dict[str, Any]) -> FunctionType:
-    """`function` with `calls` for the names by which it calls."""
+    """Return a copy of `function` whose names in `calls` mean these functions."""
     namespace = {**function.__globals__, **calls}
     copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
     copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
@@ -95,22 +100,32 @@ def _copy(function: FunctionType, calls: dict[str, Any]) -> FunctionType:
 
 
 def _digest(functions: list[FunctionType]) -> str:
-    """Eight hexadecimal digits for the source of `functions` and of everything that they call."""
-    sources: dict[str, None] = {}
-    for function in _reached(functions):
-        sources[function.__code__.co_filename] = None
-    names = " ".join(function.__qualname__ for function in functions)
-    return hashlib.sha256(names.encode() + b"".join(Path(file).read_bytes() for file in sorted(sources))).hexdigest()[
-        :8
-    ]
+    """Return eight hexadecimal digits of the byte code of `functions` and of all functions that they call.
+
+    Constants of their modules are part of the digest: numba compiles their values in.
+    """
+    texts = sorted(_code_text(function.__code__) + _constants(function) for function in _reached(functions))
+    return hashlib.sha256("".join(texts).encode()).hexdigest()[:8]
+
+
+def _code_text(code: CodeType) -> str:
+    """Return the byte code of a function and of those nested in it, with names and constants, as text."""
+    constants = [_code_text(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
+    return " ".join([code.co_name, code.co_code.hex(), *code.co_names, *code.co_varnames, *constants])
+
+
+def _constants(function: FunctionType) -> str:
+    """Return the values of the global names of `function` that are numbers, texts or tuples of these."""
+    values = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    return repr(sorted((name, value) for name, value in values.items() if isinstance(value, CONSTANTS)))
 
 
 def _reached(functions: list[FunctionType]) -> Iterator[FunctionType]:
-    """`functions` and everything of this project that they call, directly or not, each once."""
-    found, left = set(functions), list(functions)
-    while left:
-        function = left.pop()
+    """Yield `functions` and all functions of this project that they call, directly or not, each once."""
+    reached, pending = set(functions), list(functions)
+    while pending:
+        function = pending.pop()
         yield function
-        new = set(_called(function).values()) - found
-        found |= new
-        left += new
+        new = set(_called(function).values()) - reached
+        reached |= new
+        pending += new

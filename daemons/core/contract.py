@@ -1,20 +1,18 @@
-"""The contract between a state machine, which decides what one node does, and whatever carries it: Linux
-(testbed/agent/daemon.py) or wires in memory (daemons/simulator).
+"""The contract between a state machine, which decides for one node, and its runtime.
 
-Five things can happen to a state machine; what to do about them comes back as data (actions.py), to be done in order.
-It never reads a clock, never draws a random number, never touches a socket, so that a test can be its network and its
-time.
+A runtime is Linux (testbed/agent/daemon.py) or the simulator (daemons/simulator).  It calls the state machine on five
+occasions; the state machine returns actions (actions.py).  A state machine never reads a clock, draws a random number
+or touches a socket, so a test can be its network and its time.
 
-A turn of the carrier: sleep until `deadline` or until something can be read; read the clock, once; hand over everything
-that is queued at any port, in order of arrival; and only then, if `deadline` has passed, tick().  A carrier that was
-kept from running thereby lets the neighbours speak before their silence is judged.
+A turn of the runtime: sleep until `deadline` or until a socket is readable; read the clock, once; deliver all queued
+packets in order of arrival; then call tick() if `deadline` has passed.  A runtime that was starved of processor time
+thus delivers the neighbours' packets before their silence is judged.
 
-Actions are carried out in order, whatever their kinds: a Send leaves only after every change that precedes it has been
-made, since what it says may be that the change has been made.  A carrier may make changes together as long as nobody
-outside can tell.
+The runtime performs actions in order, across kinds.  A Send leaves only after all changes before it are made, because
+the message may announce them.  A runtime may combine changes as long as no other node can observe the difference.
 
-A state machine starts with a forwarding table that holds none of its routes.  So does one that is started again: the
-carrier takes away what its predecessor left.
+A state machine starts with no routes of its own in the forwarding table.  After a restart the runtime removes the
+routes that the predecessor left.
 """
 
 from __future__ import annotations
@@ -27,8 +25,7 @@ from weft.daemons.core.events import Event
 
 
 class Adjacencies(NamedTuple):
-    """Neighbours, each counted at every port at which it is: those that the topology promises, those that are up, and
-    how often one was lost."""
+    """Counts of neighbours, one for each port where a neighbour is: expected by the topology, up, and losses so far."""
 
     promised: int
     up: int
@@ -36,43 +33,51 @@ class Adjacencies(NamedTuple):
 
 
 class StateMachine(Protocol):
-    """Feed it what happened and the time in seconds, from any origin; do what it returns, in order."""
+    """Decisions of one node.
+
+    Times are in seconds from any origin.  The caller performs the returned actions in order.
+    """
 
     @property
     def deadline(self) -> float:
-        """Call tick() no later than this; ask again after every call."""
+        """Latest time for the next tick(); read it again after every call."""
 
     def start(self, now: float) -> Sequence[Action]:
-        """What to do first; called once, before anything else."""
+        """Return the first actions.  Called once, before any other method."""
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
-        """`payload` was heard at `port`; `now` is when it came.  UNCHANGED spares the question for the deadline.
+        """Handle `payload`, which arrived at `port` at time `now`.
 
-        wire.Garbage if no node of this network can have said it: the carrier drops it, and counts it.
+        Returns:
+            Actions; UNCHANGED means none, and the deadline is as before.
+
+        Raises:
+            wire.Garbage: no node of this network can have sent it; the runtime counts and drops it.
         """
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
-        """The carrier of `port` came or went.  Ports are taken to be up before the first call."""
+        """Handle gain or loss of carrier at `port`.  Ports count as up before the first call."""
 
     def event(self, event: Event, now: float) -> Sequence[Action]:
-        """A capability that the scheme needs, or an operator, tells something.
+        """Handle an event of a capability or of an operator.
 
-        ValueError, in one line, if this state machine has no use for that.
+        Raises:
+            ValueError: the scheme does not use such events.
         """
 
     def tick(self, now: float) -> Sequence[Action]:
-        """The deadline has passed (or somebody called early, which does no harm)."""
+        """Handle the passing of the deadline; an early call does no harm."""
 
     def converged(self) -> bool:
-        """Whether every neighbour that the topology promises is up, and every route that they give is set."""
+        """Return True if all expected neighbours are up and all routes by way of them are set."""
 
     def adjacencies(self) -> Adjacencies:
-        """How many neighbours there are; asked after every change."""
+        """Return the counts of neighbours; called after every change."""
 
     def status(self) -> dict[str, Any]:
-        """What a person wants to see, JSON-able: neighbours, routes, counters."""
+        """Return neighbours, routes and counters for people, JSON-able."""
 
 
 def useless(event: Event) -> ValueError:
-    """What event() raises for one that the state machine has no use for."""
-    return ValueError(f"this node's scheme has no use for {event}")
+    """Return the error that event() raises for an event that the scheme does not use."""
+    return ValueError(f"the scheme of this node does not use {event}")

@@ -1,6 +1,6 @@
-"""What a carrier's capabilities tell a state machine, beside what it hears on the wire.
+"""Events: reports of a runtime's capabilities to a state machine, beside packets.
 
-Which events there are follows from what the scheme needs (capabilities.py).  Addresses are IPv4, as integers.
+The capabilities that a scheme needs determine its events (capabilities.py).  Addresses are IPv4, as integers.
 """
 
 from __future__ import annotations
@@ -20,53 +20,54 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class DestinationInUse(Event):
-    """A packet of this server's own for `destination` was sent: the first one, or the first for some time."""
+    """This server sent a packet of its own to `destination`, the first one ever or after a pause."""
 
     destination: int
 
 
 @dataclass(frozen=True, slots=True)
 class FlowInUse(Event):
-    """A packet of this server's own was sent: the first one of `flow`, or the first for some time."""
+    """This server sent a packet of its own in `flow`, the first one ever or after a pause."""
 
     flow: Flow
 
 
 @dataclass(frozen=True, slots=True)
 class Refused(Event):
-    """Some server on the way refused a packet of this server's own for `destination`."""
+    """A server on the path refused a packet of this server's own to `destination`."""
 
     destination: int
 
 
 @dataclass(frozen=True, slots=True)
 class Measured(Event):
-    """What leaves by each port, in kbit/s."""
+    """Measured load of each port, in kbit/s sent."""
 
     loads: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class QueuesCall(Event):
-    """The queues of this switch call for `state` (LBSP, section 5.1)."""
+    """The queue lengths of this switch require `state` (LBSP, section 5.1)."""
 
     state: int
 
 
 @dataclass(frozen=True, slots=True)
 class LinkDegraded(Event):
-    """The link at `port` carries less than it should; or, not `degraded`, as much again."""
+    """The link at `port` carries less than its rate, or, with degraded=False, its full rate again."""
 
     port: int
     degraded: bool
 
 
 class SeenFlow(NamedTuple):
-    """A flow in the table of a switch.
+    """A flow in the flow table of a switch.
 
-    port: by which its packets leave, if a host of this switch sends them; else by which they come in.
-    idle_s: since its last packet.  rested_s: since its port changed.
-    queued: whether, of late, a packet of it found as much waiting as calls for another way.
+    port: output port of a flow from a host of this switch; input port of any other flow.
+    idle_s: time since its last packet, in s.
+    rested_s: time since its port changed, in s.
+    queued: True if a recent packet met a queue long enough to move the flow.
     """
 
     flow: Flow
@@ -78,6 +79,6 @@ class SeenFlow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowsSeen(Event):
-    """The table of a switch's flows, once a period.  Flows between two hosts of the switch are not in it."""
+    """The flow table of a switch, once a period; flows between two hosts of the switch are left out."""
 
     flows: tuple[SeenFlow, ...]

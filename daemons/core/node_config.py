@@ -1,6 +1,6 @@
-"""What a node's daemon has to know of the network: worked out once from the whole graph, as plain data.
+"""Configuration of a node's daemon: plain data, computed once from the whole graph.
 
-From it alone registry.machine() makes the state machine, without graph and without an array library.
+registry.machine() makes the state machine from it alone, without the graph and without an array library.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-Options = Mapping[str, int]  # by name of a parameter; a word is its place among the parameter's words
+Options = Mapping[str, int]  # by name of a parameter; a word is its position among the words
 Routes = tuple[tuple[Prefix, tuple[Hop, ...]], ...]
-GOLDEN_FRACTION = 0.6180339887498949  # its multiples modulo 1 are spread evenly however many are taken
+GOLDEN_FRACTION = 0.6180339887498949  # its multiples modulo 1 are spread evenly, however many there are
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeConfig:
-    """What `node` needs to know to route by `scheme`; plain tuples and integers.
+    """Configuration of `node` under `scheme`; plain tuples and integers.
 
-    module: where the scheme is registered.
-    interval_ms, dead: the time between hellos, and how many may be missing.
-    needs: what the scheme needs of the node's carrier.
-    ports: each port that carries hellos, and the nodes that the topology promises there.
-    network: of a DCell, beta-DCell or FiConn, its sizes.
-    candidates: prefixes and the hops that may be used for each.
-    destinations: prefixes and the node that each leads to, where the scheme finds the hops itself.
-    names: of this node and its neighbours, for those who read logs.
-    phase_fraction: where in an interval this node's hellos lie.
-    radices: of a switch fabric, those of its hosts' labels.
-    tables: what was worked out for all nodes alike, as the scheme packs it.
-    routers: the numbers of all nodes that run daemons; messages that name another origin are dropped.
+    module: module that registers the scheme.
+    interval_ms: time between hellos.
+    dead: number of intervals without a hello after which a neighbour is dead.
+    needs: capabilities that the node's runtime must have.
+    ports: each port that carries hellos, with the nodes that the topology has there.
+    network: sizes of a DCell, beta-DCell or FiConn.
+    candidates: prefixes with the hops that may be used for each.
+    destinations: prefixes with the router that each leads to, for a scheme that computes the hops itself.
+    names: names of this node and its neighbours, for logs.
+    phase_fraction: offset of this node's hellos within an interval.
+    radices: radices of host labels in a switch fabric.
+    tables: tables common to all nodes, packed by the scheme.
+    routers: numbers of all nodes that run daemons; messages from other origins are dropped.
     """
 
     scheme: str
@@ -59,17 +60,17 @@ class NodeConfig:
 
 
 def routers(topology: Topology) -> range:
-    """The nodes that run a daemon: the servers of a server-centric network, the switches of a fabric."""
+    """Return the nodes that run a daemon: servers of a server-centric network, switches of a fabric."""
     return range(topology.servers) if topology.server_centric else range(topology.servers, topology.nodes)
 
 
 def no_routes(topology: Topology, node: int) -> Routes:
-    """The candidates of a scheme that finds its prefixes itself."""
+    """Return no candidates, for a scheme that computes its prefixes itself."""
     return ()
 
 
 def own_hosts(topology: Topology, node: int) -> Routes:
-    """The hosts of a switch, each at its port; none of a server."""
+    """Return the routes of a switch to its own hosts; none for a server."""
     if topology.server_centric:
         return ()
     naming = topology.naming
@@ -91,22 +92,26 @@ def node_configs(
     needs: tuple[Capability, ...] = (),
     tables: bytes = b"",
 ) -> dict[int, NodeConfig]:
-    """The configuration of every router of `topology` as it is wired, for a scheme whose daemons say hello.
+    """Return the configuration of every router of `topology`, for a scheme whose daemons send hellos.
 
-    scheme, module: its name and where it is registered.
-    options: of the scheme; hello_ms and dead among them.
-    candidates: (topology, node) -> routes that the node may use.
-    all_destinations: whether each node is told what leads to every router.
-    tables: what every node is told.
+    Args:
+        topology: the network as it is wired.
+        scheme: name of the scheme.
+        module: module that registers it.
+        options: options of the scheme, hello_ms and dead among them.
+        candidates: (topology, node) -> routes that the node may use.
+        all_destinations: True gives every node the prefixes of all routers.
+        needs: capabilities that the nodes' runtime must have.
+        tables: tables common to all nodes.
     """
     destinations = tuple(router_prefixes(topology)) if all_destinations else ()
     naming, nodes = topology.naming, routers(topology)
-    found = {}
+    configs = {}
     for node in nodes:
         wired = topology.neighbours(node).items()
         ports = {port: near for port, near in wired if all(other in nodes for other in near)}
         known = {node, *(other for near in ports.values() for other in near)}
-        found[node] = NodeConfig(
+        configs[node] = NodeConfig(
             scheme=scheme,
             module=module,
             options=options,
@@ -124,13 +129,14 @@ def node_configs(
             tables=tables,
             routers=nodes,
         )
-    return found
+    return configs
 
 
 def router_prefixes(topology: Topology) -> list[tuple[Prefix, int]]:
-    """What leads to each router: in a server-centric network its own address, in a fabric its hosts'.
+    """Return the prefix of each router: its own address in a server-centric network, that of its hosts in a fabric.
 
-    The hosts of a switch are one prefix where no others are in it, which holds for every fabric that there is.
+    Raises:
+        ValueError: hosts of several switches share a prefix; no built-in fabric does.
     """
     naming = topology.naming
     if topology.server_centric:
@@ -139,7 +145,7 @@ def router_prefixes(topology: Topology) -> list[tuple[Prefix, int]]:
     within: dict[Prefix, set[int]] = {}
     for host in range(topology.servers):
         within.setdefault(layout.prefix(layout.label_of(host)[:-1]), set()).add(topology.ports(host)[0][1])
-    found = [(prefix, switch) for prefix, switches in within.items() for switch in switches]
-    if len(found) != len(within):
+    prefixes = [(prefix, switch) for prefix, switches in within.items() for switch in switches]
+    if len(prefixes) != len(within):
         raise ValueError(f"{topology.spec}: hosts of several switches share a prefix")
-    return found
+    return prefixes

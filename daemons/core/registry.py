@@ -1,12 +1,12 @@
 """All routing schemes by name, with the grammar of topologies/core/grammar.py: dr, or dr:hello_ms=30,dead=3.
 
-A room registers its schemes by a module `scheme` whose SCHEMES lists them, and a package of somebody else's by an entry
-point of the group weft.schemes that leads to such a module:
+A room registers its schemes in SCHEMES of its module `scheme`.  Another package does so by an entry point of the group
+weft.schemes that names such a module:
 
     [project.entry-points."weft.schemes"]
     deflection = "weft_deflection.scheme"
 
-Whoever asks for a name has all of these modules imported, once; a daemon has only that of its own scheme.
+A look-up by name imports all of these modules, once; a daemon imports only the module of its own scheme.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ GROUP = "weft.schemes"
 
 @cache
 def schemes() -> Mapping[str, Scheme]:
-    """Every scheme by name; ValueError if two have one name."""
-    found: dict[str, Scheme] = {}
+    """Return every scheme by name; ValueError if two have the same name."""
+    by_name: dict[str, Scheme] = {}
     for module in [*_rooms(), *_entry_points()]:
         for scheme in import_module(module).SCHEMES:
-            if scheme.name in found:
+            if scheme.name in by_name:
                 raise ValueError(f"{module} registers a second scheme called {scheme.name}")
-            found[scheme.name] = scheme
-    return found
+            by_name[scheme.name] = scheme
+    return by_name
 
 
 def _rooms() -> list[str]:
-    """The modules of this folder that register schemes."""
-    import pkgutil  # a daemon, which looks for no scheme, need not pay for these
+    """Return the modules of this folder that register schemes."""
+    import pkgutil  # here, because a daemon looks for no scheme and need not hold these in memory
     from importlib.util import find_spec
 
     rooms = {room.name for room in pkgutil.iter_modules(daemons.__path__) if room.ispkg} - {"core"}
@@ -52,87 +52,105 @@ def _rooms() -> list[str]:
 
 
 def _entry_points() -> list[str]:
-    """Those of installed packages."""
+    """Return the modules of installed packages that register schemes."""
     from importlib import metadata
 
     return sorted({point.module for point in metadata.entry_points(group=GROUP)})
 
 
 def find(name: str) -> Scheme:
-    """The scheme called `name`; ValueError names the ones that exist."""
+    """Return the scheme `name`; ValueError lists those that exist."""
     if name not in schemes():
         raise ValueError(unknown("scheme", name, schemes()))
     return schemes()[name]
 
 
 def scheme(spec: str) -> tuple[Scheme, dict[str, int]]:
-    """The scheme that `spec` names, and its options; ValueError says in one line what is wrong with it."""
-    name, given = parse(spec)
-    found = find(name)
-    return found, found.options(given)
+    """Return the scheme in `spec` and its options.
+
+    Raises:
+        ValueError: no such scheme or option; one line says why.
+    """
+    name, texts = parse(spec)
+    named_scheme = find(name)
+    return named_scheme, named_scheme.options(texts)
 
 
 def checked(topology: Topology, spec: str) -> tuple[Scheme, dict[str, int]]:
-    """As scheme(), for a scheme that can route `topology`; ValueError, in one line, if it cannot."""
-    found, options = scheme(spec)
-    found.check(topology, options)
-    found.rule(options)
-    return found, options
+    """Return the scheme in `spec` and its options, as scheme() does; ValueError if it cannot route `topology`."""
+    named_scheme, options = scheme(spec)
+    named_scheme.check(topology, options)
+    named_scheme.rule(options)
+    return named_scheme, options
 
 
 def configure(topology: Topology, spec: str, *, link_kbps: int = UNSHAPED_KBPS) -> dict[int, NodeConfig]:
-    """What every router of `topology`, as it is wired, needs to know to route by the scheme `spec`; nothing where the
-    scheme has no daemons.
+    """Return the configuration of every router of `topology` under the scheme `spec`, by node.
 
-    link_kbps: what its links carry, in kbit/s.
-    ValueError, in one line, if the scheme is not for such a network.
+    Args:
+        topology: the network as it is wired.
+        spec: the scheme and its options.
+        link_kbps: rate of the links, in kbit/s.
+
+    Returns:
+        Empty for a scheme without daemons.
+
+    Raises:
+        ValueError: the scheme cannot route this network.
     """
-    found, options = checked(topology, spec)
-    return dict(found.configure(topology, options, link_kbps))
+    named_scheme, options = checked(topology, spec)
+    return dict(named_scheme.configure(topology, options, link_kbps))
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
-    """The state machine of config.node.
+    """Return the state machine of config.node.
 
-    incarnation: larger than that of any daemon that ran on this node before, below 2^63: nanoseconds since 1970, say.
+    Args:
+        config: configuration of the node.
+        incarnation: larger than that of any earlier daemon of this node, below 2^63; nanoseconds since 1970 will do.
     """
     for registered in import_module(config.module).SCHEMES:
         if registered.name == config.scheme and registered.machine:
-            made: StateMachine = registered.machine(config, incarnation)
-            return made
+            state_machine: StateMachine = registered.machine(config, incarnation)
+            return state_machine
     raise ValueError(f"{config.module} has no daemons of a scheme {config.scheme}")
 
 
 def usual(topology: Topology) -> str:
-    """The scheme that routes `topology` if nobody says which."""
+    """Return the default scheme of `topology`."""
     return "dr" if topology.server_centric else "ecmp"
 
 
 def with_data_plane() -> list[str]:
-    """The schemes that a data plane carries out."""
-    return [name for name, each in schemes().items() if each.selection]
+    """Return the names of the schemes with a data plane."""
+    return [name for name, registered in schemes().items() if registered.selection]
 
 
 def selection(spec: str) -> tuple[Selection, str, dict[str, str]]:
-    """The data plane of the scheme that `spec` names, that scheme's name, and what is given; ValueError if it has
-    none."""
-    name, given = parse(spec)
-    balancing = {each.name: each for each in schemes().values() if each.selection}
-    if name not in balancing:
-        raise ValueError(unknown("scheme", name, balancing) + "; only these have a data plane" * (name in schemes()))
-    found = balancing[name].selection
-    assert found
-    return found, name, given
+    """Return the data plane of the scheme in `spec`, the scheme's name, and the options as text.
+
+    Raises:
+        ValueError: no such scheme, or a scheme without a data plane.
+    """
+    name, texts = parse(spec)
+    selections = {registered.name: registered.selection for registered in schemes().values() if registered.selection}
+    if name not in selections:
+        raise ValueError(unknown("scheme", name, selections) + "; only these have a data plane" * (name in schemes()))
+    return selections[name], name, texts
 
 
 def rule(spec: str) -> SelectionRule:
-    """What the data plane does by the scheme `spec`, which takes the parameters of the data plane only: for networks
-    that have no daemons, or whose daemons go on as they are.  ValueError says in one line what is wrong with it."""
-    found, _, _ = selection(spec)
-    return found.rule(rule_options(spec)[1])
+    """Return the selection rule of the scheme `spec`, which may set parameters of the data plane only.
+
+    For networks without daemons, and for a change of the data plane under running daemons.
+
+    Raises:
+        ValueError: no such scheme or parameter; one line says why.
+    """
+    return selection(spec)[0].rule(rule_options(spec)[1])
 
 
 def rule_options(spec: str) -> tuple[str, dict[str, int]]:
-    """The name and all parameters of `spec`, as rule() takes it, defaults filled in."""
-    found, name, given = selection(spec)
-    return name, options_of(name, found.parameters, given)
+    """Return the name and all data-plane parameters of `spec`, defaults filled in."""
+    data_plane, name, texts = selection(spec)
+    return name, options_of(name, data_plane.parameters, texts)

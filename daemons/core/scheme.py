@@ -1,7 +1,7 @@
-"""What a routing scheme is: one registration, by which it is listed, checked, drawn on the graph and run.
+"""Registration of a routing scheme: all that the rest of weft needs to list, check, draw and run it.
 
-A room of this folder, or a package of somebody else's, has a module whose SCHEMES are such registrations (registry.py
-finds them).  What the module imports when it is imported, every daemon of the scheme pays for in memory.
+A room of this folder, or another package, has a module with registrations in SCHEMES (registry.py finds them).  Every
+daemon of a scheme holds in memory what that module imports.
 """
 
 from __future__ import annotations
@@ -22,15 +22,19 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 ECN = Parameter(
-    meaning="packets in a queue from which on packets are marked, 0 for none", least=0, most=1 << 24, default=0
+    meaning="queue length in packets from which packets are marked, 0 for none", least=0, most=1 << 24, default=0
 )
-UNSHAPED_KBPS = 10**6  # what a link is taken to carry that is not shaped
+UNSHAPED_KBPS = 10**6  # assumed rate of a link without shaping
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """nodes: from source to destination, both included, crossbars left out.  share: of the pair's packets or flows.
-    layer: whose path it is, where the source chooses among layers."""
+    """A path between two servers.
+
+    nodes: from source to destination, both included, crossbars left out.
+    share: fraction of the pair's packets or flows on this path.
+    layer: layer of the path, where the source chooses among layers.
+    """
 
     nodes: tuple[int, ...]
     share: float = 1.0
@@ -39,10 +43,10 @@ class Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """How the data plane of a scheme's switches chooses among the ports of a route.
+    """The data plane of a scheme: how its switches choose among the ports of a route.
 
-    parameters: those of the scheme that concern it; the only ones that count where no daemons run.
-    rule: (options, these alone) -> what the data plane does; ValueError, in one line, for what does not go together.
+    parameters: the scheme's parameters that concern the data plane.
+    rule: (values of these parameters) -> selection rule; ValueError for values that do not go together.
     """
 
     parameters: Mapping[str, Parameter]
@@ -50,24 +54,23 @@ class Selection:
 
 
 def check_nothing(topology: Topology, options: Options) -> None:
-    """Every network will do."""
+    """Accept every network."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """A way to route.
+    """A routing scheme.
 
-    source: the paper and section that it comes from.
-    parameters: all of them, of its daemons and of its data plane.
-    check: (topology, options) -> None; ValueError, in one line, if it cannot route that network so.
-    configure: (topology, options, link_kbps) -> what each node's daemon must know, by node, given what the network's
-        links carry; nothing for a scheme without daemons.
-    machine: (config, incarnation) -> the state machine of that node; None: there are no daemons, and routes are those
-        that the topology alone gives.
-    selection: what the data plane does, None: routes are the kernel's alone.
-    path: pure: (topology, options, src, dst) -> the paths of packets from one server to another over the links that
-        live, the likeliest first, where no link and no queue is busier than another; none if there is none.
-    needs: the kinds of capabilities that a carrier must have.
+    source: paper and section.
+    parameters: all parameters, of daemons and data plane.
+    check: (topology, options) -> None; raises ValueError, one line, if it cannot route that network.
+    configure: (topology, options, link_kbps) -> configuration of each node's daemon, by node; empty without daemons.
+    machine: (config, incarnation) -> state machine of the node; None for a scheme without daemons, whose routes follow
+        from the topology alone.
+    selection: the data plane; None if packets follow the kernel's routes alone.
+    path: (topology, options, src, dst) -> paths of packets over healthy links, the likeliest first, with all links and
+        queues equally loaded; empty if there is none.  Pure.
+    needs: kinds of capabilities that a runtime must have.
     """
 
     name: str
@@ -81,36 +84,39 @@ class Scheme:
     selection: Selection | None = None
     needs: frozenset[type[Capability]] = frozenset()
 
-    def options(self, given: Mapping[str, str]) -> dict[str, int]:
-        """`given`, text, as integers, defaults filled in; ValueError if any is unknown or out of range."""
-        return options_of(f"scheme {self.name}", self.parameters, given)
+    def options(self, texts: Mapping[str, str]) -> dict[str, int]:
+        """Return the options in `texts` as integers, defaults filled in.
+
+        Raises:
+            ValueError: an option is unknown or out of range.
+        """
+        return options_of(f"scheme {self.name}", self.parameters, texts)
 
     def rule(self, options: Options) -> SelectionRule | None:
-        """What the data plane does under these options; None if there is none."""
+        """Return the selection rule under these options; None without a data plane."""
         if not self.selection:
             return None
         return self.selection.rule({key: options[key] for key in self.selection.parameters})
 
 
-def options_of(owner: str, parameters: Mapping[str, Parameter], given: Mapping[str, str]) -> dict[str, int]:
-    """`given`, text, as integers by these parameters, defaults filled in; a word as its place among the words.
+def options_of(owner: str, parameters: Mapping[str, Parameter], texts: Mapping[str, str]) -> dict[str, int]:
+    """Return the values in `texts` as integers, defaults filled in; a word becomes its position among the words.
 
-    ValueError, in one line that begins with `owner`, if any is unknown or out of range.
+    Raises:
+        ValueError: a value is unknown or out of range; one line that begins with `owner`.
     """
-    for key in given:
+    for key in texts:
         if key not in parameters:
-            raise ValueError(
-                f"{owner}: " + (unknown("parameter", key, parameters) if parameters else f"no parameter {key}")
-            )
+            reason = unknown("parameter", key, parameters) if parameters else f"no parameter {key}"
+            raise ValueError(f"{owner}: {reason}")
     return {
-        key: parameter.value(owner, key, given[key]) if key in given else parameter.default or 0
+        key: parameter.value(owner, key, texts[key]) if key in texts else parameter.default or 0
         for key, parameter in parameters.items()
     }
 
 
 def for_servers(name: str, topology: Topology) -> Ccrdn:
-    """The sizes of `topology`; ValueError unless the scheme called `name`, which is for DCell and its like, can route
-    it."""
+    """Return the sizes of `topology`; ValueError unless it is a DCell, beta-DCell or FiConn, as scheme `name` needs."""
     naming = topology.naming
     if not topology.server_centric:
         raise ValueError(
@@ -122,6 +128,6 @@ def for_servers(name: str, topology: Topology) -> Ccrdn:
 
 
 def for_switches(name: str, topology: Topology) -> None:
-    """ValueError unless `topology` is a switch fabric, which the scheme called `name` is for."""
+    """Raise ValueError unless `topology` is a switch fabric, as scheme `name` needs."""
     if topology.server_centric:
         raise ValueError(f"scheme {name} runs on switch fabrics; {topology.spec} is a server-centric network, take dr")

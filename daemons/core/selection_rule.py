@@ -1,26 +1,29 @@
-"""How a data plane chooses, as the schemes say it: switches among the ports of a route
-(daemons/load_balancing/scheme.py), hosts among layers (daemons/fatpaths/layer_choice.py)."""
+"""Selection rules of the data plane.
+
+Switches choose among the ports of a route (daemons/load_balancing/scheme.py), hosts among layers
+(daemons/fatpaths/layer_choice.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-KERNEL = 0  # the number of the rule that leaves the choice to Linux multipath routes
-FLOW_HASH = 2  # and of the one that takes a flow's hash
+KERNEL = 0  # number of the rule that leaves the choice to Linux multipath routes
+FLOW_HASH = 2  # number of the rule that hashes flows
 NO_QUEUES = "it chooses by what waits in queues, and links without a rate have none; give them a rate such as 20mbit"
 
 
 @dataclass(frozen=True)
 class SelectionRule:
-    """A rule with its parameters, which are named and counted as in specs; those that are not given are 0.
+    """A rule and its parameters, with names and units as in specs; a missing parameter is 0.
 
-    rule: its number in testbed/bpf/select.bpf.c.
-    compares_queues: whether it chooses by what waits at ports.
-    reads_from_first_digit: whether switches of every tier read a destination's whole number, not only what tells their
-        own tier.
-    hosts: what hosts do to choose among layers, by the names in struct settings of testbed/bpf/layer_choice.h; empty:
-        their packets leave as they are.
+    rule: number of the rule in testbed/bpf/select.bpf.c.
+    compares_queues: True if it compares queue lengths.
+    reads_from_first_digit: True if switches of every tier read the whole number of a destination, not only the digits
+        that concern their tier.
+    hosts: settings of the hosts' choice among layers, by the names in struct settings of testbed/bpf/layer_choice.h;
+        empty if hosts leave packets as they are.
     """
 
     rule: int
@@ -34,5 +37,5 @@ class SelectionRule:
 
     @property
     def asks_queues(self) -> bool:
-        """Whether it needs to know what waits in queues."""
+        """True if the rule reads queue lengths."""
         return self.compares_queues or self["ecn"] > 0 or self["states"] > 0

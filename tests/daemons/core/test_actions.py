@@ -61,7 +61,7 @@ def test_a_few_at_a_time_make_the_same_order(most):
 def test_an_action_that_nobody_carries_out_raises(action):
     one, _ = performer()
     with pytest.raises(
-        TypeError, match=f"nobody here carries out {type(action).__name__}, only SetFlowRewrite, SetRoute"
+        TypeError, match=f"no handler for {type(action).__name__}; there are handlers for SetFlowRewrite, SetRoute"
     ):
         one.add(action)
 
