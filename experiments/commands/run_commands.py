@@ -150,7 +150,7 @@ def foretell(
 ) -> int:
     """Print every run of the sweep, whether it would be measured, and about how long that would take."""
     from weft.experiments.runner.console import duration, say, show
-    from weft.experiments.sweeps.estimate import estimates, total_s
+    from weft.experiments.sweeps.estimate import estimates, is_least, total_s
 
     expected = estimates(experiment, runs, store)
     rows: list[Row] = [
@@ -169,7 +169,8 @@ def foretell(
     else:
         show(rows, list(rows[0]) if rows else [])
         took_s = total_s({run: expected[run] for run in todo}, given.jobs)
-        about = "nobody knows how long they take" if took_s is None else f"in about {duration(took_s)}"
+        bound = "at least" if is_least(todo, experiment, store) else "about"
+        about = "in a time that was never measured" if took_s is None else f"in {bound} {duration(took_s)}"
         say(f"{len(todo)} of {len(runs)} runs would be measured, {about}; {len(runs) - len(todo)} are stored")
     return 0
 

@@ -154,12 +154,13 @@ def line(mark: str, took_s: float, what: str, found: str) -> None:
 
 
 def duration(seconds: float) -> str:
-    """A time as a person reads it: 3.1 ms, 4.2 s, 3 min 20 s."""
+    """Return a time as a person reads it: 3.1 ms, 4.2 s, 3 min 20 s."""
     if seconds < 1:
         return f"{seconds * 1000:.1f} ms" if seconds < 0.1 else f"{seconds * 1000:.0f} ms"
     if seconds < 100:
         return f"{seconds:.1f} s"
-    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+    minutes, rest_s = divmod(round(seconds), 60)  # rounded first: 119.7 s are 2 min 0 s
+    return f"{minutes} min {rest_s} s"
 
 
 def show(rows: list[Row], columns: list[str]) -> None:

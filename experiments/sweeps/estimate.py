@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 
 from weft.experiments.runner.definition import Experiment, Run
 from weft.experiments.runner.results import Store
 from weft.experiments.sweeps.sweep import timed
+from weft.topologies import build
 
 DECLARED_CORES = 2  # on which takes_s was measured
+# Under the virtual clock, on a quiet machine: boot of the kernel and Python, and each node's share of the bring-up.
+BOOT_S, NODE_S = 3.0, 0.03
 
 
 def estimates(experiment: Experiment, runs: Sequence[Run], store: Store) -> dict[Run, float | None]:
-    """About how long each run takes by itself, in s; None if nobody knows.
+    """Return about how long each run takes by itself, in s; None if that is unknown.
 
-    The mean of stored runs of the same cell, or else of all that are stored on the same engine and clock.
+    The mean of stored runs of the same cell, or else of all that are stored on the same engine and clock.  Without
+    either it is the time that the experiment declares, to which a virtual clock adds boot and bring-up.
     """
     taken: dict[tuple[object, ...], list[float]] = {}
     for row, about in store.table(experiment):
@@ -30,8 +34,22 @@ def estimates(experiment: Experiment, runs: Sequence[Run], store: Store) -> dict
     for run in runs:
         engine = (run.engine, run.clock)
         like = taken.get((*engine, *(run.parameters[key] for key in experiment.sweep))) or taken.get(engine)
-        found[run] = mean(like) if like else declared_s
+        found[run] = mean(like) if like else None if declared_s is None else declared_s + setup_s(run)
     return found
+
+
+def setup_s(run: Run) -> float:
+    """Return what boot and bring-up add to `run` in s: nothing in real time, whose declared times contain them."""
+    if run.clock == "real":
+        return 0.0
+    topology = run.parameters.get("topology")
+    return BOOT_S + NODE_S * (build(str(topology)).nodes if topology else 0)
+
+
+def is_least(runs: Iterable[Run], experiment: Experiment, store: Store) -> bool:
+    """Return whether the estimate of `runs` is a lower bound: traffic under a virtual clock was never timed."""
+    timed_clocks = {row.get("clock", "real") for row, about in store.table(experiment) if about.get("wall_s")}
+    return any(run.clock == "virtual" and "virtual" not in timed_clocks for run in runs)
 
 
 def declared(experiment: Experiment) -> float | None:

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 from quick import EXPERIMENT
 
+from weft.experiments.demo import link_loss
+from weft.experiments.runner.console import duration
 from weft.experiments.runner.definition import Result
 from weft.experiments.runner.results import Store
-from weft.experiments.sweeps.estimate import estimates, total_s
+from weft.experiments.sweeps.estimate import BOOT_S, NODE_S, declared, estimates, is_least, total_s
 
 
 @pytest.fixture
@@ -58,3 +60,25 @@ def test_another_engine_says_nothing(store):
 def test_the_longest_run_bounds_what_many_processes_take():
     runs = EXPERIMENT.runs({"size": "1"}, seeds=2)
     assert total_s(dict(zip(runs, [1.0, 1.0, 1.0, 9.0], strict=True)), 4) == 9
+
+
+def test_a_virtual_clock_adds_boot_and_bring_up_to_what_is_declared(store):
+    experiment = link_loss.EXPERIMENT
+    where = {"engines": ["kernel"], "clock": "virtual"}
+    small, large = (
+        experiment.plan({"topology": name}, seeds=1, **where).runs[0] for name in ("dcell:n=3,k=1", "dcell:n=4,k=1")
+    )
+    expected = estimates(experiment, [small, large], store)
+    assert expected[small] == pytest.approx(declared(experiment) + BOOT_S + 16 * NODE_S)
+    assert expected[large] == pytest.approx(declared(experiment) + BOOT_S + 25 * NODE_S)
+    assert is_least([small], experiment, store)
+    store.put(small, Result(figures={"pairs": 1}), {}, 219.0)
+    assert estimates(experiment, [small, large], store) == {small: 219.0, large: 219.0}
+    assert not is_least([small], experiment, store)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0031, "3.1 ms"), (99.9, "99.9 s"), (119.7, "2 min 0 s"), (200, "3 min 20 s")]
+)
+def test_a_duration_never_has_sixty_seconds(seconds, text):
+    assert duration(seconds) == text
