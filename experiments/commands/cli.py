@@ -63,8 +63,10 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Run one command; return the exit status.  No file or folder that it makes is writable by other users."""
     previous = signal.signal(signal.SIGTERM, terminate)
+    umask = os.umask(0o022)
+    os.umask(umask | 0o022)
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         return carry_out(words)
@@ -89,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         return explain(error)
     finally:
+        os.umask(umask)
         signal.signal(signal.SIGTERM, previous)
 
 

@@ -4,7 +4,8 @@ kept.
     make uml-kernel
 
 It is kept by the hash of patch and configuration, with a checksum, in the first of these folders that may be written:
-$WEFT_CACHE, /var/cache/weft (root), ~/.cache/weft (everybody else).  Root runs none that another user built.
+$WEFT_CACHE, /var/cache/weft (root), ~/.cache/weft (other users).  No kernel is run that a user other than root and
+oneself can change (private_files.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from weft.testbed.processes import private_files
+
 FOLDER = Path(__file__).resolve().parent / "kernel"
 PATCH, CONFIG = FOLDER / "weft.patch", FOLDER / "weft.config"
 SOURCE = Path("/usr/src/linux-source-6.12.tar.xz")
@@ -27,6 +30,7 @@ TOOLS = ("bc", "bison", "flex", "gcc", "make", "pahole", "patch", "tar", "xz")
 STEPS = 1577  # lines that the build prints, as counted with 6.12.117
 ROOM_BYTES = 4 << 30
 SYSTEM_CACHE = Path("/var/cache/weft")
+FOLDER_MODE, KERNEL_MODE, CHECKSUM_MODE = 0o755, 0o755, 0o644  # whatever the umask
 
 
 def identity() -> str:
@@ -42,12 +46,19 @@ def folders() -> list[Path]:
 
 
 def find() -> Path | None:
-    """The kernel, if it has been built and is what was built."""
+    """Return the kernel, without links, if it has been built and is what was built.
+
+    Raises:
+        OSError: another user can change it, or its checksum.
+    """
     for folder in folders():
         kernel = folder / f"linux-{identity()}"
-        with suppress(OSError):
-            if hashlib.sha256(kernel.read_bytes()).hexdigest() == kernel.with_suffix(".sha256").read_text().strip():
-                return kernel
+        checksum = kernel.with_suffix(".sha256")
+        if not kernel.exists() or not checksum.exists():
+            continue
+        kernel, checksum = private_files.trusted_file(kernel), private_files.trusted_file(checksum)
+        if hashlib.sha256(kernel.read_bytes()).hexdigest() == checksum.read_text().strip():
+            return kernel
     return None
 
 
@@ -80,6 +91,8 @@ def build(progress: Callable[[float], None]) -> Path:
         _step(["strip", "linux"], tree)
         digest = hashlib.sha256((tree / "linux").read_bytes()).hexdigest()
         (tree / "linux.sha256").write_text(digest + "\n")
+        (tree / "linux.sha256").chmod(CHECKSUM_MODE)
+        (tree / "linux").chmod(KERNEL_MODE)
         (tree / "linux.sha256").replace(kernel.with_suffix(".sha256"))
         (tree / "linux").replace(kernel)
     progress(1.0)
@@ -106,14 +119,24 @@ def shown(write: Callable[[str], object], terminal: bool) -> Callable[[float], N
 def _writable() -> Path:
     for folder in folders():
         with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
+            _make_folder(folder)
             if os.access(folder, os.W_OK):
                 break
     else:
         raise FileNotFoundError(f"none of {', '.join(map(str, folders()))} can be written: set WEFT_CACHE")
+    folder = private_files.trusted_folder(folder)
     if (free := shutil.disk_usage(folder).free) < ROOM_BYTES:
         raise OSError(f"{folder}: {free >> 20} MB are free, and building the kernel takes {ROOM_BYTES >> 20}")
     return folder
+
+
+def _make_folder(folder: Path) -> None:
+    """Let `folder` be there; those that are made, above it too, have FOLDER_MODE whatever the umask."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(FOLDER_MODE)
+    folder.chmod(FOLDER_MODE)
 
 
 def _step(argv: list[str], tree: Path) -> None:

@@ -119,7 +119,7 @@ def create(names: Sequence[str], sysctls: Callable[[int], Mapping[str, str]], ma
 
     On OSError, for a name that is taken or a sysctl that is refused, `made` has what was made, in any order.
     """
-    NAMES.mkdir(parents=True, exist_ok=True)
+    NAMES.mkdir(mode=0o755, parents=True, exist_ok=True)
     _share(NAMES)
     _reserve(names)
     spaces: dict[int, Netns] = {}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 LINKS = Path("/etc/netns")  # where `ip netns exec` looks
 FOLDER = "etc"  # in the run's directory
+FILE_MODE, FOLDER_MODE = 0o644, 0o755  # whatever the umask: every node's processes read them
 FIRST_LINES = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n"
 
 
@@ -23,15 +24,16 @@ def write(directory: Path, names: Iterable[tuple[str, Sequence[str]]]) -> None:
     The file is written in place, for a shell that runs has it bound.
     """
     folder = directory / FOLDER
-    folder.mkdir(mode=0o755, exist_ok=True)
+    folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
     lines = [f"{address}\t{' '.join(known)}\n" for address, known in names]
     (folder / "hosts").write_text(FIRST_LINES + "".join(lines))
+    (folder / "hosts").chmod(FILE_MODE)
 
 
 def link(directory: Path, namespaces: Iterable[str]) -> None:
     """Let each of `namespaces` read the file of the run in `directory`; where /etc cannot be written, none does."""
     try:
-        LINKS.mkdir(mode=0o755, exist_ok=True)
+        LINKS.mkdir(mode=FOLDER_MODE, exist_ok=True)
         first: Path | None = None
         for name in namespaces:
             if first is None or not _linked(first, LINKS / name):

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def make_folder(path: Path) -> None:
@@ -44,6 +45,43 @@ def write(path: Path, data: bytes, *, to_disk: bool = False) -> None:
         file.flush()
         if to_disk:
             os.fsync(fd)
+
+
+def trusted_folder(path: Path) -> Path:
+    """Return the folder `path`, without links, if only root and this user can change what it leads to.
+
+    It and the folders above belong to root or to this user, and no others may write there.  One above may be writable
+    with the sticky bit, as /tmp is: in such a folder others can rename and remove nothing of ours.
+
+    Raises:
+        OSError: there is no such folder, or another user can change it; the line names what is to be mended.
+    """
+    folder = path.resolve(strict=True)
+    _require_own(path, folder)
+    for above in folder.parents:
+        _require_own(path, above, sticky=True)
+    return folder
+
+
+def trusted_file(path: Path) -> Path:
+    """Return the file `path`, without links, if only root and this user can change it or put another in its place.
+
+    Raises:
+        OSError: as of trusted_folder(), for the file or its folder.
+    """
+    file = path.resolve(strict=True)
+    trusted_folder(file.parent)
+    _require_own(path, file)
+    return file
+
+
+def _require_own(path: Path, place: Path, *, sticky: bool = False) -> None:
+    """Raise OSError if users other than root and this one may write to `place`, to which `path` leads."""
+    status = place.stat()
+    if status.st_uid not in (0, os.geteuid()):
+        raise OSError(f"{path} is not used: {place} belongs to user {status.st_uid}, not to root or {os.geteuid()}")
+    if status.st_mode & WRITABLE_BY_OTHERS and not (sticky and status.st_mode & stat.S_ISVTX):
+        raise OSError(f"{path} is not used: other users may write to {place}; chmod go-w {place}")
 
 
 @contextmanager

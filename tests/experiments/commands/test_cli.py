@@ -138,6 +138,16 @@ def test_topo_draws(weft, tmp_path, suffix):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+def test_what_a_command_makes_others_cannot_write_whatever_the_umask(weft, tmp_path):
+    path = tmp_path / "figures" / "picture.svg"
+    before = os.umask(0)
+    try:
+        assert weft("topo", "star:n=2", "--plot", str(path))[0] == 0
+    finally:
+        assert os.umask(before) == 0
+    assert [place.stat().st_mode & 0o777 for place in (path, path.parent)] == [0o644, 0o755]
+
+
 @pytest.mark.parametrize("topology", ["slimfly:q=4", "hyperx:l=2,s=7", "hyperx:l=3,s=5", "complete:n=4,p=2"])
 def test_links_are_drawn_within_the_picture(topology):
     from weft.experiments.figures.network_drawing import corners, curves

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shutil
+import stat
 import sys
 from pathlib import Path
 
@@ -142,7 +144,7 @@ def test_what_is_kept_of_the_environment():
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
     monkeypatch.setattr(virtual_kernel, "SYSTEM_CACHE", tmp_path / "system")
-    monkeypatch.setattr(virtual_kernel.os, "geteuid", lambda: 0)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path
 
 
@@ -153,6 +155,35 @@ def test_a_kernel_that_is_not_what_was_built_is_not_found(cache):
     assert virtual_kernel.find() == kernel
     kernel.write_bytes(b"changed")
     assert virtual_kernel.find() is None
+
+
+@pytest.mark.parametrize("suffix", ["", ".sha256"])
+def test_a_kernel_that_another_user_can_change_is_not_run(cache, suffix):
+    kernel = cache / f"linux-{virtual_kernel.identity()}"
+    kernel.write_bytes(b"built")
+    kernel.with_suffix(".sha256").write_text(hashlib.sha256(b"built").hexdigest() + "\n")
+    kernel.with_suffix(suffix).chmod(0o666)
+    with pytest.raises(OSError, match=f"is not used: other users may write to .*{kernel.name}{suffix}; chmod go-w"):
+        virtual_kernel.require()
+
+
+def test_no_kernel_is_built_where_another_user_can_change_it(cache):
+    cache.chmod(0o1777)
+    with pytest.raises(OSError, match=f"other users may write to {cache}; chmod go-w"):
+        virtual_kernel._writable()
+
+
+def test_folders_that_are_made_for_it_are_0755_whatever_the_umask(cache, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE", str(cache / "one/two"))
+    monkeypatch.setattr(virtual_kernel, "ROOM_BYTES", 0)
+    for umask in (0, 0o077):
+        before = os.umask(umask)
+        try:
+            folder = virtual_kernel._writable()
+        finally:
+            os.umask(before)
+        assert [stat.S_IMODE(place.stat().st_mode) for place in (folder, folder.parent)] == [0o755, 0o755]
+        shutil.rmtree(cache / "one")
 
 
 def test_what_is_missing_to_build_it_is_named(cache, monkeypatch):

@@ -1,4 +1,5 @@
 import os
+import stat
 
 import pytest
 
@@ -25,6 +26,18 @@ def test_every_namespace_has_the_runs_file(links, tmp_path):
     hosts_file.unlink(NAMES)
     assert list(links.iterdir()) == []
     assert (tmp_path / "etc" / "hosts").exists()
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_it_is_readable_by_all_and_writable_by_its_owner_whatever_the_umask(links, tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        hosts_file.write(tmp_path, [("10.0.0.1", ["h0"])])
+        hosts_file.link(tmp_path, NAMES)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "etc" / "hosts").stat().st_mode) == 0o644
+    assert {stat.S_IMODE(place.stat().st_mode) & 0o022 for place in (tmp_path / "etc", links)} == {0}
 
 
 def test_where_a_link_has_no_second_name_every_namespace_has_its_own(links, tmp_path, monkeypatch):

@@ -81,3 +81,40 @@ def test_nobody_else_can_lock_them(tmp_path):
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+@pytest.fixture
+def places(tmp_path):
+    """A file, its folder, and the one above, all ours."""
+    folder = tmp_path / "above" / "folder"
+    folder.mkdir(0o755, parents=True)
+    folder.parent.chmod(0o755)
+    (folder / "file").write_text("text")
+    (folder / "file").chmod(0o644)
+    return folder / "file", folder, folder.parent
+
+
+def test_a_file_that_is_ours_all_the_way_is_trusted_and_links_to_it_are_followed(places, tmp_path):
+    file, folder, above = places
+    (tmp_path / "link").symlink_to(folder)
+    assert private_files.trusted_file(tmp_path / "link" / "file") == file
+    above.chmod(0o1777)  # as /tmp is
+    assert private_files.trusted_file(file) == file
+
+
+@pytest.mark.parametrize(("number", "open_mode"), [(0, 0o664), (0, 0o646), (1, 0o775), (1, 0o1777), (2, 0o757)])
+def test_a_file_that_others_may_change_or_replace_is_not_trusted(places, tmp_path, number, open_mode):
+    place = places[number]
+    place.chmod(open_mode)
+    (tmp_path / "link").symlink_to(places[0])
+    for path in (places[0], tmp_path / "link"):
+        with pytest.raises(OSError, match=f"is not used: other users may write to {place}; chmod go-w {place}$"):
+            private_files.trusted_file(path)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_that_is_another_users_is_not_trusted(places, number):
+    os.chown(places[number], 1234, 1234)
+    with pytest.raises(OSError, match=f"{places[number]} belongs to user 1234, not to root or 0"):
+        private_files.trusted_file(places[0])
