@@ -70,7 +70,7 @@ def capture(given: argparse.Namespace) -> int:
 
 
 def decode(given: argparse.Namespace) -> int:
-    """Print each message, or the dissector."""
+    """Print each message, or the dissector.  A name in the file that could move the cursor is quoted."""
     from weft.daemons.messages.wireshark import dissector
     from weft.testbed.capture.decode import messages
     from weft.testbed.linux.tc import CONTROL_PORT
@@ -87,5 +87,7 @@ def decode(given: argparse.Namespace) -> int:
         at_s, interface, address = (message.pop(name) for name in ("at_s", "interface", "from"))
         words = message.pop("message", "no message")
         values = " ".join(f"{name}={json.dumps(value)}" for name, value in message.items() if name != "seal")
+        if not interface.isprintable():
+            interface = json.dumps(interface)
         print(f"{at_s:.6f} {interface} {address} {words}: {values}")
     return 0

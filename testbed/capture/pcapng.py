@@ -119,7 +119,7 @@ def read(path: Path) -> Iterator[Packet]:
                 options = _options(body[8:-4])
                 if options.get(IF_RESOLUTION) != b"\x09":
                     raise ValueError(f"{path}: times are not in ns, as weft capture writes them")
-                names.append(options.get(IF_NAME, b"").decode())
+                names.append(options.get(IF_NAME, b"").decode(errors="replace"))
             elif kind == PACKET:
                 if len(body) < 24:
                     raise ValueError(f"{path}: the block of a packet is too short")

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.topologies import build
-from weft.topologies.core.grammar import unknown
+from weft.topologies.core.grammar import quoted, unknown
 from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import link_said, topology_of
@@ -48,17 +48,31 @@ class Lab:
 
 
 def parse(text: str, *, name: str) -> Lab:
-    """The lab that the text of the file called `name` says; ValueError, in one line that begins so, if it is none."""
+    """Return the lab in the text of the file called `name`.
+
+    Raises:
+        ValueError: it is none; one line that begins with `name`.
+    """
+    content = _content(text, name)
+    try:
+        return _lab(_mapping("a lab", content, KEYS), name)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _content(text: str, name: str) -> Any:
+    """Return what the YAML says.  Aliases are refused: a few lines of them stand for more than memory holds."""
     import yaml
 
     try:
-        told = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{name} is no YAML: {' '.join(str(error).split())}") from None
-    try:
-        return _lab(_mapping("a lab", told, KEYS), name)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+        aliases = (event for event in yaml.parse(text, yaml.SafeLoader) if isinstance(event, yaml.AliasEvent))
+        if alias := next(aliases, None):
+            raise ValueError(f"line {alias.start_mark.line + 1}: *{alias.anchor} is an alias; write its value out")
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"{name} is no YAML for a lab: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ValueError(f"{name} is no lab: it is nested too deeply") from None
 
 
 def _lab(told: Mapping[str, Any], name: str) -> Lab:
@@ -75,11 +89,11 @@ def _lab(told: Mapping[str, Any], name: str) -> Lab:
     for node, lines in _mapping("commands", told.get("commands") or {}).items():
         known = topology.naming.name(topology.naming.node(str(node)))
         if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-            raise ValueError(f"commands of {node}: a list of texts, got {lines!r}")
+            raise ValueError(f"commands of {node}: a list of texts, got {quoted(lines)}")
         commands[known] = tuple(lines)
     packed = told.get("packed")
     if packed is not None and (not isinstance(packed, int) or isinstance(packed, bool) or packed < 1):
-        raise ValueError(f"packed: a number of processes, at least 1, got {packed!r}")
+        raise ValueError(f"packed: a number of processes, at least 1, got {quoted(packed)}")
     lab = Lab(
         topology=topology,
         scheme=_text("scheme", told["scheme"]) if told.get("scheme") is not None else None,
@@ -95,7 +109,7 @@ def _lab(told: Mapping[str, Any], name: str) -> Lab:
 def with_mtu(lab: Lab, mtu_bytes: int) -> Lab:
     """`lab` with that MTU on every link; ValueError if it is none, or links have no rate."""
     if not isinstance(mtu_bytes, int) or isinstance(mtu_bytes, bool):
-        raise ValueError(f"mtu: a number of bytes such as 9000, got {mtu_bytes!r}")
+        raise ValueError(f"mtu: a number of bytes such as 9000, got {quoted(mtu_bytes)}")
     if lab.link is None:
         raise ValueError("an MTU needs a rate of all links: without it they are as fast as the machine, and have 1500")
     return replace(
@@ -127,7 +141,7 @@ def _ends(what: str, told: Any) -> tuple[str, str]:
             return a, b
     elif isinstance(told, list) and len(told) == 2:
         return str(told[0]), str(told[1])
-    raise ValueError(f"{what}: ends: two nodes, a-b or [a, b], got {told!r}")
+    raise ValueError(f"{what}: ends: two nodes, a-b or [a, b], got {quoted(told)}")
 
 
 def _link(what: str, told: Any) -> LinkSpec | None:
@@ -174,7 +188,7 @@ def _rate(rate_bps: int) -> str:
 def _mapping(what: str, told: Any, keys: tuple[str, ...] = ()) -> Mapping[str, Any]:
     """`told`, if it is a mapping with no keys but these."""
     if not isinstance(told, dict):
-        raise ValueError(f"{what}: keys with values, got {told!r}")
+        raise ValueError(f"{what}: keys with values, got {quoted(told)}")
     for key in told:
         if keys and key not in keys:
             raise ValueError(f"{what}: {unknown('key', str(key), list(keys))}")
@@ -183,7 +197,7 @@ def _mapping(what: str, told: Any, keys: tuple[str, ...] = ()) -> Mapping[str, A
 
 def _text(what: str, told: Any) -> str:
     if not isinstance(told, str) or not told:
-        raise ValueError(f"{what}: a text, got {told!r}")
+        raise ValueError(f"{what}: a text, got {quoted(told)}")
     return told
 
 

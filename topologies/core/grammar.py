@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from reprlib import Repr
 
 INTEGER = re.compile(r"-?[0-9]+")
 DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?")
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 KEY = re.compile(r"[a-z][a-z0-9_]*")
+MOST_LISTED = 40  # names in an error
 OF_KEY = re.compile(r"(?:[^=,]*=[^,]*,)*?(?P<of>of=)(?=.)")
 
 
@@ -84,8 +86,20 @@ def decimal(owner: str, key: str, text: str, *, decimals: int, least: int, most:
     return value
 
 
+def quoted(value: object) -> str:
+    """Return the Python literal of `value` for an error: one line, cut where it is long."""
+    short = Repr()
+    short.maxstring = short.maxother = short.maxlong = 80
+    return short.repr(value)
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Return the line "no KIND NAME, did you mean X? (there are: ...)"."""
+    known = sorted(known)
+    close = get_close_matches(name[:MOST_LISTED], known, n=1)
+    guess = f", did you mean {close[0]}?" if close else ""
+    more = f" and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
+    return f"no {kind} {quoted(name)}{guess} (there are: {', '.join(known[:MOST_LISTED])}{more})"
     known = sorted(known)
     close = get_close_matches(name, known, n=1)
     guess = f", did you mean {close[0]}?" if close else ""

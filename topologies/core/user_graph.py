@@ -34,6 +34,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.topologies.core.address import FabricNaming, Layout, Tier, spelled
+from weft.topologies.core.grammar import quoted
 from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 FIT = re.compile(r"[A-Za-z][A-Za-z0-9._]{0,7}")  # with -eth<port> behind it, Linux takes it as an interface's name
 KINDS = ("host", "switch")
 MOST_SWITCHES = 1 << 16
+MOST_HOSTS = 1 << 20
 QUEUE_PACKETS = 250  # where a graph gives a link a rate and no queue
 PER_CENT_PPB = 10_000_000
 
@@ -131,10 +133,15 @@ def topology_of(graph: Any, *, spec: str = "graph", p: int = 1) -> Topology:
     for name, switch in _homes(kinds, edges, spec).items():
         hosts[switch].append(name)
     default = 0 if "host" in kinds.values() or _says_hosts(graph) else p
-    for name, data in graph.nodes(data=True):
-        if kinds[str(name)] == "switch":
-            count = _count(str(name), data.get("hosts", default))
-            hosts[str(name)] += [f"{name}.{number}" for number in range(count)]
+    counts = {
+        str(name): _count(str(name), data.get("hosts", default))
+        for name, data in graph.nodes(data=True)
+        if kinds[str(name)] == "switch"
+    }
+    if (total := sum(counts.values())) > MOST_HOSTS:
+        raise ValueError(f"{spec}: a network has at most {MOST_HOSTS} hosts attached by number, got {total}")
+    for switch, count in counts.items():
+        hosts[switch] += [f"{switch}.{number}" for number in range(count)]
     _require_connected(switches, edges, spec)
     return _built(switches, hosts, edges, spec)
 
@@ -200,14 +207,14 @@ def _edge_list(text: str) -> Any:
             continue
         pairs = [word.partition("=") for word in words[2:]]
         if len(words) < 2 or not all(key and equals for key, equals, _ in pairs):
-            raise ValueError(f"line {number}: expected two names and perhaps key=value, got {line.strip()!r}")
+            raise ValueError(f"line {number}: expected two names and perhaps key=value, got {quoted(line.strip())}")
         graph.add_edge(words[0], words[1], **{key: value for key, _, value in pairs})
     return graph
 
 
 def _kind(name: str, said: object) -> str:
     if said not in (None, *KINDS):
-        raise ValueError(f"node {name}: kind must be host or switch, got {said!r}")
+        raise ValueError(f"node {name}: kind must be host or switch, got {quoted(said)}")
     return str(said or "switch")
 
 
@@ -221,7 +228,7 @@ def _count(name: str, said: object) -> int:
     except ValueError:
         count = -1
     if not 0 <= count <= MOST_SWITCHES:
-        raise ValueError(f"node {name}: hosts must be an integer, 0 .. {MOST_SWITCHES}, got {said!r}")
+        raise ValueError(f"node {name}: hosts must be an integer, 0 .. {MOST_SWITCHES}, got {quoted(said)}")
     return count
 
 
@@ -238,7 +245,7 @@ def _edges(graph: Any, spec: str) -> list[Edge]:
             continue
         role = data.get("role", "global")
         if role not in ("local", "global", "host"):
-            raise ValueError(f"{spec}: the role of {a}-{b} must be local or global, got {role!r}")
+            raise ValueError(f"{spec}: the role of {a}-{b} must be local or global, got {quoted(role)}")
         found.append(Edge(a, b, link_said(f"{spec}: {a}-{b}", data), role == "local"))
     return found
 

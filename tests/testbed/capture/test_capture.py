@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from weft.daemons.core import wire
+from weft.experiments.commands.cli import main
 from weft.testbed.capture.decode import control_payload, messages
 from weft.testbed.capture.pcapng import INBOUND, INTERFACE, OUTBOUND, PACKET, SECTION, Files, read
 from weft.testbed.linux.clock import wait_until
+from weft.testbed.linux.tc import CONTROL_PORT
 from weft.testbed.measure.ping import ping
 from weft.testbed.network.network import Network
 
@@ -35,6 +38,20 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     whole = (tmp_path / "h0.pcapng").read_bytes()
     (tmp_path / "cut.pcapng").write_bytes(whole[:-90])
     assert len(list(read(tmp_path / "cut.pcapng"))) < 4
+
+
+def test_names_in_a_capture_cannot_move_the_cursor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    payload = wire.encode(wire.Hello(3, 7, 1, 30, 0, ()))
+    udp = struct.pack(">HHHH", CONTROL_PORT, CONTROL_PORT, 8 + len(payload), 0) + payload
+    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 255, 17, 0, bytes(4), bytes(4))
+    files = Files(tmp_path, "x", ["h0\x1b[2J\n1.0 h1", "h0-eth0"], 65536, most_bytes=0, most_files=0)
+    for interface in (0, 1):
+        files.write(interface, 10**9, bytes(12) + b"\x08\x00" + ip + udp, 14 + len(ip + udp), OUTBOUND)
+    files.close(10**9)
+    assert main(["decode", str(tmp_path / "x.pcapng")]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith('1.000000 "h0\\u001b[2J\\n1.0 h1" 0.0.0.0 ')
+    assert second.startswith("1.000000 h0-eth0 0.0.0.0 ")
 
 
 def test_a_ring_keeps_the_newest_files_and_each_can_be_read(tmp_path: Path) -> None:

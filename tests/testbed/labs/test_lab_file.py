@@ -1,5 +1,7 @@
 """Labs as text: what is read, what is refused, and that what is written says the same."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,7 +43,7 @@ def test_a_lab_of_own_nodes_is_read():
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("a: [", "lab.yaml is no YAML: "),
+        ("a: [", "lab.yaml is no YAML for a lab: "),
         ("- 1", "lab.yaml: a lab: keys with values, got [1]"),
         ("nodes: {}\ntopology: star:n=2", "lab.yaml: a lab has either topology"),
         ("topolgy: star:n=2", "lab.yaml: a lab: no key 'topolgy', did you mean topology?"),
@@ -65,7 +67,11 @@ def test_a_lab_of_own_nodes_is_read():
         ("nodes: {a: {kind: router}}", "lab.yaml: node a: kind must be host or switch"),
         ("nodes: {a: {hosts: 2}}\nlinks: [{ends: a-b}]", "lab.yaml: link a-b: no node 'b'"),
         ("nodes: {a: {colour: red}}", "lab.yaml: node a: no key 'colour'"),
-        ("!!python/object/apply:os.getpid []", "lab.yaml is no YAML: "),
+        ("a: &x [1]\ntopology: *x", "lab.yaml is no YAML for a lab: line 2: *x is an alias"),
+        ("[" * 10_000 + "]" * 10_000, "lab.yaml is no lab: it is nested too deeply"),
+        (f"packed: {'9' * 5000}\ntopology: star:n=2", "lab.yaml is no YAML for a lab: "),
+        ("when: 2001-99-99", "lab.yaml is no YAML for a lab: month must be"),
+        ("!!python/object/apply:os.getpid []", "lab.yaml is no YAML for a lab: "),
     ],
 )
 def test_what_is_no_lab_is_refused_in_one_line(text, line):
@@ -73,6 +79,17 @@ def test_what_is_no_lab_is_refused_in_one_line(text, line):
         parse(text, name="lab.yaml")
     assert str(raised.value).startswith(line)
     assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_would_grow_without_end_is_refused_at_once():
+    """Nine lists of nine aliases each are 9^9 texts; an error quotes no more than a line of any value."""
+    lines = [f"{name}: &{name} [{','.join(['*' + before] * 9)}]" for before, name in pairwise("abcdefghi")]
+    with pytest.raises(ValueError, match=r"line 2: \*a is an alias; write its value out$"):
+        parse("\n".join(["a: &a [x]", *lines, "topology: *i"]), name="bomb.yaml")
+    for text in (f"topology: [{'x,' * 100_000}]", f"topology: star:n=2\nlinks: [{{ends: '{'x' * 100_000}'}}]"):
+        with pytest.raises(ValueError, match=r"^lab\.yaml: ") as raised:
+            parse(text, name="lab.yaml")
+        assert len(str(raised.value)) < 400
 
 
 LINKS = st.builds(

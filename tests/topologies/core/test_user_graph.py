@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import weft.testbed.interop.graph_file  # noqa: F401, it lets build() read files
 from weft.topologies import build, canonical
 from weft.topologies.core.link import LinkSpec
-from weft.topologies.core.user_graph import document, parse, topology_of
+from weft.topologies.core.user_graph import MOST_SWITCHES, document, parse, topology_of
 
 
 def names(topology):
@@ -227,3 +227,12 @@ def test_what_cannot_be_read_is_refused_in_one_line(text, suffix, says):
 def test_two_edges_of_a_directed_graph_are_one_link():
     topology = topology_of(nx.DiGraph([(0, 1), (1, 0), (1, 2)]))
     assert len(topology.links) == 3 + 2
+
+
+def test_hosts_are_summed_before_any_is_made(monkeypatch):
+    """400 switches of 65,536 hosts each, from 26 kB, filled the memory."""
+    graph = nx.path_graph(400)
+    nx.set_node_attributes(graph, MOST_SWITCHES, "hosts")
+    monkeypatch.setattr("weft.topologies.core.user_graph._built", lambda *_: pytest.fail("hosts were made"))
+    with pytest.raises(ValueError, match=r"^it: a network has at most 1048576 hosts attached by number, got 26214400$"):
+        topology_of(graph, spec="it")
