@@ -37,7 +37,7 @@ def kill_once(rng: random.Random, results: Path) -> list[str]:
     kind = rng.choice(["up", "down", "fail", "restore", "run"])
     command = {
         "up": [*UP, "--detach", name],
-        "down": ["down", name],
+        "down": ["down", "--run", name],
         "fail": ["fail", LINK, "--run", name, *rng.choice([[], ["--silent"]])],
         "restore": ["restore", LINK, "--run", name],
         "run": ["run", "first_light", "--set", "iperf_s=1", "--results", str(results / name)],
@@ -58,7 +58,7 @@ def kill_once(rng: random.Random, results: Path) -> list[str]:
     weft("clean")
     for one in mine:
         if one.directory.exists() and one.alive():  # it was up for good before it was killed
-            subprocess.run([*WEFT, "down", one.id], cwd=ROOT, capture_output=True)  # it may be dead by now
+            subprocess.run([*WEFT, "down", "--run", one.id], cwd=ROOT, capture_output=True)  # it may be dead by now
     if any(one.directory.exists() for one in mine):  # its supervisor outlived it by a moment, and kept the run so long
         weft("clean")
     return [f"{kind}: {thing}" for thing in [*found, *leftovers(mine, journals)]]

@@ -198,7 +198,7 @@ def test_what_takes_root_works(follow, page):
     finally:
         for name in re.findall(r"--detach (\w+)", PAGES[page]):
             with contextlib.suppress(ValueError):  # it is down already
-                cli.main(["down", name])
+                cli.main(["down", "--run", name])
 
 
 def test_every_error_that_the_index_explains_is_one_of_ours():

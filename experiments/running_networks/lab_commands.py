@@ -21,7 +21,7 @@ def add_commands(commands: Any) -> None:
     text = "write a running network as a lab, YAML that weft up takes"
     parser = commands.add_parser("save", help=text, description=text[0].upper() + text[1:] + ": see docs/labs.md.")
     parser.set_defaults(action=save)
-    parser.add_argument("run", nargs="?", help="default: $WEFT_RUN, or the only one")
+    parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
 
     text = "let a link lose or delay packets, or carry less, while they flow"
     parser = commands.add_parser("impair", help=text, description=text[0].upper() + text[1:] + ", both ways.")

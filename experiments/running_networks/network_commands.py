@@ -101,14 +101,14 @@ def _add_on_a_run(commands: Commands) -> None:
     _of_run(parser)
 
     parser = _command(commands, "down", down, "take a run down")
-    parser.add_argument("run", nargs="?", help="default: $WEFT_RUN, or the only one")
+    _of_run(parser)
 
 
 def _add_others(commands: Commands) -> None:
     parser = _command(commands, "ps", ps, "list runs")
     parser.add_argument("--json", action="store_true")
     parser = _command(commands, "clean", clean, "remove what dead runs left, and nothing else")
-    parser.add_argument("run", nargs="?", help="only this one; default: every dead run")
+    parser.add_argument("--run", help="only this one; default: every dead run")
 
 
 def _command(commands: Commands, name: str, action: Any, text: str) -> argparse.ArgumentParser:

@@ -15,13 +15,13 @@ def add_commands(commands: Any) -> None:
     """Add events and view."""
     text = "what happens in a run, as JSON, one event a line (docs/watching.md), until it ends"
     parser = commands.add_parser("events", help=text, description=text[0].upper() + text[1:] + ".")
-    parser.add_argument("run", nargs="?", help="default: $WEFT_RUN, or the only one")
+    parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
     _add_options(parser)
     parser.set_defaults(action=events)
 
     text = "a page in the browser: a network that is up, to be watched, broken and mended (docs/watching.md)"
     parser = commands.add_parser("view", help=text, description=text[0].upper() + text[1:] + ".")
-    parser.add_argument("run", nargs="?", help="default: $WEFT_RUN, or the only one")
+    parser.add_argument("--run", help="which run; default: $WEFT_RUN, or the only one")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="of 127.0.0.1; default: any that is free")
     _add_options(parser)
     text = "where weft run keeps its results (results)"

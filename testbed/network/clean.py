@@ -27,7 +27,9 @@ def clean(name: str | None = None) -> list[str]:
     dead = [run for run in dead_runs() if name in (None, run.id)]
     if name is not None and not dead:
         up = any(run.id == name for run in runs())
-        raise ValueError(f"run {name} is up; `weft down {name}` takes it down" if up else f"there is no run {name}")
+        raise ValueError(
+            f"run {name} is up; `weft down --run {name}` takes it down" if up else f"there is no run {name}"
+        )
     for run in dead:
         remove(run)
     return [run.id for run in dead]

@@ -193,7 +193,7 @@ def test_the_kernel_runs_it(weft: Python, run_name: str) -> None:
         weft(*ping, status=1)  # the answer's way back is dead: DR's, and nobody near it knows another
         assert heard() == before + 1
     finally:
-        weft("down", run_name)
+        weft("down", "--run", run_name)
 
 
 @pytest.fixture(scope="module")
@@ -232,5 +232,5 @@ def test_the_kernel_runs_it_however_it_is_installed(environment_python: Path, so
         done = subprocess.run([*weft, *up], env=environment, capture_output=True, text=True, timeout=100, check=False)
         assert done.returncode == 0, done.stderr
     finally:
-        subprocess.run([*weft, "down", name], env=environment, capture_output=True, timeout=100, check=False)
+        subprocess.run([*weft, "down", "--run", name], env=environment, capture_output=True, timeout=100, check=False)
         subprocess.run([*pip, "uninstall", "--yes", "weft-deflection"], check=True, timeout=100)

@@ -787,3 +787,15 @@ def test_a_table_tells_its_rows_apart_by_parameters_however_long_they_are():
         for seed in (1, 2)
     ]
     assert columns(rows, ["topology", "scheme"]) == ["topology", "seed"]
+
+
+def test_every_command_names_a_run_by_the_same_option():
+    commands = next(action for action in cli.parser()._actions if isinstance(action.choices, dict)).choices
+    of_a_run = {
+        name: action.option_strings
+        for name, command in commands.items()
+        for action in command._actions
+        if action.dest == "run"
+    }
+    assert {"down", "view", "events", "save", "clean", "exec", "status", "log", "capture"} <= set(of_a_run)
+    assert all(options == ["--run"] for options in of_a_run.values())

@@ -69,12 +69,12 @@ def test_a_detached_network_from_up_to_down(name):
     times = [float(line.split()[2]) for line in told if line.split()[1].startswith("20")]
     assert times == sorted(times)
     assert "h99" in weft("log", *of_run, "h99", status=2).stderr
-    assert f"run {name} is up; `weft down {name}` takes it down" in weft("clean", name, status=2).stderr
+    assert f"run {name} is up; `weft down --run {name}` takes it down" in weft("clean", "--run", name, status=2).stderr
     assert json.loads(weft("exec", *of_run, "h0", "--", *WEFT, "status", "--json").stdout)["run"] == name
 
     names = next(one for one in run.runs() if one.id == name).journal["namespaces"]
     assert clean.processes(name, names)
-    weft("down", name)
+    weft("down", "--run", name)
     assert not clean.processes(name, names)
     assert not set(names) & set(os.listdir(netns.NAMES))
     assert f"no run {name} is up" in weft("status", *of_run, status=2).stderr
@@ -211,7 +211,7 @@ def test_a_daemon_that_was_killed_can_be_started_by_hand(name):
         assert by_hand.returncode == 130
     finally:
         by_hand.kill()
-    weft("down", name)
+    weft("down", "--run", name)
 
 
 @pytest.mark.kernel
@@ -233,7 +233,7 @@ def test_without_restarts_what_dies_stays_dead_until_somebody_asks(name):
         assert "w0" in weft("restart", "--run", name, "w0", status=2).stderr
     finally:
         network.close()
-    weft("down", name)
+    weft("down", "--run", name)
 
 
 @pytest.mark.kernel
@@ -252,7 +252,7 @@ def test_a_daemon_by_hand_knows_of_its_links_what_the_supervisor_s_did(name):
         assert next(row["pid"] for row in status(of_run)["nodes"] if row["node"] == "h0") == by_hand.pid
         assert known() == 20_000
         assert ", 0% packet loss" in weft("exec", *of_run, "h0", "--", "ping", "-c2", "-i0.2", "-W2", "10.0.2.3").stdout
-        weft("down", name)
+        weft("down", "--run", name)
         assert by_hand.wait() == -signal.SIGKILL
     finally:
         by_hand.kill()

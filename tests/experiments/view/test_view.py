@@ -35,7 +35,7 @@ class View:
 
     def __init__(self, network: Network, folder: Path, weft: Sequence[str] = WEFT) -> None:
         self.network = network
-        command = [*weft, "view", network.run.id, "--results", str(folder)]
+        command = [*weft, "view", "--run", network.run.id, "--results", str(folder)]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stdout
         self.address = self.process.stdout.readline().strip()

@@ -51,7 +51,7 @@ def test_a_lab_comes_up_is_impaired_and_saved(tmp_path):
         assert written(lab_of(network)) == written(asked)
         assert (network.run.directory / "gen.0.out").read_text() == "begun\n"
         assert weft("impair", "zur-gen:2", "--loss", "1.5", "--rate", "3mbit", "--run", "test-lab").returncode == 0
-        saved = parse(weft("save", "test-lab").stdout, name="saved")
+        saved = parse(weft("save", "--run", "test-lab").stdout, name="saved")
         second = asked.topology.link("zur-gen:2")
         assert saved.own_links[second] == LinkSpec(
             rate_bps=3 * Mbps, queue_packets=100, loss_ppb=15_000_000, mtu_bytes=4000

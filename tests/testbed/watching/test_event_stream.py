@@ -120,7 +120,7 @@ def test_pairs_that_are_cut_off_are_told_and_so_is_the_death_of_a_daemon(heard: 
 def test_the_program_prints_json_and_ends_with_the_run(network: Callable[..., Network]) -> None:
     net = network("star:n=2", scheme="ecmp")
     weft = [sys.executable, "-m", "weft.experiments.commands.cli"]
-    process = subprocess.Popen([*weft, "events", net.run.id, "--pairs", "1"], cwd=ROOT, stdout=subprocess.PIPE)
+    process = subprocess.Popen([*weft, "events", "--run", net.run.id, "--pairs", "1"], cwd=ROOT, stdout=subprocess.PIPE)
     assert process.stdout
     first = json.loads(process.stdout.readline())
     assert (first["event"], first["run"], first["version"]) == ("network", net.run.id, 1)
@@ -139,7 +139,7 @@ def test_the_program_prints_json_and_ends_with_the_run(network: Callable[..., Ne
 @pytest.mark.kernel
 def test_ctrl_c_and_a_reader_that_goes_away_end_it_in_silence(network: Callable[..., Network]) -> None:
     net = network("star:n=2", scheme="ecmp")
-    weft = [sys.executable, "-m", "weft.experiments.commands.cli", "events", net.run.id]
+    weft = [sys.executable, "-m", "weft.experiments.commands.cli", "events", "--run", net.run.id]
     for status, end in ((130, lambda p: p.send_signal(signal.SIGINT)), (141, lambda p: p.stdout.close())):
         process = subprocess.Popen(weft, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert process.stdout
