@@ -26,9 +26,8 @@ suite_sources() {
 }
 
 build_archive() {
-	if ! command -v debootstrap >/dev/null; then
+	command -v debootstrap >/dev/null ||
 		DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet debootstrap debian-archive-keyring
-	fi
 	mkdir --parents "$cache"
 	mirror=$(awk -v suite="$suite" '$3 == suite { print $2; exit }' <<<"$sources")
 	debootstrap --variant=minbase --include="$packages" "$suite" "$work/new" ${mirror:+"$mirror"} >"$work/log" ||
@@ -100,11 +99,10 @@ fi
 
 work=$2 root=$2/root
 shift 2
-sources=$(suite_sources)
-if [ -z "$sources" ]; then
+if ! command -v debootstrap >/dev/null || [ -z "$(suite_sources)" ]; then
 	apt-get update --quiet || true # a source that does not answer is not needed unless it is Debian's
-	sources=$(suite_sources)
 fi
+sources=$(suite_sources)
 [ -e "$archive" ] || build_archive
 mkdir "$root"
 tar --extract --file="$archive" --directory="$root"
