@@ -25,7 +25,7 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from queue import Empty, SimpleQueue
 
@@ -145,6 +145,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if missing := lacking(item):
         refuse = pytest.fail if "CI" in os.environ else pytest.skip
         refuse(f"needs {missing}")
+
+
+@pytest.fixture
+def run_name() -> Iterator[str]:
+    """Return a run id that no other process uses; remove what is left of that run afterwards."""
+    from weft.testbed.network import clean
+    from weft.testbed.plan import run
+
+    name = f"t-{os.urandom(3).hex()}"
+    yield name
+    for left in run.runs():
+        if left.id == name:
+            clean.remove(left)
 
 
 class Inside:

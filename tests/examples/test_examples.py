@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -129,13 +129,6 @@ def test_torus_routes_around_a_dead_link(weft: Python) -> None:
 @pytest.mark.slow
 def test_the_simulator_runs_it_as_the_graph_says(python: Python) -> None:
     python("-c", IN_THE_SIMULATOR)
-
-
-@pytest.fixture
-def run_name(weft: Python) -> Iterator[str]:
-    name = f"x-{os.urandom(3).hex()}"
-    yield name
-    weft("clean")
 
 
 @pytest.mark.slow

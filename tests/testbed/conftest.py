@@ -28,7 +28,9 @@ def compiled() -> Callable[[Path], Path]:
         made = source.with_suffix(".o")
         needed = [source, *source.parent.glob("*.h"), *libbpf.DIRECTORY.glob("*.h")]
         if not made.exists() or made.stat().st_mtime < max(file.stat().st_mtime for file in needed):
-            subprocess.run([*CLANG, "-c", str(source), "-o", str(made)], check=True)
+            partial = made.with_suffix(f".{os.getpid()}.o")  # two processes may compile at once
+            subprocess.run([*CLANG, "-c", str(source), "-o", str(partial)], check=True)
+            partial.replace(made)
         return made
 
     return build

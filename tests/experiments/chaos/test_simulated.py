@@ -1,4 +1,4 @@
-"""Campaigns in the simulator: hundreds for each kind of daemon end as predicted, and what is wrong is found."""
+"""Random campaigns in the simulator end as predicted, and planted faults are detected."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from weft.experiments.chaos.state_size import entries
 from weft.experiments.demo.chaos import NETWORKS, eager
 from weft.topologies import build
 
-COUNT, PART = 200, 50
+CAMPAIGNS = 40
 
 
 def network_for(name):
@@ -31,11 +31,10 @@ def network_for(name):
     raise ValueError(f"no network for {name}")
 
 
-@pytest.mark.parametrize("part", range(COUNT // PART))
 @pytest.mark.parametrize("name", machines())
 @pytest.mark.slow
-def test_every_campaign_ends_as_predicted(name, part):
-    for seed in range(PART * part, PART * part + PART):
+def test_every_campaign_ends_as_predicted(name):
+    for seed in range(CAMPAIGNS):
         one = campaign(network_for(name), eager(name), seed, steps=3, pairs=20)
         assert not simulate(one), one.command("fabric")
 

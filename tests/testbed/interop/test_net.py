@@ -176,13 +176,13 @@ def test_a_topo_is_routed_with_its_names_parallel_links_and_rates():
     os.rmdir("/var/tmp/weft-own")
 
 
-def test_stop_leaves_nothing_not_even_shells():
-    with Net("star:n=2", routing="static", name="test-stop") as net:
+def test_stop_leaves_nothing_not_even_shells(run_name):
+    with Net("star:n=2", routing="static", name=run_name) as net:
         shell = net.get("h0").pid
         names = net.identity.journal["namespaces"]
         assert clean.processes(net.identity.id, names) == [shell]
-        with pytest.raises(ValueError, match="a run called test-stop is up"):
-            Net("star:n=2", name="test-stop").start()
+        with pytest.raises(ValueError, match=f"a run called {run_name} is up"):
+            Net("star:n=2", name=run_name).start()
     assert not any((netns.NAMES / name).exists() or (hosts_file.LINKS / name).is_symlink() for name in names)
-    assert shell not in clean.processes("test-stop", [])
-    assert "test-stop" not in [one.id for one in run.runs()]
+    assert shell not in clean.processes(run_name, [])
+    assert run_name not in [one.id for one in run.runs()]

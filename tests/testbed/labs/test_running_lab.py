@@ -40,40 +40,40 @@ def pinged(network, *options):
 
 
 @pytest.mark.kernel
-def test_a_lab_comes_up_is_impaired_and_saved(tmp_path):
+def test_a_lab_comes_up_is_impaired_and_saved(tmp_path, run_name):
     file = tmp_path / "lab.yaml"
     file.write_text(LAB)
-    done = weft("up", str(file), "--detach", "test-lab")
+    done = weft("up", str(file), "--detach", run_name)
     assert done.returncode == 0, done.stderr
-    network = Network.open("test-lab")
+    network = Network.open(run_name)
     try:
         asked = parse(LAB, name="lab")
         assert written(lab_of(network)) == written(asked)
         assert (network.run.directory / "gen.0.out").read_text() == "begun\n"
-        assert weft("impair", "zur-gen:2", "--loss", "1.5", "--rate", "3mbit", "--run", "test-lab").returncode == 0
-        saved = parse(weft("save", "--run", "test-lab").stdout, name="saved")
+        assert weft("impair", "zur-gen:2", "--loss", "1.5", "--rate", "3mbit", "--run", run_name).returncode == 0
+        saved = parse(weft("save", "--run", run_name).stdout, name="saved")
         second = asked.topology.link("zur-gen:2")
         assert saved.own_links[second] == LinkSpec(
             rate_bps=3 * Mbps, queue_packets=100, loss_ppb=15_000_000, mtu_bytes=4000
         )
-        assert weft("impair", "zur-gen:2", "--clear", "--run", "test-lab").returncode == 0
+        assert weft("impair", "zur-gen:2", "--clear", "--run", run_name).returncode == 0
         assert written(lab_of(network)) == written(asked)
-        assert weft("impair", "zur-gen", "--run", "test-lab").returncode == 2
-        assert weft("impair", "zur-gen", "--loss", "200", "--run", "test-lab").stderr.startswith("weft: loss: per cent")
+        assert weft("impair", "zur-gen", "--run", run_name).returncode == 2
+        assert weft("impair", "zur-gen", "--loss", "200", "--run", run_name).stderr.startswith("weft: loss: per cent")
     finally:
         network.down()
-    assert "test-lab" not in [one.id for one in run.runs()]
+    assert run_name not in [one.id for one in run.runs()]
 
 
 @pytest.mark.kernel
-def test_a_command_that_fails_takes_the_lab_down(tmp_path):
+def test_a_command_that_fails_takes_the_lab_down(tmp_path, run_name):
     file = tmp_path / "lab.yaml"
     file.write_text("topology: star:n=2\nscheme: static\ncommands: {h0: ['echo no such luck >&2; exit 3']}\n")
-    done = weft("up", str(file), "--detach", "test-lab")
+    done = weft("up", str(file), "--detach", run_name)
     assert done.returncode == 1
     assert "command of h0" in done.stderr
     assert done.stderr.rstrip().endswith("status 3: no such luck")
-    assert "test-lab" not in [one.id for one in run.runs()]
+    assert run_name not in [one.id for one in run.runs()]
     assert weft("up", str(file), "--rate", "1mbit").returncode == 2
 
 

@@ -215,22 +215,22 @@ def test_where_computing_takes_no_time_no_host_gets_a_share_of_it():
         Net(SingleSwitchTopo(k=2), host=CPULimitedHost)
 
 
-def test_a_test_that_fails_leaves_nothing():
-    net = Net(SingleSwitchTopo(k=2), name="test-bridged")
+def test_a_test_that_fails_leaves_nothing(run_name):
+    net = Net(SingleSwitchTopo(k=2), name=run_name)
 
     def raises():
         raise KeyError("in the test")
 
     with pytest.raises(KeyError):
         net.run(raises)
-    assert "test-bridged" not in [one.id for one in run.runs()]
+    assert run_name not in [one.id for one in run.runs()]
 
 
 SCRIPT = """
 import sys
 from weft.testbed.interop.net import Net
 from mininet.topo import SingleSwitchTopo
-net = Net(SingleSwitchTopo(k=2), name="test-killed")
+net = Net(SingleSwitchTopo(k=2), name=sys.argv[2])
 net.addNAT().configDefault()
 net.start()
 print(net["h1"].cmd("ping -c1 -W2 " + sys.argv[1]))
@@ -239,13 +239,13 @@ sys.stdin.readline()
 """
 
 
-def test_hosts_reach_the_machine_by_a_nat_and_clean_removes_it_after_sigkill(spare_netns, tmp_path):
+def test_hosts_reach_the_machine_by_a_nat_and_clean_removes_it_after_sigkill(spare_netns, tmp_path, run_name):
     """The machine is a namespace of the test's, which forwards, and beyond which nobody is."""
     inside = ["ip", "netns", "exec", spare_netns.name]
     subprocess.run([*inside, "sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True)
     subprocess.run(["ip", "-n", spare_netns.name, "address", "add", "192.0.2.1/32", "dev", "lo"], check=True)
     (tmp_path / "script.py").write_text(SCRIPT)
-    argv = [*inside, sys.executable, "-c", SCRIPT, "192.0.2.1"]
+    argv = [*inside, sys.executable, "-c", SCRIPT, "192.0.2.1", run_name]
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -254,17 +254,17 @@ def test_hosts_reach_the_machine_by_a_nat_and_clean_removes_it_after_sigkill(spa
             line = process.stdout.readline()
             assert line, process.communicate()[1]
             said += line
-        journal = next(one for one in run.runs() if one.id == "test-killed").journal
+        journal = next(one for one in run.runs() if one.id == run_name).journal
         process.send_signal(signal.SIGKILL)
     assert ", 0% packet loss" in said
-    assert journal[outside.KEY] == ["weft-test-killed"]
+    assert journal[outside.KEY] == [f"weft-{run_name}"]
     tables = [*inside, "nft", "-j", "list", "tables"]
-    assert "weft-test-killed" in subprocess.run(tables, capture_output=True, text=True, check=True).stdout
-    code = "from weft.testbed.network import clean; clean.clean('test-killed')"
+    assert f"weft-{run_name}" in subprocess.run(tables, capture_output=True, text=True, check=True).stdout
+    code = f"from weft.testbed.network import clean; clean.clean('{run_name}')"
     subprocess.run([*inside, sys.executable, "-c", code], check=True)
     assert "weft" not in subprocess.run(tables, capture_output=True, text=True, check=True).stdout
     told = subprocess.run(
         ["ip", "-n", spare_netns.name, "-j", "link"], capture_output=True, text=True, check=True
     ).stdout
     assert [one["ifname"] for one in json.loads(told) if one["ifname"] not in ("lo", "ifb0", "ifb1")] == []
-    assert clean.processes("test-killed", journal["namespaces"]) == []
+    assert clean.processes(run_name, journal["namespaces"]) == []
