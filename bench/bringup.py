@@ -65,7 +65,7 @@ NETWORKS = (  # and the most seconds that each may take to come up
 LAYERED = ("slimfly:q=5,p=4", "fatpaths:layers=9", "Slim Fly q=5, 250 nodes, nine layers", 2.0)
 
 
-def ours(spec: str, scheme: str, packed: int | None = None) -> tuple[float, float]:
+def ours(spec: str, scheme: str, packed: int = 0) -> tuple[float, float]:
     """Seconds that `spec` takes to come up, shaped, with its routes, and to be gone again."""
     topology = build(spec)
     began = time.perf_counter()
@@ -134,7 +134,7 @@ def layered(turns: int) -> list[Line]:
     it."""
     spec, scheme, name, most = LAYERED
     lines, cpus = [], len(os.sched_getaffinity(0))
-    took: dict[int | None, list[tuple[float, float]]] = {None: [], cpus: []}
+    took: dict[int, list[tuple[float, float]]] = {0: [], cpus: []}
     for _ in range(turns):
         for packed, found in took.items():
             found.append(ours(spec, scheme, packed))

@@ -47,7 +47,7 @@ def cost(network: Network) -> tuple[float, float]:
     return share, statistics.median(pss_kib(pid) for pid in pids) / 1024
 
 
-def us_per_message(topology: Topology, packed: int | None, among: Sequence[int], *, authenticated: bool) -> list[float]:
+def us_per_message(topology: Topology, packed: int, among: Sequence[int], *, authenticated: bool) -> list[float]:
     """Processor time for each message that daemons hear, all else included; then how many ms it takes them to notice
     that each of the links `among` has died in silence."""
     network = Network.create(topology, LINK, scheme="dr", packed=packed, authenticated=authenticated)
@@ -63,7 +63,7 @@ def us_per_message(topology: Topology, packed: int | None, among: Sequence[int],
         network.down()
 
 
-def seals(topology: Topology, packed: int | None, among: Sequence[int]) -> list[Line]:
+def seals(topology: Topology, packed: int, among: Sequence[int]) -> list[Line]:
     """What it costs to seal and open messages, with and without in turns: processor time, and time until a death is
     noticed."""
     kinds: dict[bool, list[list[float]]] = {False: [], True: []}
@@ -111,7 +111,7 @@ def main() -> None:
     seconds = given.parse_args().alarm_s
     topology = build(SPEC)
     among = draw(range(len(topology.links)), count=FAILURES, generator=np.random.default_rng(1)).tolist()
-    network = Network.create(topology, LINK, scheme="dr")
+    network = Network.create(topology, LINK, scheme="dr", packed=0)
     try:
         share, own_mb = cost(network)
         announced = statistics.median(noticed_ms(network, link, silent=False) for link in among)
@@ -128,7 +128,7 @@ def main() -> None:
         Line("a process per node: share of one core", 100 * share, "%", at_most=100),
         Line("a process per node: memory of one", own_mb, "MB", at_most=2),
         Line("two processes for all: share of one core", 100 * packed, "%", at_most=100 / 3),
-        *(line for processes in (2, None) for line in seals(topology, processes, among)),
+        *(line for processes in (2, 0) for line in seals(topology, processes, among)),
         Line("announced failure noticed, median", announced, "ms", at_most=10),
         Line("silent failure noticed, median", statistics.median(silent), "ms", at_most=100),
         Line("silent failure noticed, worst", max(silent), "ms", at_most=100),

@@ -133,7 +133,7 @@ def main() -> None:
         flood(int(sys.argv[1]), bytes.fromhex(sys.argv[2]), PER_S, SECONDS)
         return
     lines, failed = [], 0
-    network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr")
+    network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=0)
     try:
         for name, payload in (
             ("of a stranger", STRANGE),

@@ -46,7 +46,7 @@ def theirs(spec: str, hello_ms: int) -> Iterator[tuple[Network, set[int], float]
 @contextmanager
 def ours(spec: str, hello_ms: int) -> Iterator[tuple[Network, set[int], float]]:
     """The same for our daemons."""
-    network = Network.create(build(spec), None, scheme=f"{SCHEME}:hello_ms={hello_ms}")
+    network = Network.create(build(spec), None, scheme=f"{SCHEME}:hello_ms={hello_ms}", packed=0)
     try:
         pids = {row.pid for row in network.rows().values()}
         yield network, pids, statistics.median(map(pss_kib, pids)) / 1024

@@ -63,7 +63,7 @@ def main() -> None:
     given.add_argument("--processes", type=int, default=2, help="that share the daemons; 0: each has its own")
     asked = given.parse_args()
     used = resource.getrusage(resource.RUSAGE_SELF)
-    network = Network.create(build(SPEC), None, scheme=SCHEME, packed=asked.processes or None)
+    network = Network.create(build(SPEC), None, scheme=SCHEME, packed=asked.processes)
     try:
         spent = resource.getrusage(resource.RUSAGE_SELF)
         own_s = spent.ru_utime + spent.ru_stime - used.ru_utime - used.ru_stime

@@ -161,7 +161,7 @@ def main() -> None:
     given.add_argument("--pairs", type=int, help="ordered pairs of each network, at random")
     given.add_argument("--questions-per-s", type=int, default=QUESTIONS_PER_S, help="of all servers, each kind")
     given.add_argument("--within-s", type=float, default=200, help="how long the daemons may take")
-    given.add_argument("--processes", type=int, help="how many share the daemons; each node has its own if not given")
+    given.add_argument("--processes", type=int, default=0, help="that share the daemons; 0: each has its own")
     asked = given.parse_args()
     for spec in asked.network or SPECS:
         for name in asked.scheme or SCHEMES:

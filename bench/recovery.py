@@ -107,7 +107,7 @@ def one_by_one(
         )
 
 
-def ours(spec: str, failures: int, *, packed: int | None = None, scheme: str = SCHEME) -> list[Line]:
+def ours(spec: str, failures: int, *, packed: int = 0, scheme: str = SCHEME) -> list[Line]:
     """The lines of our daemons."""
     topology = build(spec)
     network = Network.create(topology, None, scheme=scheme, packed=packed)
@@ -125,7 +125,7 @@ def main() -> None:
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--failures", type=int, default=25, help="links that die, one after the other")
     given.add_argument("--network", action="append", choices=SPECS, help="only this one")
-    given.add_argument("--processes", type=int, help="how many share the daemons; each node has its own if not given")
+    given.add_argument("--processes", type=int, default=0, help="that share the daemons; 0: each has its own")
     asked = given.parse_args()
     for spec in asked.network or SPECS:
         show(f"{asked.failures} silent failures", ours(spec, asked.failures, packed=asked.processes))

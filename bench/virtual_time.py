@@ -33,7 +33,7 @@ NEXT_S = 0.03  # of virtual time between failures, and up to an interval between
 HELLO_S = 0.03
 
 
-def failures(packed: int | None = None) -> dict[str, float]:
+def failures(packed: int = 0) -> dict[str, float]:
     """Silent failures of a DCell, at moments spread over the interval between hellos: when an end notices.
 
     packed: processes that the daemons share; default: one each.
@@ -59,7 +59,8 @@ def tcp(spec: str, scheme: str, seconds: float) -> dict[str, float]:
     half = topology.servers // 2
     order = np.random.default_rng(1).permutation(half).tolist()
     pairs = [(host, half + order[host]) for host in range(half)] + [(half + order[host], host) for host in range(half)]
-    network = Network.create(topology, LinkSpec(rate_bps=Gbps, queue_packets=250, delay_us=5), scheme=scheme)
+    link = LinkSpec(rate_bps=Gbps, queue_packets=250, delay_us=5)
+    network = Network.create(topology, link, scheme=scheme, packed=0)
     try:
         wanted = [flows.Flow(0.0, src, dst, None) for src, dst in pairs]
         begin_s = clock.monotonic()

@@ -16,11 +16,18 @@ port spoke less than a tenth of an interval ago; then, that long after it did.  
 hellos.
 
 Silence.  A neighbour is dead `dead` of its own intervals after its last hello, plus 2 ms, or a tenth of one if that is
-less, so that the hello that is sent just then still counts.  Silence must not be blamed on the neighbours by a node
-that was itself kept from running, when others on the same machine will hardly have fared better.  Two rules see to
-that: the carrier hands over everything that is queued before it calls tick(); and where a tick comes more than an
-interval late, the time by which it is late does not count as silence.  So a node that is never late notices a death
-within dead x interval + 2 ms, and one that is late at most that long after it runs again.
+less, so that the hello that is sent just then still counts.  On a machine that is too slow for its daemons, silence is
+no sign of death.  Three rules keep such a machine from losing neighbours that live:
+
+  - The runtime hands over everything that is queued before it calls tick().
+  - Where a tick comes more than an interval late, the time by which it is late does not count as silence.
+  - Twice the observed lateness is added to the silence that is allowed.  It is the lateness of our own ticks, because
+    the others run on the same machine, up to MOST_OWN_LATENESS intervals.  It is also that of a neighbour's hellos: one
+    whose number is N ahead was due N intervals after the last one.  A lost hello leaves a gap in the numbers, so loss
+    is no lateness.  The allowance is at most MOST_LATENESS intervals.  It shrinks by a sixteenth in each interval
+    in which the neighbour is heard.
+
+On a machine that keeps up, no hello is an interval late, and a death is noticed within dead x interval + 2 ms.
 
 Sequence numbers.  Of what a neighbour says only what is newer than its last hello counts, and not much newer: at most
 MOST_AHEAD hellos, more than can be missed before it is dead.  Numbers are compared modulo 2^32, as RFC 1982 does, so
@@ -43,16 +50,16 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from weft.daemons.control.neighbour import MODULUS, SEQUENCE_BYTES, Neighbour
 from weft.daemons.core import wire
 from weft.daemons.core.actions import Hop, Note, Send
 from weft.daemons.core.contract import Adjacencies
 
-SEQUENCE_BYTES = wire.SEQUENCE.size
 MOST_GRACE_S = 0.002  # on its way, and until a timer of a machine that is not overloaded fires
 STEADY = 10  # times the least rest: a link that lives longer than that is not flapping
 MOST_AHEAD = 4096  # hellos: more than 100 intervals have of them, in each of which a port speaks 11 times at most
 RESYNC = 4
-MODULUS = 1 << 8 * SEQUENCE_BYTES
+MOST_OWN_LATENESS = 5  # intervals: a node that was late notices a death soon after it runs again
 STRANGERS_NOTED = 64  # a flood of false names must not fill the memory
 
 
@@ -65,45 +72,6 @@ class NeighbourChanged:
 
 
 Outcome = NeighbourChanged | Send | Note
-
-
-class Neighbour:
-    """What is known of one neighbour at one port.  `heard` and `up` as in the drawing above."""
-
-    __slots__ = (
-        "back_s",
-        "body",
-        "ceiling",
-        "damped_s",
-        "dead_s",
-        "digest",
-        "heard",
-        "heard_s",
-        "hop",
-        "incarnation",
-        "old",
-        "old_s",
-        "olds",
-        "rests_s",
-        "sequence",
-        "up",
-    )
-
-    def __init__(self, hop: Hop) -> None:
-        self.hop = hop
-        self.heard = self.up = False
-        self.back_s = -inf  # up since when, if it has died before
-        self.rests_s = 0.0  # how long it was to stay down when it died last
-        self.damped_s = -inf  # until when
-        self.heard_s = -inf  # when last, or later if we did not run since
-        self.dead_s = inf  # how long it may be silent
-        self.incarnation = -1
-        self.sequence = b""  # as in the message: big-endian, so that bytes compare as numbers do
-        self.ceiling = b""  # up to which a larger one is newer, without looking closer
-        self.old = 0  # the sequence of the last hello that was too old; how many have followed one another, since when
-        self.olds, self.old_s = 0, -inf
-        self.body = b""  # its last hello without the sequence number
-        self.digest = 0
 
 
 class Port:
@@ -155,6 +123,7 @@ class Neighbourhood:
         self._phase_fraction = phase_fraction
         self._names = names or {}
         self._damp_s, self._most_damp_s = damp_s, most_damp_s
+        self._late = False  # whether any neighbour has an allowance for lateness
         self._damped: set[Neighbour] = set()  # heard and listing us, but to stay down for a while
         self._digest = 0
         self._sequence = 0
@@ -176,6 +145,8 @@ class Neighbourhood:
             return False
         sequence = payload[-SEQUENCE_BYTES:]
         if neighbour.sequence < sequence <= neighbour.ceiling:
+            if now - neighbour.heard_s > neighbour.interval_s + neighbour.interval_s:
+                self._late |= neighbour.measure_lateness(sequence, now)
             neighbour.sequence = sequence
             neighbour.heard_s = now
             return True
@@ -194,6 +165,7 @@ class Neighbourhood:
             if not self._is_new(neighbour, hello, now):
                 self._counters["old_hellos"] += 1
                 return []
+            self._late |= neighbour.measure_lateness(sequence, now)
         elif neighbour.heard:
             if hello.incarnation < neighbour.incarnation:
                 return []
@@ -207,7 +179,7 @@ class Neighbourhood:
         neighbour.incarnation, neighbour.sequence, neighbour.heard_s = hello.incarnation, sequence, now
         neighbour.ceiling = wire.SEQUENCE.pack(min(hello.sequence + MOST_AHEAD, MODULUS - 1))
         neighbour.olds = 0
-        interval_s = hello.interval_ms / 1000
+        neighbour.interval_s = interval_s = hello.interval_ms / 1000
         neighbour.dead_s = self._dead * interval_s + min(interval_s / 10, MOST_GRACE_S)
         neighbour.digest = hello.digest
         listed = (self.node, self._incarnation) in hello.heard
@@ -236,6 +208,7 @@ class Neighbourhood:
         at.carrier, at.body, events = up, None, []
         for neighbour in at.neighbours.values():
             events += self._silence(neighbour, "no carrier", now)
+            neighbour.heard_s = -inf  # its next hello tells nothing of its lateness
         return events + self._speak(now)
 
     def tick(self, now: float) -> list[Outcome]:
@@ -245,10 +218,12 @@ class Neighbourhood:
             self._counters["late_ticks"] += 1
             for neighbour in self._neighbours:
                 neighbour.heard_s = min(neighbour.heard_s + late_s, now)
+                neighbour.allow(min(late_s, MOST_OWN_LATENESS * self._interval_s))
+            self._late = True
         events: list[Outcome] = []
         if now >= self._dies_s:
             for neighbour in self._neighbours:
-                if neighbour.heard and neighbour.heard_s + neighbour.dead_s <= now:
+                if neighbour.heard and neighbour.heard_s + neighbour.dead_s + neighbour.lateness_s <= now:
                     events += self._silence(neighbour, f"silent for {(now - neighbour.heard_s) * 1000:.0f} ms", now)
         if self._damped:
             for neighbour in self._neighbours:  # in an order that is the same each time
@@ -256,6 +231,9 @@ class Neighbourhood:
                     events += self._set_up(neighbour, True, "steady again", now)
         regular = now >= self._regular_s
         if regular:  # keep the phase, leave out what was missed
+            if self._late and late_s <= self._interval_s:
+                allowances = [neighbour.shrink_allowance(now) for neighbour in self._neighbours]
+                self._late = any(allowances)
             self._regular_s += self._interval_s * ((now - self._regular_s) // self._interval_s + 1)
         return events + self._speak(now, everywhere=regular)
 
@@ -366,7 +344,7 @@ class Neighbourhood:
         dies_s = inf
         for neighbour in self._neighbours:
             if neighbour.heard:
-                at = neighbour.heard_s + neighbour.dead_s
+                at = neighbour.heard_s + neighbour.dead_s + neighbour.lateness_s
                 if at < dies_s:
                     dies_s = at
         self._dies_s = dies_s

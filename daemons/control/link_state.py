@@ -14,7 +14,9 @@ larger check sum (RFC 2328, section 13.1), until the origin hears it and contrad
 Nothing is acknowledged.  Instead each hello carries a digest of the sender's database.  When a neighbour comes up with
 another digest than ours, and when its digest has differed and neither has changed for `settle_s` (longer than a hello
 takes to tell a change that has arrived already), we send it a summary of what we have; it answers with what we lack or
-have only older.  As it sees the same difference, it does the same, and so both end with the newest of both.
+have only older.  As it sees the same difference, it does the same, and so both end with the newest of both.  On a slow
+machine news and answers are on their way for longer, and summaries would slow them further: where our own ticks are
+late, the wait is longer by LATE times their lateness, which is forgotten by an eighth with each tick.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from weft.daemons.core.actions import Hop, Send
 from weft.daemons.core.mixing import mixed
 
 MOST_S = 0.1  # that backoff() grows to
+LATE = 4  # wait before a summary, in lateness of our own ticks
 MOST_PATIENCE = 16  # times settle_s, with a neighbour whose database differs, while either changes
 
 
@@ -93,6 +96,7 @@ class Database:
         self._differs_s: dict[Hop, float] = {}  # since when, or since our last summary, it has not been ours
         self._changed_s: dict[Hop, float] = {}  # when it changed
         self._own_changed_s = -inf
+        self._late_s = 0.0  # how late our ticks have been of late
         self._counters = {
             "advertisements_heard": 0, "advertisements_new": 0, "advertisements_refused": 0, "summaries_sent": 0
         }  # fmt: skip
@@ -137,7 +141,10 @@ class Database:
 
     def tick(self, now: float) -> list[Send]:
         """Refresh, drop what has expired, send what had to wait."""
-        return self._turn(now)
+        late_s = now - self.deadline
+        actions = self._turn(now)
+        self._late_s = max(late_s, self._late_s * 7 / 8)
+        return actions
 
     def graph(self) -> dict[int, tuple[int, ...]]:
         """The live links as neighbours of each node: those that both ends advertise."""
@@ -259,11 +266,12 @@ class Database:
         self._changed_s.pop(hop, None)
 
     def _summary_s(self, hop: Hop) -> float:
-        """When a neighbour that differs is sent a summary: when neither digest has changed for `settle_s`.  Those that
-        change tell of news on their way, and summaries of news would keep everybody from passing them on."""
+        """Return the time of the next summary for a neighbour that differs: after neither digest has changed for a
+        while.  A digest that changes announces news on its way, which a summary would only delay."""
         since_s = self._differs_s[hop]
-        calm_s = max(since_s, self._own_changed_s, self._changed_s.get(hop, -inf)) + self._settle_s
-        return min(calm_s, since_s + MOST_PATIENCE * self._settle_s)
+        settle_s = self._settle_s + LATE * self._late_s
+        calm_s = max(since_s, self._own_changed_s, self._changed_s.get(hop, -inf)) + settle_s
+        return min(calm_s, since_s + MOST_PATIENCE * settle_s)
 
     def _reconcile(self, now: float) -> list[Send]:
         """A summary for each neighbour whose digest has differed too long."""

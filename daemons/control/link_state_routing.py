@@ -1,8 +1,8 @@
 """What protocols that route by link state have in common: they say hello, flood what changed, and compute.
 
 What was learnt is turned into routes `hold_s` after the first change.  While changes go on, the time between two
-computations grows, so that what many nodes report costs few of them; and where the machine is too slow for its daemons,
-that is what lets it catch up.
+computations grows, so that what many nodes report costs few of them.  A computation that begins late shows that the
+machine is too slow for its daemons: the next one waits LATE times as long as this one was late.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Hop
 from weft.daemons.core.contract import Adjacencies, useless
 from weft.daemons.core.events import Event
+
+LATE = 2  # rest after a computation, in its lateness
 
 
 class Flooding(ABC):
@@ -75,7 +77,8 @@ class Flooding(ABC):
             events += self._database.tick(now)
         actions = self._follow(events, now)
         if now >= self._compute_s:
-            self._rest_s = backoff(self._rest_s, now - self._computed_s, 5 * self._hold_s)
+            late_s = now - self._compute_s
+            self._rest_s = max(backoff(self._rest_s, now - self._computed_s, 5 * self._hold_s), LATE * late_s)
             self._compute_s, self._computed_s = inf, now
             self._computed = self._database.changes
             self._counters["computations"] += 1

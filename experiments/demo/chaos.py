@@ -128,7 +128,8 @@ def on_one_network(wanted: Sequence[Campaign], told: dict[str, Any]) -> list[Jud
     scheme, options = registry.scheme(wanted[0].routing)
     rule = scheme.rule(options)
     link = RATED if rule and rule.compares_queues else None  # by queues, which links without a rate have not
-    with Net(wanted[0].topology, link=link, routing=wanted[0].routing) as net, Fidelity(net) as fidelity:
+    net = Net(wanted[0].topology, link=link, routing=wanted[0].routing, packed=0)  # campaigns kill daemons
+    with net, Fidelity(net) as fidelity:
         carried = KernelCampaigns(net, wanted[0].routing)
         for one in wanted:
             found.append(Judged(one, carried.run(one), carried.settled_s))

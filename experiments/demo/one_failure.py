@@ -36,7 +36,7 @@ def measure(run: Run) -> Result:
 
     topology, generator = build(run.text("topology")), np.random.default_rng(run.seed)
     link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
-    packed = run.integer("processes") or None
+    packed = run.integer("processes")
     with Net(topology, link=link, routing=run.text("routing"), packed=packed) as net, Fidelity(net) as fidelity:
         row = connectivity(net, generator) | proxy_failover.before_and_during(net, run, generator)
     report = fidelity.report

@@ -98,7 +98,7 @@ def routed(run: Run) -> Iterator[Routed]:
 
     topology, scheme = build(run.text("topology")), run.text("scheme")
     link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
-    packed = run.integer("processes") or None
+    packed = run.integer("processes")
     network = Network.create(topology, link, scheme="none" if is_frr(scheme) else scheme, packed=packed)
     try:
         if is_frr(scheme):

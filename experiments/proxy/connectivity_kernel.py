@@ -60,7 +60,7 @@ def measure(run: Run) -> Result:
     told = connects(broken, routing, pairs)
     expected = None if told is None else both_ways(told)
     joined = both_ways(lengths(broken, "bfs", pairs) or {})
-    packed = run.integer("processes") or None
+    packed = run.integer("processes")
     with Net(build(run.text("topology")), routing=routing, packed=packed) as net, Fidelity(net) as fidelity:
         fail(net, broken)
         began_s = clock.monotonic()

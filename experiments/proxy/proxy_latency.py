@@ -59,7 +59,7 @@ def measure(run: Run) -> Result:
     from weft.testbed.measure.fidelity import Fidelity
 
     topology, routing = build(run.text("topology")), asking(run.text("routing"), run.integer("questions_per_s"))
-    packed = run.integer("processes") or None
+    packed = run.integer("processes")
     with Net(topology, link=link(run), routing=routing, packed=packed) as net, Fidelity(net) as fidelity:
         row = pings(net, run)
     report = fidelity.report

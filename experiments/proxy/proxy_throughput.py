@@ -55,7 +55,7 @@ def measure(run: Run) -> Result:
     from weft.testbed.measure.fidelity import Fidelity
 
     pairs = listed(traffic(run, run.text("traffic")))
-    packed = run.integer("processes") or None
+    packed = run.integer("processes")
     routing = asking(run.text("routing"), run.integer("questions_per_s"))
     made = Net(build(run.text("topology")), link=common.link(run), routing=routing, packed=packed)
     with made as net, Fidelity(net) as fidelity:

@@ -59,7 +59,8 @@ def lab_from(given: argparse.Namespace) -> Lab:
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{given.topology}: {getattr(error, 'strerror', None) or 'it is not text in UTF-8'}") from None
     lab = parse(text, name=given.topology)
-    return replace(lab, scheme=given.routing or lab.scheme, packed=given.packed or lab.packed)
+    packed = lab.packed if given.packed is None else given.packed
+    return replace(lab, scheme=given.routing or lab.scheme, packed=packed)
 
 
 def links_from(given: argparse.Namespace) -> tuple[LinkSpec | None, LinkSpec | None]:

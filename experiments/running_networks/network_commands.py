@@ -35,7 +35,10 @@ def _add_up(commands: Commands) -> None:
     parser.add_argument("--mtu", type=int, metavar="BYTES", help="of every link; default 1500; needs --rate")
     parser.add_argument("--delay", help="of every link, one way, such as 1ms; needs --rate")
     parser.add_argument(
-        "--packed", type=int, metavar="P", help="P processes share the daemons; default: one for each node"
+        "--packed",
+        type=int,
+        metavar="P",
+        help="P processes share the daemons, 0: one for each node; default: by the numbers of nodes and processors",
     )
     parser.add_argument("--no-restart", action="store_true", help="leave daemons dead that die")
     parser.add_argument("--unauthenticated", action="store_true", help="let daemons believe whatever they hear")
@@ -219,6 +222,8 @@ def summary(network: Network) -> str:
     topology = network.topology
     took = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in network.stages.items())
     counts = f"{topology.servers} servers, {topology.switches} switches, {len(topology.links)} links"
+    if network.processes:
+        counts += f", {len(network.rows())} daemons in {network.processes} processes"
     return f"{topology.spec}, {counts}, in {duration(sum(network.stages.values()))} ({took})"
 
 

@@ -115,7 +115,8 @@ def up(topology: Topology, links: tuple[LinkSpec, LinkSpec], spec: str, seed: in
     link, host_link = links
     by_daemons = parse(spec)[0] == "dar"
     rule = rule_of(spec)
-    network = Network.create(topology, link, host_link=host_link, scheme=spec if by_daemons else "static")
+    scheme = spec if by_daemons else "static"
+    network = Network.create(topology, link, host_link=host_link, scheme=scheme, packed=0)
     try:
         if by_daemons:
             network.wait_until_converged()

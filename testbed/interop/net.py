@@ -54,7 +54,8 @@ class Net(BridgedNet):
     routing: the scheme, such as "dr" or "dr:hello_ms=30", "static" for routes without daemons, or "none"; by default
         dr if it is server-centric, else ecmp.  "bridge", the default of a Topo without circles: switches learn.
     name: the run's name; by default four hexadecimal digits.
-    packed: how many processes share the daemons; None: every node has one of its own.
+    packed: how many processes share the daemons; 0: every node has one of its own; None: chosen by the numbers of
+        daemons and processors.
     authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
     restart: whether daemons that die though nobody asked them to are started again.
     outwards: whether hosts of a network of routers reach the machine's network, as by `weft up --nat`.

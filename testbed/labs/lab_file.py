@@ -92,8 +92,8 @@ def _lab(told: Mapping[str, Any], name: str) -> Lab:
             raise ValueError(f"commands of {node}: a list of texts, got {quoted(lines)}")
         commands[known] = tuple(lines)
     packed = told.get("packed")
-    if packed is not None and (not isinstance(packed, int) or isinstance(packed, bool) or packed < 1):
-        raise ValueError(f"packed: a number of processes, at least 1, got {quoted(packed)}")
+    if packed is not None and (not isinstance(packed, int) or isinstance(packed, bool) or packed < 0):
+        raise ValueError(f"packed: a number of processes, 0 for one for each node, got {quoted(packed)}")
     lab = Lab(
         topology=topology,
         scheme=_text("scheme", told["scheme"]) if told.get("scheme") is not None else None,
@@ -215,7 +215,7 @@ def written(lab: Lab) -> str:
     said["scheme"] = lab.scheme
     said |= {key: said_of(link) for key, link in (("link", lab.link), ("host_link", lab.host_link)) if link}
     said |= {"mtu": lab.link.mtu_bytes} if lab.link and lab.link.mtu_bytes != MTU_BYTES else {}
-    said |= {"packed": lab.packed} if lab.packed else {}
+    said |= {"packed": lab.packed} if lab.packed is not None else {}
     links = []
     for at, (a, _, b, _) in enumerate(topology.links.tolist()):
         own = said_of(lab.own_links[at]) if at in lab.own_links else {}

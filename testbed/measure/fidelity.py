@@ -76,6 +76,7 @@ class Report:
     """The verdict on a run, each component's, and what could not be measured, with the reason.
 
     clock: "real" or "virtual", which decides what was judged.
+    daemon_processes: how many served the daemons.
     """
 
     seconds: float
@@ -83,6 +84,7 @@ class Report:
     not_measured: Mapping[str, str]
     decisive: bool  # whether everything decisive was measured
     clock: str = "real"
+    daemon_processes: int = 0
 
     @property
     def worst(self) -> Component:
@@ -110,6 +112,7 @@ class Report:
         return {
             "verdict": self.verdict,
             "clock": self.clock,
+            "daemon_processes": self.daemon_processes,
             "worst": self.offender,
             "seconds": self.seconds,
             "components": [asdict(one) for one in self.components],
@@ -178,7 +181,8 @@ class Fidelity:
         components += self._of_references() if virtual else _of_machine(self._load_before, after, missing)
         components += [*self._of_daemons(self._rows, rows, missing), *self._of_deaths(), *self._added]
         seconds = after.at_s - self._load_before.at_s
-        return Report(seconds, tuple(components), missing, decisive, "virtual" if virtual else "real")
+        kind, processes = "virtual" if virtual else "real", len({row.pid for row in rows.values()})
+        return Report(seconds, tuple(components), missing, decisive, kind, processes)
 
     def _all_rows(self) -> dict[int, Row]:
         """The rows of all nodes; none if there are no daemons."""

@@ -34,6 +34,7 @@ from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 
+DAEMONS_PER_PROCESSOR = 16  # with a process of their own; switching between more takes longer than their work
 HOP_NS = "WEFT_HOP_NS"  # in the environment: what the processor takes for each packet that arrives, in ns
 Stage = tuple[str, Callable[[], None]]
 
@@ -95,16 +96,35 @@ def prepared(
 
 
 def require_processes(packed: int | None) -> None:
-    """ValueError unless `packed` processes can share the daemons; None: every node has one of its own."""
-    if packed is not None and packed < 1:
-        raise ValueError(f"daemons are shared by at least 1 process, not by {packed}")
+    """Raise ValueError unless `packed` processes can share the daemons."""
+    if packed is not None and packed < 0:
+        raise ValueError(f"daemons are shared by 1 process or more (0: one for each node), not by {packed}")
 
 
-def require_room(topology: Topology, how: Planes, packed: int | None) -> None:
-    """Raise ValueError unless this machine has room for `topology` and the daemons of `how` in `packed` processes."""
+def daemon_processes(packed: int | None, daemons: int) -> int:
+    """Return how many processes serve `daemons` daemons.
+
+    Args:
+        packed: the number of processes that was asked for, 0 for one for each daemon.  None: as many as there are
+            processors, where more than DAEMONS_PER_PROCESSOR daemons share each; else one for each daemon.
+    """
+    if packed is None:
+        processors = len(os.sched_getaffinity(0))
+        packed = processors if daemons > DAEMONS_PER_PROCESSOR * processors else 0
+    return min(packed or daemons, daemons)
+
+
+def processes_with_room(topology: Topology, how: Planes, packed: int | None) -> int:
+    """Return how many processes serve the daemons of `how`; see daemon_processes().
+
+    Raises:
+        ValueError: this machine has no room for them and `topology`, or `packed` is negative.
+    """
     require_processes(packed)
+    processes = daemon_processes(packed, len(how.configs))
     sizes = {"namespaces": topology.nodes, "links": len(topology.links)}
-    machine.require_room(topology.spec, **sizes, processes=min(packed or topology.nodes, len(how.configs)))
+    machine.require_room(topology.spec, **sizes, processes=processes)
+    return processes
 
 
 def require_features(plan: Plan, scheme: str, how: Planes, *, outwards: bool = False) -> None:
@@ -134,7 +154,7 @@ def perform(stages: list[Stage], progress: Callable[[str], None]) -> dict[str, f
 
 
 def all_stages(
-    network: Handle, how: Planes, packed: int | None, keep: int | None, *, restart: bool, outwards: bool = False
+    network: Handle, how: Planes, processes: int, keep: int | None, *, restart: bool, outwards: bool = False
 ) -> list[Stage]:
     """Everything from the namespaces to the daemons; see daemon_stages() for the arguments.
 
@@ -142,7 +162,7 @@ def all_stages(
     """
     made = kernel_stages(network) + program_stages(network, how)
     made += [("way out", partial(nat.make, network))] if outwards else []
-    return made + daemon_stages(network, how.configs, packed, keep, restart=restart)
+    return made + daemon_stages(network, how.configs, processes, keep, restart=restart)
 
 
 def kernel_stages(network: Handle) -> list[Stage]:
@@ -180,12 +200,12 @@ def make_credentials(network: Handle, *, authenticated: bool) -> None:
 
 
 def daemon_stages(
-    network: Handle, configs: Mapping[int, NodeConfig], packed: int | None, keep: int | None, *, restart: bool
+    network: Handle, configs: Mapping[int, NodeConfig], processes: int, keep: int | None, *, restart: bool
 ) -> list[Stage]:
     """Start the daemons and wait for them; a detached run without daemons has a supervisor that only keeps it."""
     if not configs and keep is None:
         return []
-    stages: list[Stage] = [("daemons", partial(_launch, network, configs, packed, keep, restart))]
+    stages: list[Stage] = [("daemons", partial(_launch, network, configs, processes, keep, restart))]
     if configs:
         stages.append(("neighbours", partial(status.wait_for_neighbours, network)))
         stages.append(("convergence", partial(status.wait_until_converged, network)))
@@ -193,11 +213,12 @@ def daemon_stages(
 
 
 def _launch(
-    network: Handle, configs: Mapping[int, NodeConfig], packed: int | None, keep: int | None, restart: bool
+    network: Handle, configs: Mapping[int, NodeConfig], processes: int, keep: int | None, restart: bool
 ) -> None:
     programs = program_of(network), network.topology.servers, transit_program.program_of(network)
     daemons = Daemons(node_interfaces(network.plan, configs), configs, *programs)
-    control.launch(network.run, daemons, nodes=network.topology.nodes, packed=packed, keep=keep, restart=restart)
+    nodes = network.topology.nodes
+    control.launch(network.run, daemons, nodes=nodes, processes=processes, keep=keep, restart=restart)
 
 
 def _attach_data_plane(network: Handle, scheme: str) -> None:

@@ -41,11 +41,13 @@ class Network(Handle):
 
     kept: the lock that keeps the run alive, in the process that made it and until its supervisor has taken it over.
     stages: how many seconds each part of making it took, in order.
+    processes: how many serve the daemons, in the process that made it.
     """
 
-    def __init__(self, plan: Plan, kept: RunLock | None) -> None:
+    def __init__(self, plan: Plan, kept: RunLock | None, processes: int = 0) -> None:
         super().__init__(plan)
         self.kept = kept
+        self.processes = processes
         self.stages: dict[str, float] = {}
 
     @classmethod
@@ -71,7 +73,7 @@ class Network(Handle):
         host_link: what the links between hosts and switches of a fabric are like; None: like all others.
         own_links: by link, what those are like that differ; None: what a user's graph says of its own.
         scheme: `static` installs the routes that the topology alone gives, `none` none, others are the registry's.
-        packed: how many processes share the daemons; None: every node has one of its own.
+        packed: how many processes share the daemons; 0: each has its own; None: bring_up.daemon_processes() chooses.
         detached: leave the run to its supervisor, which keeps it alive when this process has ended.
         authenticated: whether daemons believe only what this run's daemons say; see SECURITY.md.
         restart: whether daemons that die though nobody asked them to are started again.
@@ -81,16 +83,16 @@ class Network(Handle):
         """
         need_root()
         draft, how = bring_up.prepared(topology, link, host_link, own_links, scheme, outwards=outwards)
-        bring_up.require_room(topology, how, packed)
+        processes = bring_up.processes_with_room(topology, how, packed)
         kept = run.reserve(name)
         network = None
         try:
-            network = cls(replace(draft, run=kept.run), kept)
+            network = cls(replace(draft, run=kept.run), kept, processes)
             about = {"authenticated": authenticated, "packed": packed, "outwards": outwards}
             run.write_journal(kept.run, journal(network.plan, scheme, **about))
             bring_up.make_credentials(network, authenticated=authenticated)
             keep = kept.lock if detached else None
-            stages = bring_up.all_stages(network, how, packed, keep, restart=restart, outwards=outwards)
+            stages = bring_up.all_stages(network, how, processes, keep, restart=restart, outwards=outwards)
             network.stages = bring_up.perform(stages, progress)
         except BaseException:
             if network:

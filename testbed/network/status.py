@@ -40,16 +40,20 @@ def wait_until_converged(network: Handle, timeout_s: float = CONVERGENCE_S) -> N
 
 
 def _wait(network: Handle, ready: Callable[[Row], bool], what: str, timeout_s: float) -> None:
+    """Return when every daemon has been `ready`; TimeoutError after `timeout_s` in which no further one has."""
     directory = network.run.directory
     counters = DaemonCounters(directory / COUNTERS)
     waiting = list(routers(network.topology))
     end_s = clock.monotonic() + timeout_s
     try:
-        while waiting := [node for node in waiting if not ready(counters.row(node))]:
+        while left := [node for node in waiting if not ready(counters.row(node))]:
+            if len(left) < len(waiting):
+                end_s = clock.monotonic() + timeout_s
+            waiting = left
             if clock.monotonic() > end_s:
                 row = counters.row(waiting[0])
                 raise TimeoutError(
-                    f"{len(waiting)} daemons still lack {what} after {timeout_s:g} s, the first is "
+                    f"{len(waiting)} daemons still lack {what}, none got them in {timeout_s:g} s, the first is "
                     f"{network.plan.names[waiting[0]]}: {row.neighbours_up} of {row.neighbours_expected} neighbours "
                     f"and {row.routes} routes; see {directory / 'log'}"
                 )

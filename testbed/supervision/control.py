@@ -25,14 +25,14 @@ def launch(
     daemons: Daemons,
     *,
     nodes: int,
-    packed: int | None = None,
+    processes: int,
     keep: int | None = None,
     restart: bool = True,
 ) -> int:
     """Start the daemons of `run`, and return their supervisor's process id when each is ready to serve.
 
     nodes: of the whole network, whose counters there are to be.
-    packed: how many processes share the daemons; None: every node has one of its own.
+    processes: how many serve the daemons.
     keep: the descriptor of the run's lock: the supervisor keeps the run alive from now on.  None: it ends when this
         process does.
     restart: whether daemons that die are started again, and the supervisor, too.
@@ -43,7 +43,7 @@ def launch(
     log = run.directory / "log"
     private_files.make_folder(log)
     owner, lock = (os.getpid(), -1) if keep is None else (0, keep)
-    argv = [str(run.directory), *map(str, (packed or 0, owner, lock, int(restart)))]
+    argv = [str(run.directory), *map(str, (processes, owner, lock, int(restart)))]
     # Without site: a daemon needs no package but ours and its scheme's; start-up files cost time and memory.
     command = isolated_python.command(
         "weft.testbed.supervision.supervisor", argv, packages=False, search=search_path(daemons)

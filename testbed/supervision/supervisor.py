@@ -1,8 +1,8 @@
 """The parent of a run's daemons: python -m weft.testbed.supervision.supervisor DIRECTORY PROCESSES OWNER LOCK RESTART
 [again WHY], started by control.launch().
 
-A fresh interpreter that has imported no more than daemons need forks PROCESSES that share the nodes (0: one for each
-node), and starts and ends daemons on request.  RESTART is 1 or 0: whether it starts daemons again that died though
+A fresh interpreter that has imported no more than daemons need forks PROCESSES that share the nodes, and starts and
+ends daemons on request.  RESTART is 1 or 0: whether it starts daemons again that died though
 nobody asked them to, ends processes that hang, and has a successor (watchdog.py, successor.py).  How daemons ended is
 in log/supervisor.log, how often in the counters.
 
@@ -86,6 +86,7 @@ class Supervisor:
         self._log = control_socket.Log(directory, NAME)
         self._credentials = RunCredentials(directory)
         self._processes = processes
+        self._shared = processes < len(self._daemons.interfaces)
         self._children: dict[int, Child] = {}  # by descriptor
         self._ended: dict[int, str] = {}  # node -> how its last daemon did
         self._restarts, self._hangs, self._look_at = Restarts(), Hangs(), inf
@@ -109,7 +110,7 @@ class Supervisor:
         nodes = list(self._daemons.interfaces)
         for node in nodes:
             self._counters.cells(node)[WANTED] = 1
-        if min(self._processes or len(nodes), len(nodes)) >= WORTH_REHEARSING:
+        if min(self._processes, len(nodes)) >= WORTH_REHEARSING:
             rehearse(self._directory / "rehearsal", self._daemons)
         self._start_nodes(nodes)
 
@@ -134,7 +135,7 @@ class Supervisor:
         allow_descriptors(100 + DESCRIPTORS_PER_NODE * len(nodes))
         # Everything that is done once is done here, before there are children: a child's own memory is what it writes
         # to, and opening sockets alone writes, object by object, to more than a megabyte of what Python shares.
-        count = min(self._processes or len(nodes), len(nodes))
+        count = min(self._processes, len(nodes))
         shares = [nodes[i * len(nodes) // count : (i + 1) * len(nodes) // count] for i in range(count)]
         groups = self._programs.groups(nodes)
         loops = [Loop([self._make(node, groups.get(node)) for node in share]) for share in shares]
@@ -163,7 +164,7 @@ class Supervisor:
         """Daemons that share a process tick a dozen at a time, those of neighbouring nodes together: what one of them
         brings into the cache, of Python and of the network, serves the next."""
         config = self._daemons.configs[node]
-        if not self._processes:
+        if not self._shared:
             return config
         nodes = list(self._daemons.interfaces)
         first = nodes.index(node) // TOGETHER * TOGETHER
@@ -260,7 +261,7 @@ class Supervisor:
     def _restart_dead(self) -> None:
         """Start those daemons whose time has come, those that shared a process in one again."""
         due = self._restarts.take(clock.monotonic())
-        for nodes in [due] if self._processes and due else [[node] for node in due]:
+        for nodes in [due] if self._shared and due else [[node] for node in due]:
             try:
                 groups = self._programs.groups(nodes)
                 self._fork([Loop([self._make(node, groups.get(node)) for node in nodes])])

@@ -57,9 +57,11 @@ def network() -> Iterator[Callable[..., Network]]:
         link: LinkSpec | None = LINK,
         scheme: str = "static",
         host_link: LinkSpec | None = None,
+        packed: int | None = 0,
         **more: bool,
     ) -> Network:
-        made.append(Network.create(build(spec), link, host_link=host_link, scheme=scheme, **more))
+        links = {"link": link, "host_link": host_link}
+        made.append(Network.create(build(spec), **links, scheme=scheme, packed=packed, **more))
         return made[-1]
 
     yield create

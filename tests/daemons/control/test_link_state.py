@@ -268,7 +268,24 @@ def test_a_short_difference_is_a_hello_that_comes_late():
         0, 1, 0, 0xFFFFFFFF, ((0, 12, crc32(wire.pack_links([(0, 1)]))),)
     )
     assert database.tick(0.200) == []
-    assert len(database.tick(0.222)) == 1
+    assert len(database.tick(0.226)) == 1
+
+
+def summary_s(late_s):
+    """When node 0 sends its summary to a neighbour that differs from 0.1 s on, its ticks being so late."""
+    database = Database(0, {0: (1,)}, incarnation=10)
+    database.start(0.0)
+    told = database.digest
+    database.neighbour_changed(Hop(0, 1), True, told, 0.010)
+    database.tick(database.deadline + late_s)
+    database.heard_digest(Hop(0, 1), database.digest, 0.040)
+    database.heard_digest(Hop(0, 1), told, 1.0)
+    return database.deadline - 1.0
+
+
+def test_one_whose_ticks_are_late_waits_longer_before_it_sends_a_summary():
+    assert summary_s(0.0) == pytest.approx(0.060)
+    assert summary_s(0.100) == pytest.approx(0.060 + 4 * 0.100)
 
 
 def hub():

@@ -140,8 +140,7 @@ def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
         (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "1.5"], "invalid int value: '1.5'"),
         (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--delay", ""], "'' is not a delay; write it as in 1ms"),
         (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--delay", "3601s"], "delay_us must be at most 3600000000"),
-        (["up", "dcell:n=3,k=1", "--packed", "0"], "shared by at least 1 process, not by 0"),
-        (["up", "dcell:n=3,k=1", "--packed=-3"], "shared by at least 1 process, not by -3"),
+        (["up", "dcell:n=3,k=1", "--packed=-3"], "shared by 1 process or more (0: one for each node), not by -3"),
         (
             ["up", "dcell:n=3,k=1", "--packed", "2", "--routing", "static"],
             "--packed shares out daemons, and scheme static",

@@ -35,7 +35,7 @@ def pid(network: Network, node: int) -> int:
     return network.rows()[node].pid
 
 
-@pytest.mark.parametrize("packed", [None, 1, 3])
+@pytest.mark.parametrize("packed", [0, 1, 3])
 def test_the_kernels_routes_are_those_of_the_arithmetic(packed):
     network = Network.create(build("ficonn:n=4,k=2"), LINK, scheme="dr", packed=packed)
     try:

@@ -122,7 +122,7 @@ from weft.testbed.plan.run import runs
 from weft.testbed.processes.privileges import CAP_NET_ADMIN
 from weft.topologies import build
 try:
-    network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", name=sys.argv[1])
+    network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=0, name=sys.argv[1])
 except ValueError as error:
     print(error)
 else:

@@ -188,7 +188,7 @@ def test_a_supervisor_that_ends_is_succeeded_at_once(sleeper):
     os.close(heard)
 
 
-@pytest.fixture(params=[None, 2], ids=["each", "packed"])
+@pytest.fixture(params=[0, 2], ids=["each", "packed"])
 def routed(request) -> Iterator[Network]:
     network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=request.param)
     yield network
@@ -277,7 +277,7 @@ def test_a_supervisor_that_hangs_is_ended_and_succeeded():
 
 @pytest.mark.kernel
 def test_where_nobody_is_to_be_replaced_the_dead_stay_dead_and_are_told():
-    network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", restart=False)
+    network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=0, restart=False)
     try:
         theirs = {row.pid for row in network.rows().values()}
         with Fidelity(network) as fidelity:

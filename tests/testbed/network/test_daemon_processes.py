@@ -1,0 +1,59 @@
+"""How many processes serve a network's daemons, and networks that come up on a slow machine."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from weft.testbed.network import bring_up
+from weft.testbed.processes import cgroup
+
+SPEC, SCHEME = "slimfly:q=5,p=1", "fatpaths:layers=3"
+SCRIPT = f"""
+import sys
+from weft.testbed.network.network import Network
+from weft.topologies import build
+network = Network.create(build("{SPEC}"), None, scheme="{SCHEME}", packed=eval(sys.argv[1]))
+rows = network.rows()
+network.down()
+print(len(rows), len({{row.pid for row in rows.values()}}), network.processes)
+"""
+
+
+@pytest.mark.parametrize(
+    ("processors", "packed", "daemons", "processes"),
+    [
+        (2, None, 32, 32),
+        (2, None, 33, 2),
+        (64, None, 1024, 1024),
+        (1, None, 20, 1),
+        (2, 0, 156, 156),
+        (2, 5, 20, 5),
+        (2, 5, 3, 3),
+        (2, None, 0, 0),
+    ],
+)
+def test_daemons_share_processes_where_they_are_many_for_the_processors(
+    monkeypatch, processors, packed, daemons, processes
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)))
+    assert bring_up.daemon_processes(packed, daemons) == processes
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("packed", [None, 0])
+def test_a_network_comes_up_with_a_tenth_of_the_machine(packed):
+    try:
+        group = cgroup.Group(f"weft-slow-{os.getpid()}")
+    except (ValueError, OSError) as error:
+        pytest.skip(str(error))
+    try:
+        group.limit(0.1 * len(os.sched_getaffinity(0)))
+        command = [*group.entering(), sys.executable, "-c", SCRIPT, str(packed)]
+        run = subprocess.run(command, capture_output=True, text=True)
+    finally:
+        cgroup.remove([group.name])
+    assert run.returncode == 0, run.stderr
+    daemons, processes, chosen = map(int, run.stdout.split())
+    assert processes == chosen == bring_up.daemon_processes(packed, daemons)
