@@ -30,7 +30,7 @@ from weft.daemons.core.contract import Adjacencies, useless
 from weft.daemons.core.events import Event, LinkDegraded, QueuesCall
 from weft.daemons.lbsp import messages
 from weft.daemons.lbsp import routing as lbsp
-from weft.daemons.lbsp.messages import Body, Crowding, Failure, Failures, Told
+from weft.daemons.lbsp.messages import MOST_STATE, Body, Crowding, Failure, Failures, Told
 from weft.daemons.lbsp.routing import AGGREGATION, CORE, EDGE, Link, Place, Route, Shape
 from weft.topologies.core.address import Prefix
 
@@ -161,7 +161,13 @@ class Lbsp:
         return [Note(text), *self._changed(now)]
 
     def _queues_call(self, state: int, now: float) -> Sequence[Action]:
-        """The queues of this switch call for `state` (section 5.1)."""
+        """Take the state that the queues of this switch call for (section 5.1).
+
+        Raises:
+            ValueError: there is no such state.
+        """
+        if not 0 <= state <= MOST_STATE:
+            raise ValueError(f"queues call for state {state}; states are 0 .. {MOST_STATE}")
         if state == self._want or self._place.tier == CORE:
             return NOTHING
         self._want = state

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 
-from tests.fuzz.hostile_messages import HEALS_S, Campaign, corpus, coverage_corpus, input_of, schemes
+from tests.fuzz.hostile_messages import HEALS_S, Campaign, corpus, coverage_corpus, input_of, network_for, schemes
 from weft.daemons.core import wire
-from weft.daemons.core.actions import Action
+from weft.daemons.core.actions import Action, Flow
+from weft.daemons.core.events import (
+    DestinationInUse,
+    Event,
+    FlowInUse,
+    FlowsSeen,
+    LinkDegraded,
+    Measured,
+    QueuesCall,
+    Refused,
+    SeenFlow,
+)
 from weft.daemons.proxy.daemon import Pr
+from weft.daemons.simulator.simulator import Simulator
 from weft.daemons.tar.daemon import TarRouting
+from weft.topologies import build
 
 TYPES = (
     *(wire.HELLO, wire.LINK_STATES, wire.SUMMARY, wire.PROBE, wire.HOP_DIED, wire.LBSP_FAILURES, wire.LBSP_CROWDING),
@@ -26,6 +40,38 @@ def test_hostile_messages_raise_nothing_and_the_network_heals(scheme: str) -> No
     campaign.run(500)
     assert [failure.line() for failure in campaign.failures] == []
     assert len(campaign.seen) > 8
+
+
+NUMBERS = (-(2**40), -1, 0, 1, 2, 3, 7, 255, 256, 2**16, 2**32 - 1, 2**32, 2**63)
+
+
+def hostile_events(draw: random.Random) -> list[Event]:
+    """Return one event of each kind, with numbers that no capability tells."""
+
+    def number() -> int:
+        return draw.choice(NUMBERS)
+
+    flow = Flow(number(), number(), number(), number())
+    return [
+        DestinationInUse(number()),
+        FlowInUse(flow),
+        Refused(number()),
+        Measured({number(): number() for _ in range(3)}),
+        QueuesCall(number()),
+        LinkDegraded(number(), draw.random() < 0.5),
+        FlowsSeen((SeenFlow(flow, number(), number(), number()),)),
+    ]
+
+
+@pytest.mark.parametrize("scheme", schemes())
+def test_hostile_events_are_refused_or_do_no_harm_later(scheme: str) -> None:
+    simulator, draw = Simulator(build(network_for(scheme)), scheme), random.Random(scheme)
+    simulator.run_for(0.5)
+    for _ in range(20):
+        for event in hostile_events(draw):
+            with suppress(ValueError):
+                simulator.tell(draw.choice(list(simulator._nodes)), event)
+        simulator.run_for(0.1)
 
 
 @pytest.mark.slow
