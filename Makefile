@@ -24,7 +24,7 @@ setup: $(READY) bpf ## install what weft needs: packages with apt-get, the Pytho
 
 demo: setup ## a DCell of routing daemons on this kernel: converge, ping all pairs, lose a link, recover
 	$(SUDO) .venv/bin/weft run first_light
-	@echo 'Next, watch one and break it: $(if $(SUDO),sudo ).venv/bin/weft up dcell:n=4,k=1 --rate 20mbit --detach demo --view'
+	@echo 'Next, watch one and break it: sudo weft up dcell:n=4,k=1 --rate 20mbit --detach demo --view'
 
 check: $(READY) $(LIBRARIES) ## style, types, and the quick tests that need no root; about a minute
 	$(MAKE) --no-print-directory --jobs=3 style types quick-tests

@@ -15,7 +15,9 @@ reference_pages.write(HERE / "reference")
 project = "weft"
 author = "The weft authors"
 version = release = version_of_weft()
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_copybutton"]
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 source_suffix = {".md": "markdown"}

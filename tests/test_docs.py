@@ -1,9 +1,10 @@
 """Every command of the documentation is one that there is, and those of the tutorials do what they should.
 
-A block of commands is fenced as `console`; a line of it begins with $, or with # where it takes root.  What stands
+A block of commands is fenced as `console`; a command begins with $, and with sudo where it takes root.  What stands
 before a block says what becomes of it: `<!-- run -->` and `<!-- run as root -->` are run by tests, in the order of the
 page and in one folder, in which `<!-- file: NAME -->` puts the block behind it.  Commands of all other blocks, of
 indented ones and within sentences are parsed: options, experiments, parameters, networks and schemes must be there.
+Those that have --dry-run are run with it.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ from weft.topologies import canonical
 
 ROOT = Path(__file__).parent.parent
 FENCED = re.compile(r"(?:<!-- (?P<what>[^\n]*?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)```", re.DOTALL)
-INDENTED = re.compile(r"^ {4}[$#] (.*)$", re.MULTILINE)
-QUOTED = re.compile(r"`(weft [^`\n]+)`")
+INDENTED = re.compile(r"^ {4}\$ (.*)$", re.MULTILINE)
+ROOT_PROMPT = re.compile(r"^(?: {4})?# (?:sudo |weft |\.venv/|make |python ).*", re.MULTILINE)  # a comment, when pasted
+QUOTED = re.compile(r"`(weft\s[^`]+)`(?! is refused)")
 # Of examples whose parts the reader fills in, or that a page says with an ellipsis.
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.|\bT\b|\bR\b|\bE\b")
+FILE_COMMAND = re.compile(r"^(?: {4})?\$ (printf '.*?' > [\w.]+)", re.MULTILINE)  # that writes a file
 FILES = (".yaml", ".yml", ".json", ".py")  # that describe a network, and are the reader's
 OF_EXAMPLES = ("torus", "deflection", "degree")  # that other packages bring
 
@@ -46,8 +49,9 @@ class Block(NamedTuple):
     text: str
 
     def commands(self) -> list[str]:
-        """Its lines that are commands, without what they begin with."""
-        return [line[2:] for line in self.text.splitlines() if line.startswith(("$ ", "# "))]
+        """Return its commands without the prompt, each with the lines that continue it."""
+        text = self.text.replace("\\\n", "")
+        return [line[2:] for line in text.splitlines() if line.startswith("$ ")]
 
 
 def pages() -> dict[str, str]:
@@ -67,7 +71,10 @@ def weft_commands(text: str) -> Iterator[list[str]]:
     """The words behind `weft` of every command of weft in a page; comments, pipes and other programs left out."""
     text = re.sub(r"\\\n\s*", " ", text)
     lines = [line for block in blocks(text) if block.kind == "console" for line in block.commands()]
-    lines += [*INDENTED.findall(FENCED.sub("", text)), *QUOTED.findall(FENCED.sub("", text))]
+    lines += [
+        *INDENTED.findall(FENCED.sub("", text)),
+        *map(" ".join, map(str.split, QUOTED.findall(FENCED.sub("", text)))),
+    ]
     for line in lines:
         for part in re.split(r"&&|\||;| > ", line):
             words = words_of(part)
@@ -103,7 +110,7 @@ def check(given: argparse.Namespace) -> None:
     """ValueError unless experiments, parameters, networks and schemes that `given` names are there."""
     values = vars(given)
     name = values.get("experiment")
-    if name and name not in OF_EXAMPLES:
+    if name and not {name, *re.findall(r"\w+", " ".join(values.get("set") or []))} & {*OF_EXAMPLES}:
         definition.find(name).values(definition.assignments(values.get("set") or []))
     network = str(values.get("topology") or "")
     if network and not network.startswith(("file:", *OF_EXAMPLES)) and not network.endswith(FILES):
@@ -115,7 +122,9 @@ def check(given: argparse.Namespace) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_is_one_that_there_is(page):
+def test_every_command_is_one_that_there_is(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_files(page, tmp_path)
     for words in weft_commands(PAGES[page]):
         try:
             parsed(words)
@@ -126,13 +135,51 @@ def test_every_command_is_one_that_there_is(page):
             pytest.fail(f"{page}: weft {' '.join(words)}: {error}")
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_no_command_stands_behind_the_prompt_of_root(page):
+    """A shell takes `# weft up ...` for a comment."""
+    text = FENCED.sub(lambda block: block[0] if block["kind"] == "console" else "", PAGES[page])
+    assert not [line[0] for line in ROOT_PROMPT.finditer(text)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_that_can_be_rehearsed_is_not_refused(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WEFT_RESULTS", str(tmp_path / "results"))
+    write_files(page, tmp_path)
+    for words in weft_commands(PAGES[page]):
+        if words[0] in ("run", "up") and is_whole(words) and not any(name in " ".join(words) for name in OF_EXAMPLES):
+            status = cli.main([*(word for word in words if word not in ("--nat", "--dry-run")), "--dry-run"])
+            assert status == 0, f"{page}: weft {' '.join(words)}: {capsys.readouterr().err}"
+
+
+def is_whole(words: list[str]) -> bool:
+    """Return whether `words` are a command, and not an option of one that a sentence names."""
+    try:
+        parser().parse_args(words)
+    except (SystemExit, ValueError):
+        return False
+    return True
+
+
+def write_files(page: str, folder: Path) -> None:
+    """Write what the page shows as files."""
+    for block in blocks(PAGES[page]):
+        if block.what.startswith("file: "):
+            (folder / block.what.removeprefix("file: ")).write_text(block.text)
+    for command in FILE_COMMAND.findall(PAGES[page]):
+        subprocess.run(command, shell=True, cwd=folder, check=True)
+
+
 @pytest.mark.parametrize(
     "line",
     [
         "$ weft run link_lost",
         "$ weft run link_loss --set failed=1",
         "$ weft topo dcell:n=1,k=1",
-        "# weft up dcell:n=4,k=1 --routing drx",
+        "$ sudo weft up dcell:n=4,k=1 --routing drx",
         "$ weft uml -- weft up dcell:n=4,k=1 --rte 20mbit",
     ],
 )
@@ -152,6 +199,7 @@ def follow(tmp_path):
     for name, text in {
         "weft": 'exec "$WEFT_PYTHON" -P -m weft.experiments.commands.cli "$@"',
         "python": 'exec "$WEFT_PYTHON" "$@"',
+        "sudo": 'exec "$@"',
         "pip": f'shift; exec "$WEFT_PYTHON" -m pip install {how} "$WEFT_SITE" "$@"',
     }.items():
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -171,7 +219,7 @@ def follow(tmp_path):
                 (tmp_path / "work" / block.what.removeprefix("file: ")).write_text(block.text)
             for command in block.commands() if block.what == kind else ():
                 done = subprocess.run(
-                    command, shell=True, cwd=tmp_path / "work", env=environment, capture_output=True, text=True,
+                    ["bash", "-c", command], cwd=tmp_path / "work", env=environment, capture_output=True, text=True,
                 )  # fmt: skip
                 assert done.returncode == 0, f"{page}: {command}: {done.stderr}"
                 ran += 1

@@ -146,3 +146,27 @@ def test_a_package_is_there_only_if_something_is_said_of_it(tmp_path, says, ther
     (tmp_path / "apt-cache").chmod(0o755)
     script = f"PATH={tmp_path}:$PATH; {function} available user-mode-linux"
     assert (subprocess.run(["sh", "-c", script], check=False).returncode == 0) == there
+
+
+@pytest.mark.kernel
+def test_setup_makes_weft_known_to_sudo_and_replaces_no_other(tmp_path):
+    """In a mount namespace with an empty /usr/local/bin."""
+    program = tmp_path / ".venv/bin/weft"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho ours\n")
+    program.chmod(0o755)
+    text = (ROOT / "tools/setup.sh").read_text()
+    functions = [
+        re.search(rf"^{name}\(\) {{.*?^}}$", text, re.M | re.S)[0] for name in ("fail", "as_root", "make_launcher")
+    ]
+    sudo = "sudo weft" if shutil.which("sudo") else "weft"
+    lines = [
+        *("set -eu", "mount -t tmpfs none /usr/local/bin", *functions),
+        *("make_launcher", sudo, "make_launcher"),  # the second time it is there
+        *("ln -sf /gone /usr/local/bin/weft", "make_launcher", "weft"),
+        *("ln -sf /bin/true /usr/local/bin/weft", "make_launcher", "readlink /usr/local/bin/weft"),
+    ]
+    argv = ["unshare", "--mount", "sh", "-c", "\n".join(lines)]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["ours", "ours", "/bin/true"]
+    assert done.stderr == f"setup: /usr/local/bin/weft is another weft, and stays; this one is {program}\n"

@@ -7,12 +7,13 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # What weft runs on; iperf3, ping and the like are what it measures with; brctl is what Mininet's own bridges need, and
-# numpy what its `mn --custom` needs to read our topologies with the system's Python; wget is for Mininet's own tests.
+# numpy what its `mn --custom` needs to read our topologies with the system's Python; wget is for Mininet's own tests; sudo
+# is in the commands of all pages, and Debian's root may lack it.
 packages="
 	git make gcc libc6-dev clang libbpf-dev libbpf1
 	python3 python3-venv python3-numpy mininet bridge-utils
 	iproute2 ethtool kmod procps nftables util-linux
-	iputils-ping iperf3 traceroute tcpdump wget
+	iputils-ping iperf3 traceroute tcpdump wget sudo
 "
 # A kernel with everything, for delays and DCTCP where this one has none (Ubuntu has no such package); and FRR, which our
 # daemons are compared with.
@@ -84,6 +85,18 @@ make_environment() {
 	.venv/bin/pip install --quiet --no-build-isolation --editable '.[dev]'
 }
 
+# sudo looks for programs in /usr/local/bin, and in no Python environment.
+make_launcher() {
+	launcher=/usr/local/bin/weft
+	if [ -e "$launcher" ]; then
+		[ "$(readlink --canonicalize "$launcher")" = "$PWD/.venv/bin/weft" ] ||
+			echo "setup: $launcher is another weft, and stays; this one is $PWD/.venv/bin/weft" >&2
+	else
+		as_root ln --symbolic --force "$PWD/.venv/bin/weft" "$launcher" ||
+			echo "setup: there is no $launcher now; take $PWD/.venv/bin/weft" >&2
+	fi
+}
+
 load_modules() {
 	extra="linux-modules-extra-$(uname -r)" # where Ubuntu has put netem
 	if ! installed "$extra" && available "$extra"; then
@@ -99,4 +112,5 @@ load_modules() {
 command -v apt-get >/dev/null || fail "this installs packages with apt-get, of Debian 12 or Ubuntu 24.04"
 install_packages
 make_environment
+make_launcher
 [ "$*" != --modules ] || load_modules
