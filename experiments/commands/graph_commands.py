@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 TOPOLOGY = "family:key=value,... such as dcell:n=4,k=1, or file:PATH, a graph of your own"
+NAME_COLUMNS, UNCUT = 22, 1 << 16  # of `weft list`; where no terminal shows it, no line is cut
 OWN = "a graph of your own: GraphML, JSON (node-link) or a list of edges (docs/tutorials/own_topology.md)"
 
 
 def add_commands(commands: Any) -> None:
     """Add list, topo and route."""
     add = commands.add_parser("list", help="experiments, families of networks, routing schemes")
+    what = "experiments, networks, schemes or links; or the name of a network or scheme, for its parameters"
+    add.add_argument("what", nargs="?", metavar="WHAT", help=what)
     add.add_argument("--json", action="store_true", help="print JSON")
     add.set_defaults(action=list_all)
 
@@ -37,42 +41,53 @@ def add_commands(commands: Any) -> None:
 
 
 def list_all(given: argparse.Namespace) -> int:
-    """What there is, as text or JSON."""
+    """Print a line for each thing that there is, or the parameters of one; all of it as JSON."""
     from weft.experiments.commands.catalogue import catalogue
+    from weft.topologies.core.grammar import unknown
 
-    found = catalogue()
+    entries = catalogue()
     if given.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(entries, indent=1))
         return 0
-    print("experiments (weft run NAME)")
-    for one in found["experiments"]:
-        print(f"  {one['name']:<14} {one['question']}")
-        print(f"  {'':<14} on {', '.join(one['engines'])}; sweeps {', '.join(one['sweep'])}; {one['source']}")
-    print("\ntopologies (NAME:key=value,...)")
-    for one in found["topologies"]:
-        print(f"  {one['example']:<22} {one['summary']}")
-        print_parameters(one["parameters"], 22)
-    print(f"  {'file:PATH':<22} {OWN}")
-    print("\nrouting schemes (NAME or NAME:key=value,...)")
-    for one in found["routing"]:
-        print(f"  {one['name']:<14} {one['summary']}")
-        print_parameters(one["parameters"], 14)
-    print("\nschemes of a switch fabric's data plane (NAME or NAME:key=value,...)")
-    for one in found["data_plane"]:
-        print(f"  {one['name']:<14} {one['summary']}")
-        print_parameters(one["parameters"], 14)
-    print("\nlinks (weft up ... --OPTION VALUE)")
-    print_parameters({one["name"]: one for one in found["links"]}, 0)
+    sections = {
+        "experiments": ("weft describe NAME has more", entries["experiments"]),
+        "networks": ("weft list NAME has parameters", [*entries["topologies"], {"name": "file:PATH", "summary": OWN}]),
+        "schemes": ("weft list NAME has parameters", entries["routing"] + entries["data_plane"]),
+        "links": ("weft up ... --OPTION VALUE", entries["links"]),
+    }
+    if given.what is None or given.what in sections:
+        for title in sections if given.what is None else [given.what]:
+            print_section(title, *sections[title])
+        return 0
+    named = {entry["name"]: entry for title in ("networks", "schemes") for entry in sections[title][1]}
+    if given.what not in named:
+        raise ValueError(unknown("kind, network or scheme", given.what, [*sections, *named]))
+    print_one(named[given.what])
     return 0
 
 
-def print_parameters(parameters: dict[str, dict[str, Any]], indent: int) -> None:
-    """A line for each of the `parameters` of a family or a scheme, as `weft list` describes them."""
-    for key, parameter in parameters.items():
+def print_section(title: str, hint: str, entries: list[dict[str, Any]]) -> None:
+    """Print a line for each of `entries`, cut to the width of a terminal."""
+    from shutil import get_terminal_size
+    from textwrap import shorten
+
+    columns = get_terminal_size().columns if sys.stdout.isatty() else UNCUT
+    print(f"{title} ({hint})")
+    for entry in entries:
+        text = entry.get("summary") or entry.get("question") or entry["meaning"]
+        print(f"  {entry['name']:<{NAME_COLUMNS}} {shorten(text, columns - NAME_COLUMNS - 3, placeholder=' ...')}")
+
+
+def print_one(entry: dict[str, Any]) -> None:
+    """Print what there is to know of a family of networks or a scheme, with a line for each parameter."""
+    print(f"{entry.get('example', entry['name'])}: {entry['summary']}")
+    if "source" in entry:
+        print(f"source: {entry['source']}")
+    for key, parameter in entry.get("parameters", {}).items():
         span = " or ".join(parameter["words"]) or f"at least {parameter['least']}"
         default = "" if parameter["default"] is None else f", {parameter['default']} by default"
         optional = ", may be left out" if parameter["optional"] else ""
-        print(f"  {'':<{indent}} {key}: {parameter['meaning']}, {span}{default}{optional}")
+        print(f"  {key}: {parameter['meaning']}, {span}{default}{optional}")
 
 
 def topo(given: argparse.Namespace) -> int:

@@ -13,9 +13,10 @@ from weft.experiments.runner.parameters import Scalar
 from weft.experiments.runner.provenance import code_and_machine
 from weft.experiments.runner.results import Store
 from weft.experiments.sweeps.sweep import remaining, sweep, timed
-from weft.topologies import build as build  # families of `file:` are known once weft.experiments is imported
+from weft.testbed.interop import mininet_topology
 
 Given = Scalar | Sequence[Scalar]
+build = mininet_topology.built  # of a spec, a networkx graph or a Topo; needs no Mininet
 
 
 class _Quiet:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import textwrap
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -22,9 +24,9 @@ from weft.testbed.processes import private_files
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 UNTRIED = "trying needs root"
-KERNEL_HINT = (
-    f"modules may be in Ubuntu's linux-modules-extra-{os.uname().release}; `weft uml -- COMMAND` has a kernel with all"
-)
+KERNEL_HINT = "`weft uml -- COMMAND` has a kernel with every feature"
+UBUNTU_HINT = f"modules may be in the package linux-modules-extra-{os.uname().release}; "
+WIDTH = 80
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def require(name: str, why: str) -> None:
         return
     (feature,) = examine([tries[name]])
     if not feature.present:
-        hint = f" ({KERNEL_HINT})" if tries[name] in TRIES else ""
+        hint = f" ({kernel_hint()})" if tries[name] in TRIES else ""
         raise ValueError(f"{why} needs {name}, which is missing ({feature.detail}): {feature.get}{hint}")
 
 
@@ -92,25 +94,32 @@ def as_json(features: Sequence[Feature]) -> dict[str, Any]:
 
 
 def show(features: Sequence[Feature]) -> None:
-    """Print a table for a person: what there is, what is missing and how to get it."""
-    from rich.console import Console
-    from rich.table import Table
+    """Print what there is for a person, 80 columns wide: a summary, what is missing, and the rest."""
+    names = {state: [feature.name for feature in features if feature.present is state] for state in (True, False, None)}
+    summary = f"Linux {os.uname().release}: {len(names[True])} of {len(features)} features are there"
+    summary += f"; missing: {', '.join(names[False])}" if names[False] else ""
+    summary += f"; trying needs root: {', '.join(names[None])}" if names[None] else ""
+    print(_wrapped(f"{summary}."))
+    if names[False] or names[None]:
+        print(_wrapped(f"Where one is needed: {kernel_hint()}."))
+    for state, mark in ((False, "no"), (None, "?"), (True, "yes")):
+        for feature in features:
+            if feature.present is state:
+                more = feature.get if state is False else feature.detail
+                line = f"{mark:<4} {feature.name}: {feature.needed_for}" + (f" ({more})" if more else "")
+                print(_wrapped(line, later=" " * 9))
 
-    table = Table(title=f"Linux {os.uname().release}", title_justify="left", box=None)
-    for column in ("", "feature", "needed for", "what was found, or how to get it"):
-        table.add_column(column, overflow="fold")
-    marks = {True: "[green]yes[/]", False: "[red]no[/]", None: "[yellow]?[/]"}
-    for feature in features:
-        table.add_row(
-            marks[feature.present],
-            feature.name,
-            feature.needed_for,
-            feature.detail if feature.present is not False else feature.get,
-        )
-    console = Console()
-    console.print(table)
-    if not all(feature.present for feature in features):
-        console.print(KERNEL_HINT)
+
+def kernel_hint() -> str:
+    """Return how this system gets a kernel with more features."""
+    with suppress(OSError):
+        if platform.freedesktop_os_release()["ID"] == "ubuntu":
+            return UBUNTU_HINT + KERNEL_HINT
+    return KERNEL_HINT
+
+
+def _wrapped(text: str, later: str = "") -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent=later, break_on_hyphens=False)
 
 
 def _memory() -> Path | None:

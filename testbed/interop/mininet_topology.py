@@ -7,13 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft.topologies import build
 from weft.topologies.core.link import Mbps
+from weft.topologies.core.topology import Topology
+from weft.topologies.core.user_graph import topology_of
 
 if TYPE_CHECKING:
     import networkx as nx
 
 NO_MEANING = {"node1", "node2", "port1", "port2", "intfName1", "intfName2", "use_htb", "use_tbf", "fast", "cls"}
 OF_A_LINK = {"bw": "rate", "max_queue_size": "queue", "delay": "delay", "loss": "loss"}
+
+
+def built(topology: str | Topology | nx.Graph) -> Topology:
+    """Return the network of a spec such as "dcell:n=4,k=1", of a networkx graph or of a Topo of Mininet's.
+
+    Raises:
+        ValueError: it describes no network; the message says why, in one line.
+    """
+    if isinstance(topology, str):
+        return build(topology)
+    if is_topo(topology):
+        return topology_of(graph_of(topology))
+    return topology if isinstance(topology, Topology) else topology_of(topology)
 
 
 def is_topo(topology: object) -> bool:

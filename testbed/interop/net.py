@@ -17,29 +17,18 @@ from typing import TYPE_CHECKING, Any
 from weft.daemons.core.registry import usual
 from weft.testbed.interop.bridged_net import BridgedNet
 from weft.testbed.interop.mininet_arguments import Arguments
-from weft.testbed.interop.mininet_topology import graph_of, is_topo, node_parameters
+from weft.testbed.interop.mininet_topology import built, is_topo, node_parameters
 from weft.testbed.interop.node import Host, LazyShellNode, Link, Port, Switch
 from weft.testbed.link_changes import impair
 from weft.testbed.link_changes.degrade import set_rate
 from weft.testbed.network.network import BRIDGES, Network
 from weft.testbed.plan.run import Run
 from weft.testbed.supervision import control
-from weft.topologies import build
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
-from weft.topologies.core.user_graph import topology_of
 
 if TYPE_CHECKING:
     import networkx as nx
-
-
-def built(topology: str | Topology | nx.Graph) -> Topology:
-    """The network that `topology` is, names or describes; ValueError if it is none."""
-    if isinstance(topology, str):
-        return build(topology)
-    if is_topo(topology):
-        return topology_of(graph_of(topology))
-    return topology if isinstance(topology, Topology) else topology_of(topology)
 
 
 class Net(BridgedNet):

@@ -19,6 +19,9 @@ from weft.testbed.processes import isolated_python, private_files
 from weft.testbed.supervision.daemon_set import Daemons
 from weft.testbed.supervision.supervisor import READY, SOCKET, START_S, STOP_S
 
+# Lines that stand at the margin of a traceback and are no errors themselves.
+TRACEBACKS = ("Traceback ", "During handling of the above", "The above exception was")
+
 
 def launch(
     run: Run,
@@ -64,8 +67,14 @@ def launch(
     with process.stdout as said:
         if said.readline().strip() != READY:
             process.wait()
-            raise OSError(f"daemons: {(log / 'supervisor.err').read_text().strip()}")
+            raise OSError(f"{errors_in((log / 'supervisor.err').read_text())}: daemons did not start")
     return process.pid
+
+
+def errors_in(log: str) -> str:
+    """Return the errors that `log` tells, the cause first, without their tracebacks."""
+    lines = (line.strip() for line in log.splitlines() if line[:1].strip() and not line.startswith(TRACEBACKS))
+    return "; ".join(dict.fromkeys(lines)) or "the supervisor ended without a word"
 
 
 def search_path(daemons: Daemons) -> list[Path]:

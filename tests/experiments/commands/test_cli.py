@@ -627,7 +627,14 @@ def test_list_names_what_there_is(weft):
     _, out, _ = weft("list")
     for kind in found.values():
         assert all(one["name"] in out for one in kind)
-    assert "n: servers of a level-0 switch, at least 3" in out
+    assert len(out.splitlines()) == sum(map(len, found.values())) + 4 + 1, "a line each, four titles, and file:PATH"
+    _, schemes_out, _ = weft("list", "schemes")
+    assert {line.split()[0] for line in schemes_out.splitlines()[1:]} == set(schemes())
+    assert "n: servers of a level-0 switch, at least 3" in weft("list", "dcell")[1]
+    assert "delta: " in weft("list", "ttc")[1]
+    status, _, err = weft("list", "dcel")
+    assert (status, len(err)) == (2, 1)
+    assert "did you mean dcell?" in err[0]
 
 
 def test_version(weft):

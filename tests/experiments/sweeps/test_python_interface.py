@@ -62,3 +62,12 @@ def test_a_process_that_asks_for_none_of_them_imports_none():
     program = "import sys; before = set(sys.modules); import weft; print(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["weft"]
+
+
+def test_a_networkx_graph_is_a_network_and_needs_no_mininet(monkeypatch):
+    import networkx as nx
+
+    monkeypatch.setitem(sys.modules, "mininet", None)
+    topology = weft.build(nx.cycle_graph(5))
+    assert (topology.servers, topology.switches, len(topology.links)) == (5, 5, 10)
+    assert weft.build(topology) is topology

@@ -90,12 +90,16 @@ def test_what_was_there_is_not_tried_again(memory, monkeypatch):
     doctor.require("have", "a test")
 
 
-def test_the_table_names_everything(memory, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    doctor.show(doctor.probe())
-    shown = capsys.readouterr().out
-    for text in ("have", "lack", "version 7", "modprobe lack", "weft uml"):
-        assert text in shown
+def test_a_summary_comes_first_and_every_line_fits_a_terminal(memory, capsys, monkeypatch):
+    for system, package in (("debian", False), ("ubuntu", True)):
+        monkeypatch.setattr(doctor.platform, "freedesktop_os_release", lambda system=system: {"ID": system})
+        doctor.show(doctor.probe())
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith(f"Linux {os.uname().release}: 1 of 2 features are there; missing: lack")
+        assert max(map(len, lines)) <= 80
+        shown = " ".join(" ".join(lines).split())
+        assert all(text in shown for text in ("have", "lack", "version 7", "modprobe lack", "weft uml"))
+        assert ("linux-modules-extra" in shown) == package
 
 
 def test_json_has_every_feature(memory):
