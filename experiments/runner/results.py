@@ -229,13 +229,17 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
 
 
 def fill(path: Path, old: Iterable[old_results.Old]) -> None:
-    """Make a file of results that holds those of `old`."""
+    """Make a file of results that holds those of `old`; sqlite3.Error unless all of it is in the file itself."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode = WAL")
         db.executescript(f"BEGIN; {SCHEMA}")
         for run, row, provenance in old:
             enter(db, run, text_of(row), text_of(provenance), provenance["wall_s"])
         db.execute("COMMIT")
+        busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()  # raises where closing says nothing
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as db:
+        if busy or db.execute("PRAGMA quick_check").fetchone() != ("ok",):
+            raise sqlite3.OperationalError("it could not be written whole")
 
 
 def enter(db: sqlite3.Connection, run: Run, row: str, provenance: str, wall_s: float | None) -> None:
@@ -263,7 +267,8 @@ def explained(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         damaged = not isinstance(error, sqlite3.OperationalError)
         advice = "; move it away, and runs are measured anew" if damaged else ""
-        raise OSError(f"{path}: {error}{advice}") from error
+        no_index = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE
+        raise OSError(f"{path}: {'database or disk is full' if no_index else error}{advice}") from error
 
 
 def remove_unfinished(root: Path) -> None:

@@ -251,12 +251,52 @@ def test_a_full_disk_is_named_and_what_was_stored_stays(store, monkeypatch):
     assert [run in store for run in runs[:2]] == [True, False]
 
 
-def test_what_may_not_be_written_is_read_and_named(store):
+FULL = """
+import sqlite3, subprocess, sys
+from contextlib import closing
+from pathlib import Path
+from quick import EXPERIMENT, measure
+from weft.experiments.runner.results import Store
+root, run = Path(sys.argv[1]), EXPERIMENT.runs()[0]
+store = Store(root / "results")
+for kib in range(4, 132, 4):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(root)], check=True)
+    said = "stored"
+    try:
+        store.put(run, measure(run), {"commit": "abc", "dirty": False}, 0.25)
+    except OSError as error:
+        said = str(error).removeprefix(f"{store.path}: ")
+    left, sound = [path.name for path in store.root.iterdir()], "none"
+    if store.path.exists():
+        with closing(sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)) as db:
+            sound, = db.execute("PRAGMA quick_check").fetchone()
+    print(kib, said, sound, left, sep="; ")
+    subprocess.run(["umount", str(root)], check=True)
+"""
+
+
+def test_a_disk_that_fills_while_the_file_is_made_leaves_a_good_file_or_none(own_mounts, tmp_path):
+    filled = own_mounts(sys.executable, "-c", FULL, str(tmp_path))
+    lines = [line.split("; ", 1)[1] for line in filled.stdout.splitlines()]
+    full, whole = "database or disk is full; none; []", f"ok; ['{NAME}']"
+    assert set(lines) <= {full, f"database or disk is full; {whole}", f"stored; {whole}"}, filled.stdout
+    assert (len(lines), lines[0], lines[-1]) == (32, full, f"stored; {whole}"), filled.stderr
+
+
+@pytest.fixture
+def own_mounts():
+    """Run a command as root in a mount namespace of its own, with `quick` to import."""
+    unshared = ["unshare", "--user", "--map-root-user", "--mount"] if os.geteuid() else ["unshare", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*unshared, "true"], capture_output=True).returncode:
+        pytest.skip("no mount namespace of our own")
+    paths = [str(Path(__file__).parents[3]), str(Path(__file__).parent)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return lambda *argv: subprocess.run([*unshared, *argv], env=environment, capture_output=True, text=True)
+
+
+def test_what_may_not_be_written_is_read_and_named(store, own_mounts):
     run = EXPERIMENT.runs()[0]
     put(store, run)
-    shown = ["unshare", "--user", "--map-root-user", "--mount"] if os.geteuid() else ["unshare", "--mount"]
-    if not shutil.which("unshare") or subprocess.run([*shown, "true"], capture_output=True).returncode:
-        pytest.skip("no mount namespace of our own")
     code = (
         "from quick import EXPERIMENT; from weft.experiments.runner.results import Store; from pathlib import Path\n"
         f"store = Store(Path({str(store.root)!r})); run, other = EXPERIMENT.runs()[:2]\n"
@@ -264,10 +304,7 @@ def test_what_may_not_be_written_is_read_and_named(store):
         "try:\n    store.claim(other)\nexcept OSError as error:\n    print(error)"
     )
     script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3"'
-    paths = [str(Path(__file__).parents[3]), str(Path(__file__).parent)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [*shown, "sh", "-c", script, "sh", str(store.root), sys.executable, code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = own_mounts("sh", "-c", script, "sh", str(store.root), sys.executable, code)
     assert done.stdout == f"1\n{store.path}: may not be written\n", done.stderr
 
 
