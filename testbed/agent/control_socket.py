@@ -40,17 +40,28 @@ class Descriptor:
 
 
 class Log(Descriptor):
-    """Lines of one node: wall clock, monotonic clock in seconds, what happened."""
+    """Lines of one node: wall clock, monotonic clock in seconds, what happened.
+
+    A line that cannot be written, since the disk is full, ends no daemon; the next one that can says how many are
+    missing.
+    """
 
     def __init__(self, directory: Path, name: str) -> None:
         private_files.make_folder(directory / "log")
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         super().__init__(private_files.open_file(directory / "log" / f"{name}.log", flags))
+        self._missing = 0
 
     def write(self, text: str) -> None:
         """Add a line, or the lines of a traceback."""
         stamp = clock.local_time(clock.wall())
-        os.write(self._fd, f"{stamp} {clock.monotonic():.6f} {text}\n".encode())
+        missing = f"({self._missing} lines before this one could not be written) " if self._missing else ""
+        try:
+            os.write(self._fd, f"{stamp} {clock.monotonic():.6f} {missing}{text}\n".encode())
+        except OSError:
+            self._missing += 1
+        else:
+            self._missing = 0
 
 
 class Lock(Descriptor):

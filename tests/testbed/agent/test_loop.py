@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import select
 import socket
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from math import inf
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Note
 from weft.daemons.core.events import DestinationInUse, Event
@@ -17,6 +22,7 @@ from weft.testbed.agent.daemon import Daemon
 from weft.testbed.agent.loop import TURN_S, Loop
 from weft.testbed.agent.lost_packets import MOST_TRACEBACKS, LostPackets
 from weft.testbed.agent.node_counters import NodeCounters
+from weft.testbed.agent.transport import SIOCGSTAMPNS, TIMESPEC
 from weft.testbed.authentication.channel import Bare
 from weft.testbed.linux import clock
 
@@ -104,6 +110,35 @@ def test_packets_cannot_fill_the_log(carried: tuple[Loop, Daemon, socket.socket,
         loop._hand_over(loop._read(loop._before, []), [])
     assert daemon.lost.status()["packets_failed"] == 5 * MOST_TRACEBACKS
     assert len(log) == MOST_TRACEBACKS
+
+
+@settings(max_examples=40)
+@given(st.lists(st.floats(-1e9, 1e9) | st.floats(-0.5, 0.5), min_size=1, max_size=6))
+def test_a_wall_clock_that_is_set_moves_no_arrival_out_of_its_turn(steps_s: list[float]) -> None:
+    """The kernel stamps packets by the wall clock, which may be set at any moment."""
+    step_s = 0.0
+    system = clock.current()
+    with (
+        clock.using(replace(system, wall=lambda: system.wall() + step_s)),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as near,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as far,
+    ):
+        near.bind(("127.0.0.1", 0))
+        with suppress(FileNotFoundError):
+            fcntl.ioctl(near, SIOCGSTAMPNS, bytearray(TIMESPEC.size))
+        loop = Loop([])
+        loop._ears[near.fileno()] = (near.recv, None, None, 0, None)  # type: ignore[assignment]
+        loop._queued.register(near, select.EPOLLIN)
+        for change_s in steps_s:
+            step_s = change_s
+            before = loop._before = clock.monotonic()
+            far.sendto(b"a", near.getsockname())
+            far.sendto(b"b", near.getsockname())
+            select.select([near], [], [], 30)
+            now = clock.monotonic() + 1.0  # late enough for stamps to be read
+            heard = loop._read(now, [])
+            assert [frame for *_, frame in heard] == [b"a", b"b"]
+            assert all(before <= at <= now for at, *_ in heard)
 
 
 class Eventful(Machine):
