@@ -18,8 +18,8 @@ from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from weft.testbed.interop.net import Net
     from weft.testbed.measure.fidelity import Report
+    from weft.testbed.network.network import Network
     from weft.testbed.traffic.stream import Stream
 
 SURVIVORS = ("pr-gpi", "dfr")
@@ -45,27 +45,26 @@ def run_failover(
 
     Returns figures, whether all went as it must, and whether the machine kept up.
     """
-    from weft.testbed.interop.net import Net
     from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.network.network import Network
 
     figures: dict[str, Value] = {}
     passed = True
-    net = Net(topology, link=link, routing=routing)
     with step(f"the same network with {routing} comes up"):
-        net.start()
+        net = Network.create(topology, link, scheme=routing)
     try:
         with Fidelity(net) as fidelity:
             for dead, silent in deaths.items():
-                found, well = survive(net, dead, silent)
+                found, well = survive(net, routing, dead, silent)
                 which = prefix(routing, "silent" if silent else "announced")
                 figures |= {f"{which}_{key}": value for key, value in found.items()}
                 passed = passed and well
     finally:
-        net.stop()
+        net.down()
     return figures, passed, fidelity.report
 
 
-def survive(net: Net, link: int, silent: bool) -> tuple[dict[str, Value], bool]:
+def survive(net: Network, routing: str, link: int, silent: bool) -> tuple[dict[str, Value], bool]:
     """Let one link die and come back: of the pairs that DR loses by that, who still pings, and what TCP makes of it."""
     from weft.experiments.scenarios import reachability
     from weft.testbed.measure.traceroute import trace
@@ -74,10 +73,10 @@ def survive(net: Net, link: int, silent: bool) -> tuple[dict[str, Value], bool]:
     topology, name = net.topology, net.topology.link_name(link)
     broken = fail_links(topology, [link])
     ended = sorted(lost_pairs("dr", broken))
-    saved = both_ways(lengths(broken, net.routing, ended) or {})
+    saved = both_ways(lengths(broken, routing, ended) or {})
     if not saved:
-        raise ValueError(f"{net.routing} saves none of the pairs that DR loses when {name} dies in {topology.spec}")
-    reachability.wait_for_paths(net, ended, lengths(topology, net.routing, ended))
+        raise ValueError(f"{routing} saves none of the pairs that DR loses when {name} dies in {topology.spec}")
+    reachability.wait_for_paths(net, ended, lengths(topology, routing, ended))
     src, dst = through(topology, link, {(one.src, one.dst): one.nodes for one in trace(net, sorted(saved))})
     ends = f"{topology.naming.name(src)} to {topology.naming.name(dst)}"
     with step(f"{name} dies, {'silent' if silent else 'announced'}, with TCP from {ends}") as told:

@@ -31,8 +31,8 @@ from weft.topologies.core.topology import Topology
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from weft.testbed.interop.net import Net
     from weft.testbed.measure.fidelity import Report
+    from weft.testbed.network.network import Network
 
 PAYLOAD_FRACTION = 1448 / 1514  # of a full frame: what is left of Ethernet, IP, and TCP with timestamps
 LEAST_GOODPUT_FRACTION = 0.9  # of the payload that the links could carry; a loaded machine costs a few hundredths
@@ -44,7 +44,7 @@ MOST_WATCHED = 20  # pairs that are pinged every 10 ms while a link is dead
 class Story:
     """What has been found so far."""
 
-    net: Net
+    net: Network
     figures: dict[str, Value] = field(default_factory=dict)
     passed: bool = True
 
@@ -113,7 +113,7 @@ class Story:
             with step(f"{name} is back") as told:
                 restored_at_s = clock.monotonic()
                 self.net.restore(name)
-                self.net.network.wait_until_converged()
+                self.net.wait_until_converged()
                 reached = not reachability.pinged(self.net).lost
                 probe.stop()
                 gaps = [gap for outage in probe.table.outages for gap in outage.gaps if gap.begin_s < restored_at_s]
@@ -138,16 +138,15 @@ class Story:
 
 def measure(run: Run) -> Result:
     """The story of one network, told on standard error."""
-    from weft.testbed.interop.net import Net
     from weft.testbed.measure.fidelity import ORDER, Fidelity
+    from weft.testbed.network.network import Network
 
     topology = build(run.text("topology"))
-    link, routing = links_of(run), run.text("routing")
-    story = Story(Net(topology, link=link, routing=routing))
+    link = links_of(run)
     announced, silent = links_to_kill(topology, np.random.default_rng(run.seed))
     size = f"{topology.servers} servers, {topology.switches} switches, {len(topology.links)} links"
     with step(f"{topology.spec} comes up: {size}") as told:
-        story.net.start()
+        story = Story(Network.create(topology, link, scheme=run.text("routing")))
         stages = story.net.stages
         told.says(", ".join(f"{stage} {duration(took_s)}" for stage, took_s in stages.items()))
     try:
@@ -159,7 +158,7 @@ def measure(run: Run) -> Result:
             story.link_dies(silent, silent=True)
     finally:
         with step("everything is taken down again"):
-            story.net.stop()
+            story.net.down()
     reports = [fidelity.report]
     for survivor in survivors():
         found, passed, report = run_failover(topology, link, survivor, {announced: False, silent: True})

@@ -15,7 +15,7 @@ from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     from weft.experiments.scenarios.routes import Pairs
-    from weft.testbed.interop.net import Net
+    from weft.testbed.network.network import Network
 
 NOTICE_S = 10.0  # by then daemons have noticed what they ever will: a hundred times what three hellos of 30 ms take
 RETRIES = 2  # of a ping without an answer: a packet lost to load is no broken path
@@ -84,7 +84,7 @@ def lost(table: PingTable) -> Pairs:
     return {(one.src, one.dst) for one in table.lost}
 
 
-def wait_for_notice(net: Net, nodes: Sequence[int], since_ns: int) -> float | None:
+def wait_for_notice(net: Network, nodes: Sequence[int], since_ns: int) -> float | None:
     """Seconds from `since_ns`, of the monotonic clock, to when the daemons of all `nodes` had lost a neighbour.
 
     None if they do not.  The daemons note the time themselves.
@@ -95,7 +95,7 @@ def wait_for_notice(net: Net, nodes: Sequence[int], since_ns: int) -> float | No
         # Under a virtual clock at the very moment; and a daemon's time, a float, may be cut off by a nanosecond.
         return max(*lost, since_ns) if min(lost) >= since_ns - 1 else 0
 
-    with closing(DaemonCounters(net.network.run.directory / FILE)) as counters, suppress(TimeoutError):
+    with closing(DaemonCounters(net.run.directory / FILE)) as counters, suppress(TimeoutError):
         return (wait_until("neighbours lost", last_ns, timeout_s=NOTICE_S) - since_ns) / 1e9
     return None
 

@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 
@@ -164,3 +166,14 @@ def test_the_story_is_told_in_plain_lines_where_there_is_no_terminal(capsys):
         ("FAIL", "it holds: no"),
         ("FAIL", "it breaks: RuntimeError the reason"),
     ]
+
+
+@pytest.mark.kernel
+def test_the_demo_needs_no_mininet(monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mininet" or "weft.testbed.interop" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mininet", None)
+    (run,) = EXPERIMENT.runs({"topology": "dcell:n=3,k=1", "iperf_s": "1"})
+    figures_of_run = EXPERIMENT.measure(run).figures
+    assert figures_of_run["pairs_reached"] == figures_of_run["paths_equal"] == 12 * 11
+    assert "dfr_silent_saved_pairs" in figures_of_run
