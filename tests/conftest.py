@@ -49,8 +49,10 @@ if not INSIDE:  # where importing takes long
     from hypothesis import HealthCheck, settings
 
     # The time that an example takes depends on the load of the machine.
-    settings.register_profile("weft", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("ci" if "CI" in os.environ else "weft")  # ci is hypothesis's own: always the same examples
+    settings.register_profile("weft", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile(
+        "ci" if "CI" in os.environ else "weft"
+    )  # ci is hypothesis's own: 100 examples, always the same
 
 
 @cache

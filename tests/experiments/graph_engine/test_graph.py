@@ -79,8 +79,8 @@ def test_all_pairs_are_routed_as_one_by_one(spec, routing):
 def test_a_rule_that_is_a_function_is_compiled_into_the_loops():
     net = Graph(graph("delta-dcell:n=4,k=2").network, threads=1)
     chosen = uniform(net, 300)
-    found = net.route(policy("pr-gpi"), chosen, loads=True)
-    hops, _, _ = one_by_one(net, "pr-gpi", chosen)
+    found = net.route(policy("dr"), chosen, loads=True)
+    hops, _, _ = one_by_one(net, "dr", chosen)
     assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(hops)
     faults = net.link_faults(np.random.default_rng(0), fraction=0.1)
     sources = range(0, net.servers, 20)

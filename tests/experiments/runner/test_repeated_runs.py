@@ -52,7 +52,6 @@ def recorded(name: str, seed: int = 0) -> str:
 
 
 @pytest.mark.virtual
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", [pytest.param("first_light", marks=pytest.mark.slow), "fabric_gain", "proxy_failover"])
 def test_a_run_repeats_to_the_byte(name):
     first = recorded(name)
