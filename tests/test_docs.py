@@ -200,6 +200,7 @@ def follow(tmp_path):
         "weft": 'exec "$WEFT_PYTHON" -P -m weft.experiments.commands.cli "$@"',
         "python": 'exec "$WEFT_PYTHON" "$@"',
         "sudo": 'exec "$@"',
+        "dask": 'exec "$WEFT_PYTHON" -m dask "$@"',
         "pip": f'shift; exec "$WEFT_PYTHON" -m pip install {how} "$WEFT_SITE" "$@"',
     }.items():
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")

@@ -89,9 +89,12 @@ def run(given: argparse.Namespace) -> int:
     store = Store(Path(given.results))
     again = given.fresh or (experiment.always_measures and not given.resume)
     todo = runs if again else remaining(runs, store)
+    needs_root = os.geteuid() and any(timed(run) for run in runs)
     if given.dry_run:
+        if needs_root:
+            say(no_root(experiment))
         return foretell(experiment, runs, set(todo), store, given)
-    if os.geteuid() and any(timed(run) for run in runs):
+    if needs_root:
         raise ValueError(no_root(experiment))
     swept = measure(experiment, todo, store, given, again)
     entries = store.entries(run for run in runs if run not in swept.failures)

@@ -32,12 +32,10 @@ from weft.experiments.figures import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.experiments.scenarios import common_parameters as common
-from weft.topologies.core.link import LinkSpec, Mbps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-RATED = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 DRAWN = "drawn"  # for events: those that the seed draws
 NETWORKS = ("dcell:n=3,k=1", "ficonn:n=4,k=1", "fattree:k=4", "clos:n=2,r=3,m=3", "complete:n=4,p=1")
 MOST_TRIES, MOST_TRIES_ON_KERNEL = 400, 25  # of smaller campaigns, each of which takes seconds on the kernel
@@ -125,9 +123,7 @@ def on_one_network(wanted: Sequence[Campaign], told: dict[str, Any]) -> list[Jud
     from weft.testbed.measure.fidelity import Fidelity
 
     found: list[Judged] = []
-    scheme, options = registry.scheme(wanted[0].routing)
-    rule = scheme.rule(options)
-    link = RATED if rule and rule.compares_queues else None  # by queues, which links without a rate have not
+    link = common.link_with_queues(wanted[0].routing)
     net = Net(wanted[0].topology, link=link, routing=wanted[0].routing, packed=0)  # campaigns kill daemons
     with net, Fidelity(net) as fidelity:
         carried = KernelCampaigns(net, wanted[0].routing)

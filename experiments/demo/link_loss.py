@@ -110,7 +110,8 @@ def lost_on_kernel(routing: str, topology: Topology, expected: Pairs) -> tuple[P
     from weft.testbed.interop.net import Net
     from weft.testbed.measure.fidelity import Fidelity
 
-    with Net(whole(topology.spec), routing=routing, packed=0) as net, Fidelity(net) as fidelity:
+    link = common.link_with_queues(routing)
+    with Net(whole(topology.spec), link=link, routing=routing, packed=0) as net, Fidelity(net) as fidelity:
         for link in np.flatnonzero(topology.failed).tolist():
             net.fail(topology.link_name(link))
         reachability.wait_for_routes(net, expected)

@@ -103,6 +103,15 @@ def check_routing(run: Run) -> None:
     registry.checked(network(run), run.text("routing"))
 
 
+def link_with_queues(routing: str) -> LinkSpec | None:
+    """Return a link with a rate for a scheme that compares queues, which a link without one has not; else None."""
+    from weft.daemons.core import registry
+
+    scheme, options = registry.scheme(routing)
+    rule = scheme.rule(options)
+    return LinkSpec(rate_bps=20 * Mbps, queue_packets=250) if rule and rule.compares_queues else None
+
+
 def link(run: Run) -> LinkSpec:
     """Every link of `run`."""
     return LinkSpec(

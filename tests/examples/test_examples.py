@@ -227,3 +227,10 @@ def test_the_kernel_runs_it_however_it_is_installed(environment_python: Path, so
     finally:
         subprocess.run([*weft, "down", "--run", name], env=environment, capture_output=True, timeout=100, check=False)
         subprocess.run([*pip, "uninstall", "--yes", "weft-deflection"], check=True, timeout=100)
+
+
+@pytest.mark.kernel
+def test_link_loss_gives_links_a_rate_for_a_scheme_that_compares_queues(weft: Python) -> None:
+    cell = ["topology=clos:n=2,r=2,m=2", "routing=jsq", "failed_links=1"]
+    (row,) = json.loads(weft("run", "link_loss", "--seeds", "1", "--set", *cell, "--fresh", "--json").stdout)
+    assert row["equal"]

@@ -1,7 +1,8 @@
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from weft.experiments.runner.results import Store
 from weft.experiments.sweeps import cluster, virtual_runs
 from weft.experiments.sweeps.cluster import on_cluster
 from weft.experiments.sweeps.sweep import sweep
+from weft.testbed.linux.clock import wait_until
 
 distributed = pytest.importorskip("distributed", reason="no dask.distributed")
 HERE = Path(__file__).parent
@@ -38,6 +40,18 @@ cluster.find = lambda name: quick.EXPERIMENT if name == "quick" else definition.
 """
 
 
+@contextmanager
+def worker(address, **environment):
+    """A worker's process, killed in the end."""
+    command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-dashboard"]
+    command += ["--no-nanny", "--nthreads", "2", "--preload", SETUP]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.fixture(scope="module")
 def address():
     """A scheduler and two workers on loopback, each a process of its own."""
@@ -47,12 +61,9 @@ def address():
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
-        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--no-dashboard"]
-        command += ["--no-nanny", "--nthreads", "2", "--preload", SETUP]
         with ExitStack() as workers:
             for _ in range(2):
-                process = workers.enter_context(subprocess.Popen(command, stderr=subprocess.DEVNULL))
-                workers.callback(process.kill)
+                workers.enter_context(worker(cluster.scheduler_address))
             with distributed.Client(cluster.scheduler_address, set_as_default=False) as client:
                 client.wait_for_workers(2, timeout=60)
             yield cluster.scheduler_address
@@ -76,6 +87,26 @@ def test_a_cluster_gives_the_rows_that_one_process_gives(tmp_path, address):
     assert there.states("quick") == {run.id: "done" for run in runs}
     assert there.provenance(runs[0])["machine"]
     assert there.provenance(runs[0])["seen"] == "here"
+
+
+def test_a_worker_that_is_killed_costs_no_run_and_doubles_none(tmp_path, address, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE.parents[2]), str(EXPERIMENTS)]))
+    runs = EXPERIMENT.runs({"size": "1,2,3,4"}, seeds=10)
+    here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
+    carry_out(runs, here)
+    begun = tmp_path / "begun"
+    with (
+        worker(address, WEFT_TEST_LOG=str(begun), WEFT_TEST_PAUSE_S="1000") as victim,
+        distributed.Client(address, set_as_default=False) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        client.wait_for_workers(3, timeout=60)
+        swept = pool.submit(carry_out, runs, there, scheduler=address)
+        wait_until("the third worker has a run", begun.exists, timeout_s=60)
+        victim.kill()
+        assert swept.result(timeout=60) == {}
+    assert there.rows(runs) == here.rows(runs)
+    assert there.states("quick") == {run.id: "done" for run in runs}
 
 
 @pytest.mark.slow
