@@ -16,6 +16,7 @@ archive=$cache/$suite-$(dpkg --print-architecture 2>/dev/null)-$(echo "$packages
 
 make_here() {
 	echo "clean root: $1; make runs on this machine as it is" >&2
+	command -v make >/dev/null || tools/setup.sh
 	exec make --no-print-directory "${@:2}"
 }
 
