@@ -38,7 +38,7 @@ QUOTED = re.compile(r"`(weft\s[^`]+)`(?! is refused)")
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.|\bT\b|\bR\b|\bE\b")
 FILE_COMMAND = re.compile(r"^(?: {4})?\$ (printf '.*?' > [\w.]+)", re.MULTILINE)  # that writes a file
 FILES = (".yaml", ".yml", ".json", ".py")  # that describe a network, and are the reader's
-OF_EXAMPLES = ("torus", "deflection", "degree")  # that other packages bring
+OF_EXAMPLES = ("torus", "deflection", "degree", "tcp_share")  # that other packages bring
 
 
 class Block(NamedTuple):
