@@ -1,5 +1,8 @@
 """SIGKILL the whole tool at random moments, clean up, and look for what is left; SIGKILL sweeps, and look for what they
-have lost or doubled when they are done.  Run as root."""
+have lost or doubled when they are done; bring networks up with few open files.  Run as root.
+
+Each run draws a seed of its own and prints it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,13 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.report import Line, show
 from weft.testbed.linux import netns
+from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import clean
 from weft.testbed.plan import run
 from weft.testbed.processes import cgroup, hosts_file
@@ -25,43 +30,81 @@ ROOT = Path(__file__).parents[1]
 WEFT = [sys.executable, "-m", "weft.experiments.commands.cli"]
 KILLS_OF_A_SWEEP, SEEDS = 4, 12
 LINK = "h0-h3"
+KINDS = ("up", "down", "fail", "restore", "run", "view")
 UP = ["up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit", "--nat"]
 
 
-def kill_once(rng: random.Random, results: Path) -> list[str]:
-    """Start the tool, kill it, clean up; what is left of its run, in words.
+def kill_once(rng: random.Random, results: Path, kind: str) -> list[str]:
+    """Start the tool, kill it, clean up; return what is left of its run, in words.
 
     Other runs may come and go meanwhile: only what bears the name that was given to this one counts.
+
+    Args:
+        rng: draws the name and the moment.
+        results: a folder for the results of `weft run`.
+        kind: one of KINDS, what the tool is doing when it is killed.
     """
     name = f"kill-{rng.randrange(16**6):06x}"
-    kind = rng.choice(["up", "down", "fail", "restore", "run"])
     command = {
         "up": [*UP, "--detach", name],
         "down": ["down", "--run", name],
         "fail": ["fail", LINK, "--run", name, *rng.choice([[], ["--silent"]])],
         "restore": ["restore", LINK, "--run", name],
         "run": ["run", "first_light", "--set", "iperf_s=1", "--results", str(results / name)],
+        "view": ["view", "--run", name, "--results", str(results)],
     }[kind]
-    if kind in ("down", "fail", "restore"):
+    if kind not in ("up", "run"):
         weft(*UP, "--detach", name)
     if kind == "restore":
         weft("fail", LINK, "--run", name)
+    theirs = set(clean.processes(name, []))
     tool = subprocess.Popen([*WEFT, *command], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with suppress(subprocess.TimeoutExpired):
-        tool.wait(timeout=rng.uniform(0.1, 2.5 if kind == "run" else 0.8))
-    # Found by who made them, before anything is removed.
+        tool.wait(timeout=rng.uniform(0.1, 2.5 if kind in ("run", "view") else 0.8))
+    # Runs are looked up by their maker, before anything is removed.
     mine = [one for one in run.runs() if one.id == name or one.journal_or_empty().get("pid") == tool.pid]
     journals = [one.journal_or_empty() for one in mine]
     tool.kill()
     tool.wait()
-    found = [] if kind not in ("fail", "restore") else half_broken(name)
+    wrong = {"fail": half_broken, "restore": half_broken, "view": partial(helpers, theirs)}.get(kind, lambda _: [])(
+        name
+    )
     weft("clean")
     for one in mine:
         if one.directory.exists() and one.alive():  # it was up for good before it was killed
             subprocess.run([*WEFT, "down", "--run", one.id], cwd=ROOT, capture_output=True)  # it may be dead by now
     if any(one.directory.exists() for one in mine):  # its supervisor outlived it by a moment, and kept the run so long
         weft("clean")
-    return [f"{kind}: {thing}" for thing in [*found, *leftovers(mine, journals)]]
+    return [f"{kind}: {thing}" for thing in [*wrong, *leftovers(mine, journals)]]
+
+
+def helpers(before: set[int], name: str) -> list[str]:
+    """Return the processes of run `name` that outlive the killed tool and were not there before it."""
+    try:
+        wait_until("no process of the tool is left", lambda: set(clean.processes(name, [])) <= before)
+    except TimeoutError:
+        return [f"process {pid}" for pid in set(clean.processes(name, [])) - before]
+    return []
+
+
+def few_files_once(rng: random.Random) -> list[str]:
+    """Bring a network up with a low, hard limit of open files; return what is wrong, in words.
+
+    It comes up, or is refused in one line with status 2.  Nothing is left either way.
+    """
+    name, limit = f"kill-{rng.randrange(16**6):06x}", rng.randrange(16, 512)
+    limited = ["setpriv", "--bounding-set", "-sys_resource", "prlimit", f"--nofile={limit}:{limit}"]
+    done = subprocess.run(
+        [*limited, *WEFT, *UP, "--detach", name], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    mine = [one for one in run.runs() if one.id == name]
+    journals = [one.journal_or_empty() for one in mine]
+    wrong = []
+    if done.returncode == 0:
+        weft("down", "--run", name)
+    elif done.returncode != 2 or len(done.stderr.splitlines()) != 1:
+        wrong.append(f"status {done.returncode}: {done.stderr.strip()}")
+    return [f"{limit} open files: {thing}" for thing in [*wrong, *leftovers(mine, journals)]]
 
 
 def weft(*words: str) -> None:
@@ -123,17 +166,21 @@ def main() -> None:
     import tempfile
 
     given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--kills", type=int, default=20, help="of the tool")
+    given.add_argument("--kills", type=int, default=40, help="of the tool")
     given.add_argument("--sweeps", type=int, default=5, help=f"of which each is killed {KILLS_OF_A_SWEEP} times")
-    given.add_argument("--seed", type=int, default=20)
+    given.add_argument("--limits", type=int, default=10, help="networks brought up with few open files")
+    given.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     options = given.parse_args()
+    print(f"--seed {options.seed}", flush=True)
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
-        left = [thing for _ in range(options.kills) for thing in kill_once(rng, Path(folder))]
+        left = [thing for _ in range(options.kills) for thing in kill_once(rng, Path(folder), rng.choice(KINDS))]
+        left += [thing for _ in range(options.limits) for thing in few_files_once(rng)]
         wrong = [
             thing for number in range(options.sweeps) for thing in sweep_killed(rng, Path(folder, f"sweep{number}"))
         ]
-    title = f"{options.kills} kills by SIGKILL, each followed by `weft clean`; {options.sweeps} sweeps killed"
+    title = f"{options.kills} kills by SIGKILL, each followed by `weft clean`; {options.limits} networks with few open"
+    title += f" files; {options.sweeps} sweeps killed"
     lines = [Line("things left", len(left), "", at_most=0), Line("sweeps with lost rows", len(wrong), "", at_most=0)]
     show(f"{title} {KILLS_OF_A_SWEEP} times each", lines)
     for thing in [*left, *wrong]:
