@@ -5,7 +5,8 @@ to a destination choose first.  A router s without a hop in this layer's tree tr
 there on is u's in the tree or, if u has none yet, u's shortest one, which u is then bound to.  Of those that do not
 lead through s and are not too long, s takes the one that shares the fewest links with its earlier paths, then the one
 that binds the router least in need, then the one whose links carry the fewest paths.  A router that finds no new path
-is left; at the end it takes its path of layer 0.
+is left.  At the end routers with few distinct paths may take one that is a link longer: shortest paths from a router's
+neighbours to an adjacent one often lead through the router itself.  Those still left take their path of layer 0.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     Table = NDArray[np.int32]
 
 UNSET = -1
+FEW = 4  # distinct paths; routers with at most so many may take one a link longer
 SHARED, BOUND, LOADED = 1000.0, 1.0, 1.0  # what a shared link, a bound router and the mean load of an arc cost
 NO_PATH = 1e18
 
@@ -43,7 +45,7 @@ def grow(
 
     arc_of: the arc from any router to any neighbour, shape (routers, routers).
     load: of each arc, the paths over it; changed.  most_hops: of a path that is not shortest; one more for a router
-        that has no other path.
+        that has at most FEW distinct paths.
     order: of destinations.  ties: for each destination the order of routers that have equally many paths.
     used, distinct: scratch, one number for each arc and each router.
     """
@@ -59,8 +61,8 @@ def grow(
                     mark(arc_of, tables, used, layer, t, s)
                     distinct[s] += routers * is_new(arc_of, tables, used, layer, t, s)
             mean_load = load.sum() / len(load)
-            for turn in range(1, layer + 2):  # the fewest first; at last, those that only a longer path can serve
-                paths, most = (turn, most_hops) if turn <= layer else (1, most_hops + 1)
+            for turn in range(1, layer + FEW + 1):  # the fewest first; at last, those with few take a longer path
+                paths, most = (turn, most_hops) if turn <= layer else (turn - layer, most_hops + 1)
                 for s in ties[t]:
                     if distinct[s] == paths and tables[layer, t, s] == UNSET:
                         mark(arc_of, tables, used, layer, t, s)

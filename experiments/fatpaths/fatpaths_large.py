@@ -245,7 +245,7 @@ EXPERIMENT = Experiment(
         "times": Integer(meaning="how long flows come, in times of a flow alone", least=1, most=10_000).over(8),
     },
     columns=columns.LARGE,
-    version=2,  # informed: of 1, flows that had ended in the same step counted
+    version=3,  # adjacent routers take more paths in layers of in-trees
     seeds=1,
     takes_s=200,
     measure=measure,

@@ -173,6 +173,7 @@ EXPERIMENT = Experiment(
         "bound": Word(meaning="all paths of D + 1 links, all paths, or no bound", words=BOUNDS).over("short"),
     },
     columns=columns.LAYERED_THROUGHPUT,
+    version=2,  # adjacent routers take more paths in layers of in-trees
     seeds=3,
     measure=measure,
     plot=plot,

@@ -3,8 +3,9 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
+from weft.daemons.core.compiled import compiled
 from weft.daemons.fatpaths import construction
-from weft.daemons.fatpaths.layers import Graph, path
+from weft.daemons.fatpaths.layers import Graph, distances, everything, path
 from weft.experiments.figures import figures
 from weft.experiments.low_diameter import layer_count, topology_cost
 from weft.experiments.low_diameter.networks import TABLE_IV, TABLE_V_SAMPLES, table_v
@@ -178,3 +179,16 @@ def test_costs_are_linear_in_their_parts():
     assert found["copper_cost_usd"] == 275 * 4 / 200
     assert found["fibre_cost_usd"] == 100 * 20 / 200
     assert found["host_cost_usd"] == pytest.approx((50 * 1000 + 550 * 10 + 275 * 4 + 2000) / 200)
+
+
+@pytest.mark.parametrize("spec", ["slimfly:q=5,p=4", "slimfly:q=7,p=6"])
+def test_in_trees_give_pairs_of_every_distance_three_disjoint_paths(spec):
+    """All pairs two links apart; of adjacent ones one in 350 has only two at q = 5."""
+    topology = build(spec)
+    routers, graph = Graph.of(topology), RouterGraph.of(topology)
+    tables = construction.layers_of("intree", routers, 9, np.random.default_rng([0, 1]), accelerate=compiled)
+    apart = ~np.eye(routers.routers, dtype=bool)
+    hops = distances(routers, everything(routers))[apart]
+    disjoint, _ = layer_count.disjoint_paths(graph, tables)
+    assert (disjoint[hops == 2] >= 3).all()
+    assert (disjoint[hops == 1] >= 3).mean() > 0.99
