@@ -351,7 +351,7 @@ class Pr:
         return route
 
     def _answered(self, answer: Answer, now: float) -> list[Action]:
-        question = self._probe_queue.answered(answer.token)
+        question = self._probe_queue.answered(answer.token, now)
         paths = self._paths.get(answer.destination)
         way = paths.ways.get(answer.way) if paths else None
         if paths is None or way is None:

@@ -4,6 +4,9 @@ Two lanes.  Urgent questions, those of a source that has lost a path, wake every
 nobody: they lie at each server until it wakes for its hellos, so that they cost next to nothing and take half a hello
 interval a hop.
 
+An answer that comes too late shows that the machine is slow: questions that leave from then on wait as long as answers
+take (RFC 6298), at least `timeout_s`.
+
 Each lane has a budget, so many questions a second whatever has happened.  Failures make sources ask, asking takes time
 from hellos, and hellos that are missed look like failures: without a limit to the second step, hundreds of daemons on
 one machine bring each other down.
@@ -16,8 +19,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
+from weft.daemons.core.rto_estimator import RtoEstimator
 from weft.daemons.core.token_bucket import TokenBucket
 from weft.daemons.proxy.path_selection import ROUTINE, URGENT, Paths, Way
+
+MOST_TIMEOUTS = 64  # times the least time-out
+MOST_OVERDUE = 256  # questions
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +41,37 @@ class Question:
 class Lane:
     """Questions that are equally urgent: those that wait to leave, and those that have left.
 
-    timeout_s: how long an answer may take.
+    timeout_s: how long an answer may take at the least.
     """
 
     def __init__(self, bucket: TokenBucket, timeout_s: float) -> None:
         self.bucket = bucket
-        self.timeout_s = timeout_s
+        self.timer = RtoEstimator(timeout_s, MOST_TIMEOUTS * timeout_s)
+        self.timer.heard(0.0)
         self.waiting: deque[tuple[Paths, Way]] = deque()
         self.open: dict[int, Question] = {}  # by token, those that left first come first
+        self.overdue: dict[int, float] = {}  # by token: when those left that have waited too long for an answer
 
     @property
     def expires_s(self) -> float:
         """When the first that is open has waited too long."""
-        return next(iter(self.open.values())).asked_s + self.timeout_s if self.open else inf
+        return next(iter(self.open.values())).asked_s + self.timer.wait_s if self.open else inf
+
+    def close(self, token: int) -> Question:
+        """Return question number `token`, to which no answer has come in time."""
+        question = self.open.pop(token)
+        self.overdue[token] = question.asked_s
+        if len(self.overdue) > MOST_OVERDUE:
+            del self.overdue[next(iter(self.overdue))]
+        return question
+
+    def answered(self, token: int, now: float) -> Question | None:
+        """Learn how long the answer to question number `token` took; the question if it is still open."""
+        question = self.open.pop(token, None)
+        asked_s = question.asked_s if question else self.overdue.pop(token, None)
+        if asked_s is not None:
+            self.timer.heard(now - asked_s)
+        return question
 
 
 class ProbeQueue:
@@ -89,18 +114,16 @@ class ProbeQueue:
                     return question
         return None
 
-    def answered(self, token: int) -> Question | None:
-        """The question number `token`, which is open no more; None if it was not."""
-        for lane in self._lanes.values():
-            if token in lane.open:
-                return lane.open.pop(token)
-        return None
+    def answered(self, token: int, now: float) -> Question | None:
+        """Return question number `token`, which is open no more; None if it was not."""
+        questions = [lane.answered(token, now) for lane in self._lanes.values()]
+        return next(filter(None, questions), None)
 
     def expired(self, now: float) -> Question | None:
         """A question whose answer takes too long; it is open no more."""
         for lane in self._lanes.values():
             if now >= lane.expires_s:
-                return self.answered(next(iter(lane.open)))
+                return lane.close(next(iter(lane.open)))
         return None
 
     @property

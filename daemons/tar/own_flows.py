@@ -19,8 +19,8 @@ from heapq import heappop, heappush
 from math import inf
 
 from weft.daemons.core.actions import Flow
+from weft.daemons.core.rto_estimator import RtoEstimator
 from weft.daemons.tar.routing import number
-from weft.daemons.tar.rto_estimator import RtoEstimator
 from weft.daemons.tar.settings import Settings
 
 ATTEMPTS = 8

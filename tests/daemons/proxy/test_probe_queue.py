@@ -3,8 +3,8 @@ from math import inf
 import pytest
 
 from weft.daemons.core.token_bucket import TokenBucket
-from weft.daemons.proxy.path_selection import NOT_ASKED, Paths
-from weft.daemons.proxy.probe_queue import Lane, ProbeQueue
+from weft.daemons.proxy.path_selection import NOT_ASKED, URGENT, Paths
+from weft.daemons.proxy.probe_queue import MOST_OVERDUE, Lane, ProbeQueue
 from weft.daemons.proxy.routing import shortest_first
 
 
@@ -53,7 +53,7 @@ def test_whatever_is_wanted_the_budget_holds(queue, urgent):
         of = paths()
         queue.want(of, of.ways.values(), urgent=urgent)
         while question := queue.leaving(turn * 0.01):
-            queue.answered(question.token)
+            queue.answered(question.token, turn * 0.01)
             left += 1
     assert left == pytest.approx(10 * (10 if urgent else 4), abs=2)
 
@@ -87,8 +87,35 @@ def test_an_answer_that_does_not_come(queue):
     assert queue.deadline == pytest.approx(1.2)
     assert queue.expired(1.19) is None
     assert queue.expired(1.21) is question
-    assert queue.answered(question.token) is None
+    assert queue.answered(question.token, 1.25) is None
     assert queue.deadline == inf
+
+
+def test_answers_that_come_too_late_make_later_questions_wait_longer(queue):
+    of = paths()
+    queue.want(of, [of.ways[2]], urgent=True)
+    late = queue.leaving(1.0)
+    assert queue.expired(1.2) is late
+    assert queue.answered(late.token, 2.0) is None
+    of.ways[2].asking = NOT_ASKED
+    queue.want(of, [of.ways[2]], urgent=True)
+    question = queue.leaving(3.0)
+    assert queue.expired(4.0) is None
+    assert queue.answered(question.token, 4.0) is question
+    for now in range(5, 200):  # in time again
+        of.ways[2].asking = NOT_ASKED
+        queue.want(of, [of.ways[2]], urgent=True)
+        queue.answered(queue.leaving(now).token, now + 0.001)
+    assert queue._lanes[URGENT].timer.wait_s == 0.2
+
+
+def test_no_more_questions_that_are_overdue_are_remembered_than_there_is_room_for(queue):
+    for now in range(2 * MOST_OVERDUE):
+        of = paths()
+        queue.want(of, [of.ways[2]], urgent=True)
+        queue.leaving(now)
+        assert queue.expired(now + 0.5)
+    assert len(queue._lanes[URGENT].overdue) == MOST_OVERDUE
 
 
 def test_the_routine_wait_longer(queue):
@@ -103,7 +130,7 @@ def test_an_answer_ends_its_question(queue):
     of = paths()
     queue.want(of, [of.ways[2]], urgent=True)
     question = queue.leaving(1.0)
-    assert queue.answered(question.token) is question
+    assert queue.answered(question.token, 1.1) is question
     assert queue.expired(9.0) is None
 
 
@@ -113,7 +140,7 @@ def test_what_is_forgotten_is_not_asked(queue):
     queue.want(other, [other.ways[5]], urgent=False)
     question = queue.leaving(0.0)
     queue.forget(of)
-    assert queue.answered(question.token) is None
+    assert queue.answered(question.token, 0.1) is None
     assert leave(queue, 0.2) == 5
 
 

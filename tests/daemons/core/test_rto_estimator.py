@@ -1,6 +1,6 @@
 """How long to wait for an answer."""
 
-from weft.daemons.tar.rto_estimator import RtoEstimator
+from weft.daemons.core.rto_estimator import RtoEstimator
 
 
 def after(*took_s, least_s=0.01, most_s=1.0):
