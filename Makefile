@@ -7,7 +7,7 @@ SUDO := $(if $(filter-out 0,$(shell id --user)),sudo --preserve-env=CI env PYTHO
 MACHINE := $(shell uname --machine)
 BPF_MACHINE := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(MACHINE)))
 BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard testbed/*/*.bpf.c))
-LIBRARIES := testbed/host/uml_xstate.so testbed/transport/libndp.so
+LIBRARIES := testbed/uml/uml_xstate.so testbed/traffic/libndp.so
 BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/report.py,$(wildcard bench/*.py)))
 
 # Tests are told apart by the markers of pyproject.toml. Those for User-Mode Linux start two instances of it themselves.
@@ -60,7 +60,7 @@ test-virtual: setup uml-kernel ## the kernel tests under the virtual clock, each
 
 uml-kernel: $(READY) ## build the kernel for virtual time from Debian's source, once, in 5 to 10 minutes
 	tools/setup.sh --uml-kernel
-	$(SUDO) $(PYTHON) -m weft.testbed.host.virtual_kernel
+	$(SUDO) $(PYTHON) -m weft.testbed.uml.virtual_kernel
 
 test-mininet: setup ## which of Mininet 2.3's own tests pass on our networks; about three minutes
 	$(SUDO) $(PYTHON) -m tests.mininet_suite
@@ -91,15 +91,15 @@ dist: setup ## a wheel for this machine and an archive of the sources, in dist/
 
 bpf: $(BPF_OBJECTS) $(LIBRARIES) ## compile the eBPF programs, and the libraries in C
 
-testbed/%.bpf.o: testbed/%.bpf.c $(wildcard testbed/bpf/*.h) | $(READY)
+testbed/%.bpf.o: testbed/%.bpf.c $(wildcard testbed/data_plane/*.h) | $(READY)
 	clang -O2 -g -Wall -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_MACHINE) -I/usr/include/$(MACHINE)-linux-gnu -c $< -o $@
 
-testbed/bpf/select_probe.bpf.o testbed/bpf/select_blind.bpf.o: testbed/bpf/select.bpf.c
+testbed/data_plane/select_probe.bpf.o testbed/data_plane/select_blind.bpf.o: testbed/data_plane/select.bpf.c
 
-testbed/host/uml_xstate.so: testbed/host/uml_xstate.c | $(READY)
+testbed/uml/uml_xstate.so: testbed/uml/uml_xstate.c | $(READY)
 	gcc -O2 -Wall -shared -fPIC -o $@ $<
 
-testbed/transport/libndp.so: $(wildcard testbed/transport/ndp_*.c testbed/transport/ndp_*.h) | $(READY)
+testbed/traffic/libndp.so: $(wildcard testbed/traffic/ndp_*.c testbed/traffic/ndp_*.h) | $(READY)
 	gcc -std=gnu11 -O2 -Wall -Wextra -shared -fPIC -o $@ $(filter %.c,$^)
 
 $(READY): tools/setup.sh constraints.txt pyproject.toml

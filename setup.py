@@ -16,10 +16,10 @@ from setuptools.command.sdist import sdist
 
 TESTBED = Path("weft/testbed")
 LIBRARIES = {
-    "transport/libndp.so": ["gcc", "-std=gnu11", "-O2", "-shared", "-fPIC"],
-    "host/uml_xstate.so": ["gcc", "-O2", "-shared", "-fPIC"],
+    "traffic/libndp.so": ["gcc", "-std=gnu11", "-O2", "-shared", "-fPIC"],
+    "uml/uml_xstate.so": ["gcc", "-O2", "-shared", "-fPIC"],
 }
-SOURCES = {"transport/libndp.so": "transport/ndp_*.c", "host/uml_xstate.so": "host/uml_xstate.c"}
+SOURCES = {"traffic/libndp.so": "traffic/ndp_*.c", "uml/uml_xstate.so": "uml/uml_xstate.c"}
 GLIBC = re.compile(rb"GLIBC_2\.(\d+)")
 OLDEST_GLIBC = 17  # of which there are tags
 

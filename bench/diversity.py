@@ -17,8 +17,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.experiments.router_graphs import diversity
-from weft.experiments.router_graphs.router_graph import RouterGraph
+from weft.experiments.fatpaths import path_diversity
+from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.topologies import build
 
 SOURCE, TARGET = "source", "target"
@@ -82,11 +82,11 @@ def main() -> None:
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 100
     topology, rng = build(spec), np.random.default_rng(0)
     warm = RouterGraph.of(build("slimfly:q=3"))
-    diversity.cdp(warm, diversity.random_pairs(warm, 3, rng), 3)  # compiles
+    path_diversity.cdp(warm, path_diversity.random_pairs(warm, 3, rng), 3)  # compiles
     graph = RouterGraph.of(topology)
     plain = as_networkx(graph)
     hops = max(2, nx.eccentricity(plain, 0)) + 1
-    pairs, fours = (draw(graph, count, rng) for draw in (diversity.random_pairs, diversity.random_fours))
+    pairs, fours = (draw(graph, count, rng) for draw in (path_diversity.random_pairs, path_diversity.random_fours))
     print(f"{spec}: {graph.routers} routers, l = {hops}; {count} pairs and fours")
     measures = [
         (
@@ -96,12 +96,12 @@ def main() -> None:
         ),
         (
             "CDP",
-            lambda: diversity.cdp(graph, pairs, hops).values,
+            lambda: path_diversity.cdp(graph, pairs, hops).values,
             lambda: [disjoint(plain, [a], [b], hops) for a, b in pairs.tolist()],
         ),
         (
             "PI",
-            lambda: diversity.interference(graph, fours, hops).values,
+            lambda: path_diversity.interference(graph, fours, hops).values,
             lambda: [interference(plain, four, hops) for four in fours.tolist()],
         ),
     ]

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.report import Line, show
-from weft.testbed.agent.transport import FRAME_BYTES, ROUTINE, URGENT
 from weft.testbed.linux import netns
 from weft.testbed.network.network import Network
-from weft.testbed.supervision import control
+from weft.testbed.node_daemon import control
+from weft.testbed.node_daemon.sockets import FRAME_BYTES, ROUTINE, URGENT
 from weft.topologies import build
 
 PER_S, SECONDS, BATCH = 100_000, 5.0, 100

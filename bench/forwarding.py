@@ -24,11 +24,11 @@ import numpy as np
 
 from bench.report import Line, show
 from weft.daemons.transport.packets import TRIMMABLE
-from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import netns, tc
 from weft.testbed.measure.port_counters import Counters
 from weft.testbed.network.network import Network
-from weft.testbed.plan.network_handle import netlink_of
+from weft.testbed.runs.network_handle import netlink_of
 from weft.topologies.core.address import FabricNaming, Prefix, Tier, dotted
 from weft.topologies.core.link import Gbps, LinkSpec
 from weft.topologies.core.topology import Topology, wire

@@ -1,6 +1,6 @@
 """Our daemons beside FRR's on the same network: outage of pairs when a link dies in silence, memory and processor time.
 
-Run as root, on a quiet machine, with Debian's package frr.  FRR runs OSPF and BFD (testbed/interop/frr_config.py).
+Run as root, on a quiet machine, with Debian's package frr.  FRR runs OSPF and BFD (testbed/frr/frr_config.py).
 BFD's interval is that of our hellos, and as many may be missing; both sides have real-time priority, are probed by the
 same pings, and lose links drawn by the same rule among those that their packets take (recovery.py).
 
@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from bench.daemons import cpu_s
 from bench.recovery import AFTER_S, MOST_MS, PAIRS, SCHEME, SPECS, Recovery, recovery, some_pairs
 from bench.report import Line, show
-from weft.testbed.host import doctor
-from weft.testbed.interop.frr import frr
-from weft.testbed.interop.frr_config import Ospf
+from weft.testbed.frr.frr import frr
+from weft.testbed.frr.frr_config import Ospf
+from weft.testbed.machine import doctor
 from weft.testbed.measure.host_load import pss_kib
 from weft.testbed.network.network import Network
 from weft.topologies import build

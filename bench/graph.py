@@ -18,8 +18,8 @@ import numpy as np
 from bench.report import Line, show
 from weft.daemons.proxy.routing import parting, search, shortest_first
 from weft.daemons.routing.path_tables import tabulate
-from weft.experiments.graph_engine.graph import Graph, graph, policy
-from weft.experiments.graph_engine.pairs import Pairs, pairs
+from weft.experiments.engines.graph import Graph, graph, policy
+from weft.experiments.engines.pairs import Pairs, pairs
 from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 
 # Flows a second per core of INRFlow, which counts link loads too, as measured for this comparison; what is asked for.
@@ -34,8 +34,8 @@ LARGEST = "dcell:n=6,k=3"
 FIRST_CALL = """
 import time
 import numpy as np
-from weft.experiments.graph_engine.graph import graph, policy
-from weft.experiments.graph_engine.pairs import pairs
+from weft.experiments.engines.graph import graph, policy
+from weft.experiments.engines.pairs import pairs
 net = graph("dcell:n=3,k=2")
 chosen = pairs("uniform:flows=1000", net.servers, np.random.default_rng(0))
 net.tables
@@ -45,8 +45,8 @@ print(time.perf_counter() - begin)
 """
 LARGE = f"""
 import numpy as np
-from weft.experiments.graph_engine.graph import graph, policy
-from weft.experiments.graph_engine.pairs import pairs
+from weft.experiments.engines.graph import graph, policy
+from weft.experiments.engines.pairs import pairs
 net = graph("{LARGEST}")
 chosen = pairs("uniform:flows=500000", net.servers, np.random.default_rng(0))
 net.route(policy("pr-gpi"), chosen, net.link_faults(np.random.default_rng(0), fraction=0.1), loads=True)

@@ -24,9 +24,9 @@ from random import Random
 from bench.floods import BATCH, Batches, overheard
 from bench.report import Line, show
 from tests.fuzz.hostile_messages import Campaign, network_for, schemes
-from weft.testbed.agent.transport import URGENT
 from weft.testbed.linux import fib, netns
 from weft.testbed.network.network import Network
+from weft.testbed.node_daemon.sockets import URGENT
 from weft.topologies import build
 
 BATCHES = 50  # calls after which packets are the same ones again

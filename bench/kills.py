@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import Line, show
-from weft.testbed.linux import netns
+from weft.testbed.linux import cgroup, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import clean
-from weft.testbed.plan import run
-from weft.testbed.processes import cgroup, hosts_file
+from weft.testbed.runs import hosts_file, run
 
 ROOT = Path(__file__).parents[1]
-WEFT = [sys.executable, "-m", "weft.experiments.commands.cli"]
+WEFT = [sys.executable, "-m", "weft.experiments.cli.cli"]
 KILLS_OF_A_SWEEP, SEEDS = 4, 12
 LINK = "h0-h3"
 KINDS = ("up", "down", "fail", "restore", "run", "view")

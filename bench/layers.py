@@ -25,7 +25,7 @@ from bench.report import Line, show
 from weft.daemons.core import registry
 from weft.daemons.fatpaths.forwarding import in_layer, tagged
 from weft.daemons.fatpaths.layer_choice import Trigger
-from weft.testbed.forwarding import layer_program
+from weft.testbed.data_plane import layer_program
 from weft.testbed.linux import btf, libbpf, netns
 from weft.topologies.core.address import Prefix
 

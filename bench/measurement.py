@@ -9,15 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.report import Line, show
-from weft.testbed.host import doctor
 from weft.testbed.linux import libbpf
+from weft.testbed.machine import doctor
+from weft.testbed.measure.dequeue_gaps import GapMonitor
 from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.port_counters import Counters
 from weft.testbed.measure.traceroute import ForwardingTables, fib_paths, trace
 from weft.testbed.network.network import Network
-from weft.testbed.plan.network_handle import all_pairs
-from weft.testbed.tracing.dequeue_gaps import GapMonitor
+from weft.testbed.runs.network_handle import all_pairs
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 

@@ -23,11 +23,11 @@ import numpy as np
 
 from bench.report import Line, show
 from weft.daemons.proxy import routing as proxy
-from weft.experiments.scenarios.predicted_paths import both_ways, lengths
+from weft.experiments.engines.predicted_paths import both_ways, lengths
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.traceroute import Trace, trace
 from weft.testbed.network.network import Network
-from weft.testbed.supervision import control
+from weft.testbed.node_daemon import control
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links, random_links
 from weft.topologies.core.topology import Topology

@@ -24,13 +24,13 @@ from bench.forwarding import Chains, arrived, hops_ns
 from bench.report import Line, show
 from weft.daemons.core.actions import Flow, SetFlowRewrite, SetPrefixRewrite
 from weft.daemons.routing import first_octets, proxy_addresses
+from weft.testbed.data_plane import transit_program
+from weft.testbed.data_plane.flow_rewrite import FlowRewriting
+from weft.testbed.data_plane.prefix_rewrite import PrefixRewriting
+from weft.testbed.data_plane.source_rewrite import SourceRewriting
 from weft.testbed.linux import fib, netlink, netns
 from weft.testbed.network.network import Network
 from weft.testbed.plan.network_plan import End
-from weft.testbed.rewriting import transit_program
-from weft.testbed.rewriting.flow_rewrite import FlowRewriting
-from weft.testbed.rewriting.prefix_rewrite import PrefixRewriting
-from weft.testbed.rewriting.source_rewrite import SourceRewriting
 from weft.topologies import build
 from weft.topologies.core.address import Prefix, dotted
 from weft.topologies.recursive.ccrdn import CcrdnNaming

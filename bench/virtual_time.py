@@ -18,13 +18,13 @@ import sys
 import numpy as np
 
 from bench.report import Line, show
-from weft.experiments.scenarios.reachability import around, wait_for_notice
-from weft.testbed.forwarding.data_plane import DataPlane
-from weft.testbed.host import uml
-from weft.testbed.interop.net import Net
+from weft.experiments.engines.reachability import around, wait_for_notice
+from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import clock
+from weft.testbed.mininet.net import Net
 from weft.testbed.network.network import Network
 from weft.testbed.traffic import flows
+from weft.testbed.uml import uml
 from weft.topologies import build
 from weft.topologies.core.link import Gbps, LinkSpec, Mbps
 

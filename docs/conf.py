@@ -8,7 +8,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import reference_pages  # noqa: E402
 
-from weft.experiments.commands.cli import version as version_of_weft  # noqa: E402
+from weft.experiments.cli.cli import version as version_of_weft  # noqa: E402
 
 reference_pages.write(HERE / "reference")
 

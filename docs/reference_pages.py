@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from weft.experiments.commands import cli, experiment_description
-from weft.experiments.commands.catalogue import catalogue
+from weft.experiments.cli import cli, experiment_description
+from weft.experiments.cli.catalogue import catalogue
 from weft.experiments.runner import definition
 
 HERE = Path(__file__).parent

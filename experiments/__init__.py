@@ -1,3 +1,3 @@
 """Questions, results, plots, and the `weft` command."""
 
-from weft.testbed.interop import graph_file as graph_file  # so that every command and worker can build file:PATH
+from weft.testbed.labs import graph_file as graph_file  # so that every command and worker can build file:PATH

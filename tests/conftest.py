@@ -31,9 +31,9 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from weft.testbed.host import uml, virtual_kernel
-from weft.testbed.host.features import FRR
 from weft.testbed.linux import clock
+from weft.testbed.machine.features import FRR
+from weft.testbed.uml import uml, virtual_kernel
 
 clock.wait_until.__kwdefaults__["timeout_s"] = 300.0  # on a busy machine a state comes late
 
@@ -153,7 +153,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def run_name() -> Iterator[str]:
     """Return a run id that no other process uses; remove what is left of that run afterwards."""
     from weft.testbed.network import clean
-    from weft.testbed.plan import run
+    from weft.testbed.runs import run
 
     name = f"t-{os.urandom(3).hex()}"
     yield name
@@ -216,7 +216,7 @@ class Outside:
                 self.run(core, *self.shares.get_nowait())
 
     def run(self, core: int, share: list[str], options: Sequence[str]) -> None:
-        weft = [sys.executable, "-m", "weft.experiments.commands.cli", "uml", *options]
+        weft = [sys.executable, "-m", "weft.experiments.cli.cli", "uml", *options]
         limits = ["--core", str(core), "--timeout-s", str(TIMEOUT_S)]
         process = subprocess.Popen(
             [*weft, *limits, "--", sys.executable, "-m", "pytest", *share],

@@ -27,7 +27,7 @@ from weft import Mbps, LinkSpec, build, run
 assert build("dcell:n=4,k=1").servers == 20 and LinkSpec(rate_bps=Mbps, queue_packets=9).rate_bps == 1_000_000
 rows = run("link_loss", topology="dcell:n=3,k=1", failed_links=[0, 1], seeds=1, engine="graph")
 assert [row["failed_links"] for row in rows] == [0, 1]
-from weft.testbed.transport import ndp_library
+from weft.testbed.traffic import ndp_library
 print(ndp_library.PATH.stat().st_size > 0, weft.__file__)
 """
 
@@ -51,7 +51,7 @@ def sources(tmp_path_factory):
             shutil.copytree(path, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(path, copy)
-    (copy / "testbed/bpf/gone.bpf.o").write_bytes(b"of a program that there was once")
+    (copy / "testbed/data_plane/gone.bpf.o").write_bytes(b"of a program that there was once")
     return copy
 
 
@@ -97,7 +97,7 @@ def test_the_wheel_has_every_file_and_no_old_program(wheel):
     compiled = {name.replace(".c", ".o") for name in names if name.endswith(".bpf.c")}
     assert compiled
     assert {name for name in names if name.endswith(".bpf.o")} == compiled
-    assert {"weft/testbed/transport/libndp.so", "weft/testbed/host/uml_xstate.so"} <= names
+    assert {"weft/testbed/traffic/libndp.so", "weft/testbed/uml/uml_xstate.so"} <= names
     assert {Path(name).name for name in names if "/licenses/" in name} >= {"LICENSE", "GPL-2.0-only.txt"}
 
 
@@ -116,7 +116,7 @@ def test_the_archive_of_sources_has_every_file(sources, tmp_path):
     with tarfile.open(archive) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
     assert not tracked() - names
-    assert {"setup.py", "LICENSE", "LICENSES/GPL-2.0-only.txt", "weft/testbed/bpf/select.bpf.o"} <= names
+    assert {"setup.py", "LICENSE", "LICENSES/GPL-2.0-only.txt", "weft/testbed/data_plane/select.bpf.o"} <= names
 
 
 def test_it_runs_where_it_is_installed(weft):

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import pytest
 
 from weft.daemons.core import registry
-from weft.experiments.commands import cli
+from weft.experiments.cli import cli
 from weft.experiments.runner import definition
 from weft.topologies import canonical
 
@@ -197,7 +197,7 @@ def follow(tmp_path):
     (tmp_path / "work").mkdir()
     how = "--quiet --no-index --no-deps --no-build-isolation --target"
     for name, text in {
-        "weft": 'exec "$WEFT_PYTHON" -P -m weft.experiments.commands.cli "$@"',
+        "weft": 'exec "$WEFT_PYTHON" -P -m weft.experiments.cli.cli "$@"',
         "python": 'exec "$WEFT_PYTHON" "$@"',
         "sudo": 'exec "$@"',
         "dask": 'exec "$WEFT_PYTHON" -m dask "$@"',

@@ -119,7 +119,7 @@ def test_a_function_of_the_clock_that_would_be_kept_is_seen():
 
 
 def test_imports_are_seen_wherever_they_stand():
-    assert imported("import os.path\ndef f():\n    from weft.testbed.interop.net import Net") == {"os", "testbed"}
+    assert imported("import os.path\ndef f():\n    from weft.testbed.mininet.net import Net") == {"os", "testbed"}
     nested = "try:\n x\nexcept E:\n import a\nelse:\n import b\nfinally:\n import c\n"
     nested += "match x:\n case 1:\n  import d\nfor x in y:\n import e\nelse:\n if x: import f\n else: import g\n"
     assert imported(nested) == set("abcdefg")
@@ -248,5 +248,5 @@ def test_a_daemon_does_without_the_array_library():
 
 def test_a_daemon_needs_no_package_but_ours():
     """Without site-packages a daemon begins sooner, and smaller."""
-    command = [sys.executable, "-S", "-c", "import weft.testbed.supervision.supervisor"]
+    command = [sys.executable, "-S", "-c", "import weft.testbed.node_daemon.supervisor"]
     subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, check=True)

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from weft.experiments.commands import cli
+from weft.experiments.cli import cli
 
 ROOT = Path(__file__).parent.parent
 PIN = re.compile(r"([A-Za-z0-9_.-]+)==([0-9][0-9a-z.]*)")
@@ -77,7 +77,7 @@ def test_every_target_can_be_made(target):
     subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)
 
 
-@pytest.mark.parametrize("script", ["tools/setup.sh", "tools/clean_root.sh", "testbed/host/uml-init.sh", ".ci/run"])
+@pytest.mark.parametrize("script", ["tools/setup.sh", "tools/clean_root.sh", "testbed/uml/uml-init.sh", ".ci/run"])
 def test_a_script_is_executable_and_parses(script):
     path = ROOT / script
     assert path.stat().st_mode & 0o111 == 0o111
@@ -112,7 +112,7 @@ def test_without_root_make_runs_on_the_machine_as_it_is(tmp_path):
 
 
 def test_modules_are_named_once_each():
-    lines = (ROOT / "testbed/host/modules.txt").read_text().splitlines()
+    lines = (ROOT / "testbed/machine/modules.txt").read_text().splitlines()
     names = [line.split()[0] for line in lines if line and not line.startswith("#")]
     assert all(re.fullmatch("[a-z0-9_]+", name) for name in names), names
     assert len(names) == len(set(names))

@@ -35,7 +35,7 @@ ENTRY_POINTS = "weft.topologies"
 EQUIVALENT = "equivalent-jellyfish"
 FILE = "file:"
 
-# Functions from a path to the text of its file.  Nothing here opens files: testbed/interop/graph_file.py adds one.
+# Functions from a path to the text of its file.  Nothing here opens files: testbed/labs/graph_file.py adds one.
 READ_TEXT: list[Callable[[str], str]] = []
 FILE_SPEC = re.compile(r"file:(?P<path>[^@]+?)(,p=(?P<p>[0-9]{1,5}))?(@(?P<digest>[0-9a-f]{8}))?")
 

@@ -12,10 +12,10 @@ that they are imported as parts of one package and clash with nobody's own.
 TYPE_CHECKING = False  # as typing has it, without importing that
 
 if TYPE_CHECKING:
-    from weft.experiments.sweeps.python_interface import build as build
-    from weft.experiments.sweeps.python_interface import run as run
-    from weft.testbed.interop.net import Net as Net
+    from weft.experiments.runner.python_interface import build as build
+    from weft.experiments.runner.python_interface import run as run
     from weft.testbed.measure.outage import OutageProbe as OutageProbe
+    from weft.testbed.mininet.net import Net as Net
     from weft.topologies.core.link import Gbps as Gbps
     from weft.topologies.core.link import LinkSpec as LinkSpec
     from weft.topologies.core.link import Mbps as Mbps
@@ -24,10 +24,10 @@ _MODULES = {
     "Gbps": "weft.topologies.core.link",
     "LinkSpec": "weft.topologies.core.link",
     "Mbps": "weft.topologies.core.link",
-    "Net": "weft.testbed.interop.net",
+    "Net": "weft.testbed.mininet.net",
     "OutageProbe": "weft.testbed.measure.outage",
-    "build": "weft.experiments.sweeps.python_interface",
-    "run": "weft.experiments.sweeps.python_interface",
+    "build": "weft.experiments.runner.python_interface",
+    "run": "weft.experiments.runner.python_interface",
 }
 
 __all__ = ["Gbps", "LinkSpec", "Mbps", "Net", "OutageProbe", "build", "run"]

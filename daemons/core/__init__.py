@@ -1,1 +1,1 @@
-"""The contract between a state machine and its runtime, the scheme registry, messages as bytes, timers."""
+"""What every scheme builds on: the contract of a state machine, actions and events, the scheme registry, messages on the wire."""

@@ -1,6 +1,6 @@
 """The contract between a state machine, which decides for one node, and its runtime.
 
-A runtime is Linux (testbed/agent/daemon.py) or the simulator (daemons/simulator).  It calls the state machine on five
+A runtime is Linux (testbed/node_daemon/daemon.py) or the simulator (daemons/simulator).  It calls the state machine on five
 occasions; the state machine returns actions (actions.py).  A state machine never reads a clock, draws a random number
 or touches a socket, so a test can be its network and its time.
 

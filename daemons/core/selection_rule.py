@@ -18,11 +18,11 @@ NO_QUEUES = "it chooses by what waits in queues, and links without a rate have n
 class SelectionRule:
     """A rule and its parameters, with names and units as in specs; a missing parameter is 0.
 
-    rule: number of the rule in testbed/bpf/select.bpf.c.
+    rule: number of the rule in testbed/data_plane/select.bpf.c.
     compares_queues: True if it compares queue lengths.
     reads_from_first_digit: True if switches of every tier read the whole number of a destination, not only the digits
         that concern their tier.
-    hosts: settings of the hosts' choice among layers, by the names in struct settings of testbed/bpf/layer_choice.h;
+    hosts: settings of the hosts' choice among layers, by the names in struct settings of testbed/data_plane/layer_choice.h;
         empty if hosts leave packets as they are.
     """
 

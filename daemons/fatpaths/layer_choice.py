@@ -1,6 +1,6 @@
 """When a flow takes another layer, and which: what hosts decide for each packet, on integers.
 
-testbed/bpf/layer_choice.h is the same in C, held equal by a test; this is its specification, and what models use.
+testbed/data_plane/layer_choice.h is the same in C, held equal by a test; this is its specification, and what models use.
 
 FatPaths' senders draw a layer uniformly at random for each flowlet (sections III-B, V-F).  Where a flowlet ends:
 

@@ -1,6 +1,6 @@
 """FatPaths: the source chooses a layer for each flowlet, and each layer has one path to each router (Besta et al.).
 
-Hosts choose in eBPF (testbed/bpf/layers.bpf.c), by layer_choice.py.  What they are compared with is here, too:
+Hosts choose in eBPF (testbed/data_plane/layers.bpf.c), by layer_choice.py.  What they are compared with is here, too:
 
     one path a flow     trigger=none,start=random
     minimal paths only  construction=random,rho=1, or layers=1

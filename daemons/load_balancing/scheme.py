@@ -1,11 +1,11 @@
 """Load-balancing schemes of a switch fabric: drill:d=2,m=1, ttc:delta=2,tie=stay,load=packets, ...
 
-The data plane carries them out (daemons/routing/selection.py, testbed/bpf/select.bpf.c); which ports lead to a
+The data plane carries them out (daemons/routing/selection.py, testbed/data_plane/select.bpf.c); which ports lead to a
 destination, the daemons of ecmp tell it.  Any of them takes ecn=K as well: packets that find K or more waiting are
 marked (0: none).
 
 A new selection rule of the data plane takes this file, for its number, its name and its parameters, and
-testbed/bpf/select.bpf.c, for the choice.  Parameters reach the program by their names: `gap_us` of a scheme here is the
+testbed/data_plane/select.bpf.c, for the choice.  Parameters reach the program by their names: `gap_us` of a scheme here is the
 field `gap_us` of struct switch_ there, a word being its place among the words.
 """
 

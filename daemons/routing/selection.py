@@ -1,7 +1,7 @@
 """Which of a switch's candidate ports takes a packet or a flow: the pure half of every load-balancing scheme.
 
 Candidates are numbered 0 .. n-1 in the order in which the route lists them.  A load is what waits at a candidate, in
-packets or in bytes.  Random numbers are arguments, 32 bits each.  All is written on integers: testbed/bpf/select.h is
+packets or in bytes.  Random numbers are arguments, 32 bits each.  All is written on integers: testbed/data_plane/select.h is
 the same in C, held equal by a test, and numba compiles it for the models of TTC's paper.
 """
 

@@ -4,6 +4,6 @@ Switches cut the payload off what their short queues cannot hold, and send on th
 receiver learns of every packet that was sent to it, and takes the sender's place in pacing: it pulls packets at the
 rate of its own link, fairly among senders.  Senders begin with a window of packets at the rate of theirs.
 
-No routing: an endpoint is a program on a host, beside whatever routes.  testbed/transport/ndp_machine.c is the same in
+No routing: an endpoint is a program on a host, beside whatever routes.  testbed/traffic/ndp_machine.c is the same in
 C, and a test holds the two equal, packet by packet.
 """

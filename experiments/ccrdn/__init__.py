@@ -1,1 +1,1 @@
-"""CCRDN: DCell, beta-DCell and FiConn on the graph."""
+"""CCRDN: DCell, beta-DCell and FiConn, on the graph and on the kernel."""

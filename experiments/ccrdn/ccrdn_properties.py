@@ -12,9 +12,9 @@ import numpy as np
 
 from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import TOPOLOGY, in_order, title
-from weft.experiments.figures import style
-from weft.experiments.graph_engine.graph import graph, policy
-from weft.experiments.graph_engine.pairs import pairs
+from weft.experiments.engines.graph import graph, policy
+from weft.experiments.engines.pairs import pairs
+from weft.experiments.report import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.experiments.scenarios.common_columns import PAPER
+from weft.experiments.engines.common_columns import PAPER
 
 MEAN_HOPS = {
     "mean_hops": "mean length of the routes of connected pairs, in moves from server to server",

@@ -1,6 +1,6 @@
 """How long does a workload take under each scheme?  CCRDN, sections 6.7 and 7.5, figure 14.
 
-Messages of 1 GB over links of 1 Gbit/s as fluids (experiments/graph_engine/fluid.py), each on the route that its scheme
+Messages of 1 GB over links of 1 Gbit/s as fluids (experiments/engines/fluid.py), each on the route that its scheme
 chooses when it begins; the answer is when the last one has arrived.
 
 workload: uniform:messages=1, from each server to as many random ones; many-all-to-all:group=10, random groups of
@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, in_order, least_level, legend_above, series, title
-from weft.experiments.figures import style
-from weft.experiments.graph_engine.fluid import Messages, completion
-from weft.experiments.graph_engine.graph import graph, policy
-from weft.experiments.graph_engine.rules import compiled_for
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.fluid import Messages, completion
+from weft.experiments.engines.graph import graph, policy
+from weft.experiments.engines.rules import compiled_for
+from weft.experiments.report import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
 from weft.experiments.runner.parameters import Number, Spec, Word
-from weft.experiments.scenarios import common_parameters as common
 from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.core.link import Gbps
 

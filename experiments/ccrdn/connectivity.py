@@ -38,13 +38,13 @@ from weft.experiments.ccrdn.recursive import (
     shortest,
     traffic,
 )
-from weft.experiments.graph_engine.graph import graph
-from weft.experiments.graph_engine.pairs import ONE_TO_ALL, Pairs
-from weft.experiments.graph_engine.tally import Tally
-from weft.experiments.graph_engine.wiring import Faults
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.graph import graph
+from weft.experiments.engines.pairs import ONE_TO_ALL, Pairs
+from weft.experiments.engines.tally import Tally
+from weft.experiments.engines.wiring import Faults
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Spec
-from weft.experiments.scenarios import common_parameters as common
 from weft.topologies.core.grammar import parse
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from weft.experiments.ccrdn.recursive import (
     title,
     traffic,
 )
-from weft.experiments.graph_engine.graph import graph
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.graph import graph
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
-from weft.experiments.scenarios import common_parameters as common
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

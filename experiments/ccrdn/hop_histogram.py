@@ -22,9 +22,9 @@ from weft.experiments.ccrdn.recursive import (
     title,
     traffic,
 )
-from weft.experiments.figures import style
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.report import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
-from weft.experiments.scenarios import common_parameters as common
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -37,12 +37,12 @@ from weft.experiments.ccrdn.recursive import (
     shortest,
     traffic,
 )
-from weft.experiments.graph_engine.graph import METHODS, graph, policy
-from weft.experiments.graph_engine.pairs import Pairs
-from weft.experiments.graph_engine.tally import Tally
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.graph import METHODS, graph, policy
+from weft.experiments.engines.pairs import Pairs
+from weft.experiments.engines.tally import Tally
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table, Value
 from weft.experiments.runner.parameters import Integer, Spec
-from weft.experiments.scenarios import common_parameters as common
 from weft.topologies.core.grammar import parse
 from weft.topologies.recursive.ccrdn import DCELL, FAMILY, FICONN
 

@@ -5,7 +5,7 @@ On the graph engine `routing` is one of
     dr, bfs                         bfs: shortest paths
     pr-gp0, pr-gpi, pr-gpe          choice=0: which of the candidate routes, as in daemons/proxy/routing.py
     dfr:b=1,retry=3,ttl=64,nearest=1
-    tar:relay=2,virtual=1,shuffled=1   on ficonn, as in experiments/graph_engine/flow_placement.py
+    tar:relay=2,virtual=1,shuffled=1   on ficonn, as in experiments/engines/flow_placement.py
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import numpy as np
 from weft.daemons.dfr.routing import Dfr
 from weft.daemons.dfr.scheme import OWN as DFR_PARAMETERS
 from weft.daemons.proxy.routing import LEAST_LOADED, SHORTEST, cost_of
-from weft.experiments.figures import style
-from weft.experiments.graph_engine.flow_placement import Placement
-from weft.experiments.graph_engine.graph import METHODS, Graph, graph, policy
-from weft.experiments.graph_engine.pairs import Pairs, pairs
-from weft.experiments.graph_engine.tally import Tally
-from weft.experiments.graph_engine.wiring import NO_FAULTS, Faults
+from weft.experiments.engines.common_parameters import refuse_others
+from weft.experiments.engines.flow_placement import Placement
+from weft.experiments.engines.graph import METHODS, Graph, graph, policy
+from weft.experiments.engines.pairs import Pairs, pairs
+from weft.experiments.engines.tally import Tally
+from weft.experiments.engines.wiring import NO_FAULTS, Faults
+from weft.experiments.report import style
 from weft.experiments.runner.definition import Row, Run, Table, canonical
 from weft.experiments.runner.parameters import Spec
-from weft.experiments.scenarios.common_parameters import refuse_others
 from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.recursive.ccrdn import FICONN
 

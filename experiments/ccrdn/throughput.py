@@ -27,10 +27,10 @@ from weft.experiments.ccrdn.recursive import (
     title,
     traffic,
 )
-from weft.experiments.figures import style
-from weft.experiments.graph_engine.graph import graph
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.graph import graph
+from weft.experiments.report import style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table
-from weft.experiments.scenarios import common_parameters as common
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import Gbps
 

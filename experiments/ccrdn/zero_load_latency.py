@@ -36,12 +36,12 @@ from weft.experiments.ccrdn.recursive import (
     title,
     traffic,
 )
-from weft.experiments.figures import style
-from weft.experiments.graph_engine.graph import Graph, graph, policy
-from weft.experiments.graph_engine.pairs import Pairs, pair
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.graph import Graph, graph, policy
+from weft.experiments.engines.pairs import Pairs, pair
+from weft.experiments.report import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Spec, Word
-from weft.experiments.scenarios import common_parameters as common
 from weft.testbed.linux import clock
 from weft.topologies.core.grammar import parse
 

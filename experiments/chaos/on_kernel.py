@@ -29,16 +29,16 @@ from weft.daemons.core.node_config import routers
 from weft.daemons.simulator.wires import Wire
 from weft.experiments.chaos.campaign import ALL, ALTERED, Campaign, Damage, Event, Finding, alteration
 from weft.experiments.chaos.prediction import doubtful, everybody, reachable
-from weft.experiments.scenarios import reachability
-from weft.experiments.scenarios.predicted_paths import both_ways
-from weft.experiments.scenarios.routes import Pairs
-from weft.testbed.forwarding.data_plane import DataPlane, program_of
-from weft.testbed.link_changes.altered_links import AlteredLinks
+from weft.experiments.engines import reachability
+from weft.experiments.engines.predicted_paths import both_ways
+from weft.experiments.engines.routes import Pairs
+from weft.testbed.data_plane.data_plane import DataPlane, program_of
 from weft.testbed.linux import clock, fib, netns
-from weft.testbed.supervision import control
+from weft.testbed.network.altered_links import AlteredLinks
+from weft.testbed.node_daemon import control
 
 if TYPE_CHECKING:
-    from weft.testbed.interop.net import Net
+    from weft.testbed.mininet.net import Net
 
 SETTLE_S, CONVERGE_S = 45.0, 60.0
 MOST_GROWTH_BYTES = 10_000_000

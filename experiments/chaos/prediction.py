@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weft.daemons.core import registry
 from weft.daemons.routing import shortest
 from weft.experiments.chaos.campaign import Damage
-from weft.experiments.scenarios.routes import Pairs
+from weft.experiments.engines.routes import Pairs
 from weft.topologies.core.failures import fail_links, fail_nodes
 
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ def joined(broken: Topology, routing: str, pairs: Sequence[tuple[int, int]]) -> 
     """Those of `pairs` that `routing` joins over the live links of `broken`."""
     scheme, options = registry.scheme(routing)
     if scheme.name == "tar":
-        from weft.experiments.scenarios.predicted_paths import (
-            connects,  # of the graph engine, which takes long to import
-        )
+        from weft.experiments.engines.predicted_paths import connects
 
         return connects(broken, routing, pairs) or set()
     if scheme.name in LIMITED:

@@ -29,7 +29,7 @@ from weft.daemons.simulator.wires import Wire
 from weft.experiments.chaos.campaign import ALL, ALTERED, Campaign, Damage, Event, Finding, alteration
 from weft.experiments.chaos.prediction import doubtful, everybody, reachable
 from weft.experiments.chaos.state_size import sizes, too_large
-from weft.experiments.scenarios.routes import Pairs
+from weft.experiments.engines.routes import Pairs
 from weft.topologies import build
 
 if TYPE_CHECKING:

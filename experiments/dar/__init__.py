@@ -1,1 +1,1 @@
-"""DAR: convergence of distributed adaptive routing on Clos networks, simulated and by the paper's models."""
+"""DAR: distributed adaptive routing on Clos networks, by models and on the kernel."""

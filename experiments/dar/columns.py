@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from weft.experiments.engines.common_columns import ORDER
 from weft.experiments.runner.definition import Statement
-from weft.experiments.scenarios.common_columns import ORDER
 
 CONVERGENCE = {
     "mean_iterations": "iterations until no link is bad, mean over permutations; null if one did not settle, as below",

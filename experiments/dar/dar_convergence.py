@@ -19,7 +19,7 @@ from weft.daemons.dar.iteration import DEST, FLOW, KEYS, STARTS, Rules
 from weft.experiments.dar import columns
 from weft.experiments.dar.models import full_rate, half_rate, single_output
 from weft.experiments.dar.simulation import PAIRS, TRAFFIC, network, permute, simulate
-from weft.experiments.figures import style
+from weft.experiments.report import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, canonical
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.topologies.core.grammar import parse

@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.experiments.dar import columns
-from weft.experiments.figures import figures, style
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Spec, Word
-from weft.experiments.scenarios import common_parameters as common
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from weft.experiments.scenarios.clos_run import Link
-    from weft.experiments.scenarios.fabric_run import Fabric
+    from weft.experiments.dar.clos_run import Link
+    from weft.experiments.engines.fabric_run import Fabric
 
 FAILURES = ("link", "silent-link", "spine")
 MIN_RTT_WINDOW_S = 300
@@ -38,10 +38,11 @@ MIN_RTT_WINDOW_S = 300
 
 def measure(run: Run) -> Result:
     """Times until the flows are off what has died, and until nothing is bad."""
-    from weft.experiments.graph_engine.workloads import endless
-    from weft.experiments.scenarios import clos_run, fabric_run
+    from weft.experiments.dar import clos_run
+    from weft.experiments.engines import fabric_run
+    from weft.experiments.engines.workloads import endless
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.tracing.reordering import Reordering
+    from weft.testbed.measure.reordering import Reordering
     from weft.testbed.traffic import flows, tcp_settings
 
     seconds = run.integer("before_s") + run.integer("after_s")
@@ -84,8 +85,8 @@ def measure(run: Run) -> Result:
 def watch(on: Fabric, run: Run, into: dict[str, Value]) -> None:
     """Let it fail in time, and tell what the tables say from then on until the flows end."""
     from weft.daemons.core import registry
-    from weft.experiments.scenarios import clos_run
-    from weft.experiments.scenarios.clos_run import POLL_S
+    from weft.experiments.dar import clos_run
+    from weft.experiments.dar.clos_run import POLL_S
     from weft.testbed.linux import clock
 
     p = registry.scheme(run.text("scheme"))[1]["p"]
@@ -115,7 +116,7 @@ def watch(on: Fabric, run: Run, into: dict[str, Value]) -> None:
 
 def ways(on: Fabric, placed: object) -> list[Link]:
     """The links between switches that a flow takes."""
-    from weft.experiments.scenarios.clos_run import Placed, loads
+    from weft.experiments.dar.clos_run import Placed, loads
 
     assert isinstance(placed, Placed)
     return list(loads([placed], on.topology))

@@ -5,7 +5,7 @@ permutation of section 5 with an order of its own at each leaf; hosts have `host
 With `traffic=messages` hosts send message after message instead, each to a random permutation of the hosts, and do not
 wait for others (the traffic of section 5.2).
 
-`central` knows all flows and colours the multigraph of leaves (graph_engine/edge_colouring.py); its controller places
+`central` knows all flows and colours the multigraph of leaves (engines/edge_colouring.py); its controller places
 flows in DAR's table.  Goodputs are fractions of what hosts' links carry of TCP's payload, counted after `warm_up_s`;
 reordering is counted throughout.
 
@@ -25,16 +25,16 @@ import numpy as np
 
 from weft.daemons.dar.scheme import sizes
 from weft.experiments.dar import columns
-from weft.experiments.figures import figures, style
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Spec, Word
-from weft.experiments.scenarios import common_parameters as common
 from weft.topologies.core.grammar import parse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from weft.experiments.scenarios.fabric_run import Fabric
+    from weft.experiments.engines.fabric_run import Fabric
     from weft.testbed.traffic.flows import Flow, FlowResults
     from weft.topologies.core.topology import Topology
 
@@ -50,7 +50,7 @@ def measure(run: Run) -> Result:
 def simulated(run: Run) -> Result:
     """Moves, requests and the time to settle on wires in memory, where all flows are seen at once."""
     from weft.daemons.simulator.simulator import Simulator
-    from weft.experiments.scenarios import clos_run
+    from weft.experiments.dar import clos_run
     from weft.topologies import build
 
     topology = build(run.text("topology"))
@@ -76,11 +76,12 @@ def simulated(run: Run) -> Result:
 
 def on_kernel(run: Run) -> Result:
     """Goodput of the flows together and of the slowest, what was overtaken, and what DAR did for that."""
-    from weft.experiments.scenarios import clos_run, fabric_run
-    from weft.experiments.scenarios.clos_messages import controlled
+    from weft.experiments.dar import clos_run
+    from weft.experiments.dar.clos_messages import controlled
+    from weft.experiments.engines import fabric_run
     from weft.testbed.linux import clock
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.tracing.reordering import Reordering
+    from weft.testbed.measure.reordering import Reordering
     from weft.testbed.traffic import flows, tcp_settings
 
     warm_up_s, seconds = run.integer("warm_up_s"), run.integer("seconds")
@@ -120,8 +121,8 @@ def on_kernel(run: Run) -> Result:
 
 def flows_of(run: Run, topology: Topology) -> tuple[list[Flow], Callable[[Flow], Flow | None]]:
     """The flows of `run`: endless ones, or of each host its first message, and which comes after which."""
-    from weft.experiments.graph_engine.workloads import derangements, endless
-    from weft.experiments.scenarios import clos_run
+    from weft.experiments.dar import clos_run
+    from weft.experiments.engines.workloads import derangements, endless
 
     rng = np.random.default_rng(run.seed)
     if run.text("traffic") == ENDLESS:
@@ -142,7 +143,7 @@ def by_receiver(table: FlowResults, hosts: int) -> list[float]:
 
 def where(on: Fabric) -> list[object]:
     """The flows in the data plane's table at the end; none where it keeps none."""
-    from weft.experiments.scenarios.clos_run import Table as FlowTable
+    from weft.experiments.dar.clos_run import Table as FlowTable
 
     table = FlowTable.open(on.network)
     try:
@@ -153,7 +154,7 @@ def where(on: Fabric) -> list[object]:
 
 def placement(placed: list[object], on: Fabric, began_s: float | None) -> dict[str, Value]:
     """The most flows on a link, and when the last was moved if all `began_s`; None under schemes that place none."""
-    from weft.experiments.scenarios.clos_run import Placed, loads
+    from weft.experiments.dar.clos_run import Placed, loads
 
     known = [each for each in placed if isinstance(each, Placed)]
     if not known:
@@ -183,7 +184,7 @@ def moves(moved: Mapping[str, int], warm: Mapping[str, int], before: Mapping[str
 
 def check_scheme(text: str) -> None:
     """ValueError unless there is such a scheme of the data plane, or it is the central controller."""
-    from weft.experiments.scenarios.clos_run import check_scheme
+    from weft.experiments.dar.clos_run import check_scheme
 
     check_scheme(text)
 
@@ -191,7 +192,7 @@ def check_scheme(text: str) -> None:
 def check(run: Run) -> None:
     """ValueError unless `run` names a folded Clos network that its scheme is for, and a transport and a control."""
     from weft.daemons.core import registry
-    from weft.experiments.scenarios.clos_run import CENTRAL
+    from weft.experiments.dar.clos_run import CENTRAL
 
     topology, scheme = common.network(run), run.text("scheme")
     sizes(topology)

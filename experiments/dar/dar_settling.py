@@ -34,7 +34,7 @@ from weft.experiments.dar.settings import (
     slots_of_10_us,
 )
 from weft.experiments.dar.slotted_model import destinations
-from weft.experiments.figures import style
+from weft.experiments.report import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
 from weft.experiments.runner.parameters import Word
 from weft.topologies import build
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
-    from weft.experiments.scenarios.clos_messages import Outcome
+    from weft.experiments.dar.clos_messages import Outcome
 
 DRAWN_US = 450  # of the beginning of a run
 PAPER_US = 80  # within which the paper's permutations settle
@@ -113,7 +113,7 @@ def by_daemons(run: Run) -> Moves:
 
 def on_kernel(run: Run) -> tuple[Moves, Outcome]:
     """What the daemons do on the kernel, looked at every 10 us."""
-    from weft.experiments.scenarios import clos_messages, clos_run
+    from weft.experiments.dar import clos_messages, clos_run
 
     n, r, _ = size(run.text("topology"))
     per, us = slots_of_10_us(run), slot_us(run)

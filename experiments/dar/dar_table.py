@@ -49,7 +49,7 @@ from weft.experiments.dar.slotted_control import (
     Way,
 )
 from weft.experiments.dar.slotted_model import Outcome, destinations, simulate
-from weft.experiments.figures import figures, style
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, canonical
 from weft.experiments.runner.parameters import Axis, Integer, Number, Spec, Word
 
@@ -132,7 +132,7 @@ def ratio(above: NDArray[np.int64], below: NDArray[np.int64]) -> NDArray[np.floa
 
 def on_kernel(run: Run) -> Result:
     """What of the table can be told of TCP."""
-    from weft.experiments.scenarios import clos_messages, clos_run
+    from weft.experiments.dar import clos_messages, clos_run
 
     n, r, _ = size(run.text("topology"))
     slot_s, us = kernel_slot_s(run), slot_us(run)

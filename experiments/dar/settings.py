@@ -11,7 +11,7 @@ from weft.topologies import build
 from weft.topologies.core.grammar import parse, unparse
 
 if TYPE_CHECKING:
-    from weft.experiments.scenarios.clos_messages import Plan
+    from weft.experiments.dar.clos_messages import Plan
     from weft.testbed.traffic.flows import Flow
 
 KERNEL_FRAME_BYTES, MOST_KERNEL_HOSTS = 1514, 256
@@ -101,7 +101,7 @@ def check_kernel(run: Run) -> None:
 def kernel_plan(run: Run, wanted: Sequence[Flow], seconds: float, **more: Any) -> Plan:
     """That `wanted` be sent on the kernel for `seconds`, in the network, at the rates and by the scheme of `run`; the
     others are fields of the plan."""
-    from weft.experiments.scenarios import clos_messages
+    from weft.experiments.dar import clos_messages
 
     return clos_messages.Plan(
         run.text("topology"),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from weft.daemons.dar.iteration import Network, Rules, Words, converge, draw, invert, place
 from weft.daemons.routing.selection import below
-from weft.experiments.graph_engine.compiled import allocates_nothing, compiled
+from weft.experiments.engines.compiled import allocates_nothing, compiled
 
 Ints = NDArray[np.int64]
 WORST, ANY, GIVEN, PAIRS = range(4)

@@ -36,7 +36,7 @@ from weft.daemons.dar.iteration import (
 from weft.daemons.routing.selection import below, drill, shortest
 from weft.experiments.dar.simulation import network
 from weft.experiments.dar.slotted_queues import Clos
-from weft.experiments.graph_engine.compiled import allocates_nothing
+from weft.experiments.engines.compiled import allocates_nothing
 
 Ints = NDArray[np.int64]
 GIVEN, QUEUE, COUNT, HASH, D_MOD_K, RANDOM, DRILL, SHORTEST = range(8)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from weft.experiments.dar.simulation import TRAFFIC, network, permute
 from weft.experiments.dar.slotted_control import GIVEN, Control, Way, at_spine, at_uplink, begin, control, obey, uplink
 from weft.experiments.dar.slotted_queues import Clos, deliver, depart, empty, enqueue, send, take_room
-from weft.experiments.graph_engine.compiled import allocates_nothing, compiled
-from weft.experiments.graph_engine.edge_colouring import assign
-from weft.experiments.graph_engine.workloads import derangements
+from weft.experiments.engines.compiled import allocates_nothing, compiled
+from weft.experiments.engines.edge_colouring import assign
+from weft.experiments.engines.workloads import derangements
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.experiments.graph_engine.compiled import allocates_nothing
+from weft.experiments.engines.compiled import allocates_nothing
 
 Ints = NDArray[np.int64]
 Bits = NDArray[np.bool_]

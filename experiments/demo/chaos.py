@@ -28,10 +28,10 @@ from weft.experiments.chaos.prediction import machines
 from weft.experiments.chaos.shrinking import shrink
 from weft.experiments.chaos.simulated import SimulatedCampaign
 from weft.experiments.demo import columns
-from weft.experiments.figures import style
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.report import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
-from weft.experiments.scenarios import common_parameters as common
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -119,8 +119,8 @@ def on_one_network(wanted: Sequence[Campaign], told: dict[str, Any]) -> list[Jud
     """Carry campaigns out on a network in the kernel, one after the other, up to the first that fails; whether the
     machine kept up goes into `told`."""
     from weft.experiments.chaos.on_kernel import KernelCampaigns
-    from weft.testbed.interop.net import Net
     from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.mininet.net import Net
 
     found: list[Judged] = []
     link = common.link_with_queues(wanted[0].routing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.experiments.proxy.columns import PROXY_FAILOVER
+from weft.experiments.ccrdn.kernel_columns import PROXY_FAILOVER
 
 FIRST_LIGHT = {
     "up_s": "from nothing to a network whose daemons have converged",

@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from weft.daemons.core import registry
+from weft.experiments.engines.predicted_paths import Pair, both_ways, lengths
+from weft.experiments.engines.routes import lost_pairs
 from weft.experiments.runner.console import duration, step
 from weft.experiments.runner.definition import Value
-from weft.experiments.scenarios.predicted_paths import Pair, both_ways, lengths
-from weft.experiments.scenarios.routes import lost_pairs
 from weft.testbed.linux import clock
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -66,7 +66,7 @@ def run_failover(
 
 def survive(net: Network, routing: str, link: int, silent: bool) -> tuple[dict[str, Value], bool]:
     """Let one link die and come back: of the pairs that DR loses by that, who still pings, and what TCP makes of it."""
-    from weft.experiments.scenarios import reachability
+    from weft.experiments.engines import reachability
     from weft.testbed.measure.traceroute import trace
     from weft.testbed.traffic.stream import Stream
 
@@ -120,7 +120,7 @@ def watch(stream: Stream, failed_s: float) -> tuple[bool, float, float]:
     """Whether a flow goes on after a failure, how long it stalled in s, and its goodput in bit/s when last seen."""
     from contextlib import suppress
 
-    from weft.experiments.scenarios.reachability import NOTICE_S
+    from weft.experiments.engines.reachability import NOTICE_S
     from weft.testbed.linux.clock import wait_until
 
     def flows() -> bool:

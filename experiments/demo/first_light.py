@@ -16,12 +16,12 @@ import numpy as np
 
 from weft.experiments.demo import columns
 from weft.experiments.demo.failover_demo import prefix, run_failover, survivors
-from weft.experiments.figures import figures, style
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.routes import find, lost_pairs
+from weft.experiments.report import figures, style
 from weft.experiments.runner.console import duration, say, step
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
-from weft.experiments.scenarios import common_parameters as common
-from weft.experiments.scenarios.routes import find, lost_pairs
 from weft.testbed.linux import clock
 from weft.topologies import build
 from weft.topologies.core.failures import draw, fail_links
@@ -53,7 +53,7 @@ class Story:
         return self.net.topology
 
     def all_ping(self) -> None:
-        from weft.experiments.scenarios import reachability
+        from weft.experiments.engines import reachability
 
         pairs = self.topology.servers * (self.topology.servers - 1)
         with step("every pair pings") as told:
@@ -65,7 +65,7 @@ class Story:
 
     def paths_are_computed_ones(self) -> None:
         from weft.testbed.measure.traceroute import differences, trace
-        from weft.testbed.plan.network_handle import all_pairs
+        from weft.testbed.runs.network_handle import all_pairs
 
         with step("every packet takes the path that DR computes") as told:
             traces = trace(self.net, all_pairs(self.net))
@@ -93,7 +93,7 @@ class Story:
 
     def link_dies(self, link: int, *, silent: bool) -> None:
         """Let `link` die and come back, and compare who is lost with what the graph predicts."""
-        from weft.experiments.scenarios import reachability
+        from weft.experiments.engines import reachability
         from weft.testbed.measure.outage import OutageProbe
 
         how, name = "silent" if silent else "announced", self.topology.link_name(link)

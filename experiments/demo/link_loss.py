@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.experiments.demo import columns
-from weft.experiments.figures import figures, style
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.routes import Pairs, lost_pairs
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
-from weft.experiments.scenarios import common_parameters as common
-from weft.experiments.scenarios.routes import Pairs, lost_pairs
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links, random_links
 from weft.topologies.core.topology import Topology
@@ -106,9 +106,9 @@ def lost_in_fabric(routing: str, topology: Topology) -> Pairs:
 
 def lost_on_kernel(routing: str, topology: Topology, expected: Pairs) -> tuple[Pairs, Report]:
     """The pairs that do not ping once the daemons know what has failed, and whether the emulation kept up."""
-    from weft.experiments.scenarios import reachability
-    from weft.testbed.interop.net import Net
+    from weft.experiments.engines import reachability
     from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.mininet.net import Net
 
     link = common.link_with_queues(routing)
     with Net(whole(topology.spec), link=link, routing=routing, packed=0) as net, Fidelity(net) as fidelity:

@@ -1,7 +1,7 @@
 """One link of any network dies under any scheme: who reaches whom, how long are pairs cut off, what does TCP get?
 
 Pairs of servers ping each other while all links live.  Then a link dies that packets of some pairs pass; the seed draws
-it.  These pairs ping every 10 ms, and a TCP flow runs between one of them (experiments/proxy/proxy_failover.py).
+it.  These pairs ping every 10 ms, and a TCP flow runs between one of them (experiments/ccrdn/proxy_failover.py).
 Where a scheme spreads packets over several paths, only some packets of such a pair pass the link.
 """
 
@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.experiments.ccrdn import proxy_failover
 from weft.experiments.demo import columns
-from weft.experiments.figures import figures, style
-from weft.experiments.proxy import proxy_failover
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.predicted_paths import some_pairs
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Word
-from weft.experiments.scenarios import common_parameters as common
-from weft.experiments.scenarios.predicted_paths import some_pairs
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from weft.testbed.interop.net import Net
+    from weft.testbed.mininet.net import Net
 
 FAILURES = ("link", "silent-link", "one-way", "flap")
 
 
 def measure(run: Run) -> Result:
     """Return connectivity without a failure, and outages and goodput with one."""
-    from weft.testbed.interop.net import Net
     from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.mininet.net import Net
 
     topology, generator = build(run.text("topology")), np.random.default_rng(run.seed)
     link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
@@ -49,7 +49,7 @@ def measure(run: Run) -> Result:
 
 def connectivity(net: Net, generator: np.random.Generator) -> dict[str, Value]:
     """Return how many of all pairs, or of a random sample, ping each other, and how fast."""
-    from weft.experiments.scenarios import reachability
+    from weft.experiments.engines import reachability
     from weft.testbed.measure.ping import ping
 
     pairs = some_pairs(net.topology.servers, proxy_failover.MOST_TRACED, generator)

@@ -1,1 +1,1 @@
-"""FatPaths (Besta et al., SC 2020) with real packets: layers, flowlets and the purified transport."""
+"""FatPaths (Besta et al., SC 2020): low-diameter networks, layers and transports, on the graph and with real packets."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.experiments.scenarios.common_columns import LAYERS, ORDER, UNFINISHED
+from weft.experiments.engines.common_columns import LAYERS, ORDER, UNFINISHED
 
 FCT = {
     **UNFINISHED,
@@ -43,7 +43,7 @@ GAPS = {
     "median_packet_times": "median silence of a flow before its packet, over the time of a full packet on a link",
     "p99_packet_times": "99th percentile of that",
     "beyond_*_fraction": "packets before which their flow was silent for longer than so many packet times",
-    "gaps": "list: packets by the silence before them, in the classes of bounds_us() of testbed/tracing/reordering.py",
+    "gaps": "list: packets by the silence before them, in the classes of bounds_us() of testbed/measure/reordering.py",
     "goodput_bps": "payload of all flows that arrives in a second",
     "fluid_bps": "the same of max-min fair fluids on the same paths; null where flows end, or paths are not known",
     **ORDER,

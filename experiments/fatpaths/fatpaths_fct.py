@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths import columns, layered_network
-from weft.experiments.figures import figures, style
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table, Value
-from weft.experiments.scenarios import common_parameters as common
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ OF_FLOWS = {  # columns with what TCP knew of each flow, by field of TcpInfo
 
 def measure(run: Run) -> Result:
     """Time of every flow, and means and 99th percentiles of short and long ones; what the hosts' layers did."""
-    from weft.experiments.scenarios import fabric_run
+    from weft.experiments.engines import fabric_run
 
     fraction, seconds = float(run.parameters["size_fraction"]), float(run.parameters["seconds"])
     with layered_network.brought_up(run) as network:

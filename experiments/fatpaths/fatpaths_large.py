@@ -24,13 +24,12 @@ from numpy.typing import NDArray
 
 from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
-from weft.experiments.fatpaths import columns
+from weft.experiments.engines.compiled import compiled
+from weft.experiments.engines.fluid import fair_rates
+from weft.experiments.engines.workloads import mapped, pairs
+from weft.experiments.fatpaths import columns, table_iv
 from weft.experiments.fatpaths.layered_network import MAPPING, PATTERN
-from weft.experiments.figures import figures, style
-from weft.experiments.graph_engine.compiled import compiled
-from weft.experiments.graph_engine.fluid import fair_rates
-from weft.experiments.graph_engine.workloads import mapped, pairs
-from weft.experiments.low_diameter import networks
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.topologies import build
@@ -226,7 +225,7 @@ EXPERIMENT = Experiment(
     source="FatPaths, section VII-B4, figure 13",
     engines=("graph",),
     axes={
-        "topology": networks.NETWORK.over("slimfly:q=5,p=4", "slimfly:q=11,p=9"),
+        "topology": table_iv.NETWORK.over("slimfly:q=5,p=4", "slimfly:q=11,p=9"),
         "construction": Word(meaning="how layers are made; minimal: layer 0 alone", words=[*CONSTRUCTIONS]).over(
             MINIMAL, "random", "intree"
         ),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.experiments.fatpaths import columns, layered_network
-from weft.experiments.figures import figures, style
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer
 
@@ -27,7 +27,7 @@ WORST = ("PASS", "WARN", "FAIL")
 
 def measure(run: Run) -> Result:
     """Time of each round, and of all of them."""
-    from weft.experiments.scenarios import fabric_run
+    from weft.experiments.engines import fabric_run
     from weft.testbed.traffic.flows import Flow
 
     size = run.integer("flow_bytes")

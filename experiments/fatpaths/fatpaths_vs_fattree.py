@@ -23,13 +23,12 @@ from numpy.typing import NDArray
 
 from weft.daemons.core import registry
 from weft.daemons.fatpaths import layers, scheme
-from weft.experiments.fatpaths import columns, layered_network, transports
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.fatpaths import columns, layered_network, topology_cost, transports
 from weft.experiments.fatpaths.transports import Load
-from weft.experiments.figures import figures, style
-from weft.experiments.low_diameter import topology_cost
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
-from weft.experiments.scenarios import common_parameters as common
 from weft.topologies import build
 from weft.topologies.core.link import Mbps
 
@@ -69,7 +68,7 @@ def skewed(topology: Topology) -> list[tuple[int, int]]:
 
 def loads(run: Run, topology: Topology) -> list[Load]:
     """The flows of `run`, the same for every routing."""
-    from weft.experiments.graph_engine.workloads import mapped
+    from weft.experiments.engines.workloads import mapped
 
     rng = np.random.default_rng([run.seed, 2])
     chosen = skewed(topology)

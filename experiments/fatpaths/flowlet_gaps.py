@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.experiments.fatpaths import columns, fluid_shares, layered_network
-from weft.experiments.figures import figures, style
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Word
 
@@ -30,9 +30,9 @@ WARM_UP = 0.1  # of the time
 
 def measure(run: Run) -> Result:
     """The histogram of silences, and how many packets came after the longer ones."""
-    from weft.experiments.graph_engine.workloads import endless
-    from weft.experiments.scenarios import fabric_run
-    from weft.testbed.tracing.flow_gaps import FlowGaps
+    from weft.experiments.engines import fabric_run
+    from weft.experiments.engines.workloads import endless
+    from weft.testbed.measure.flow_gaps import FlowGaps
 
     seconds, packet_us = float(run.parameters["seconds"]), layered_network.packet_time_us(run.parameters)
     with layered_network.brought_up(run) as network:
@@ -93,7 +93,7 @@ def plot(table: Table, figure: Figure) -> None:
 
     Lines of runs that all failed fidelity are pale.
     """
-    from weft.testbed.tracing.reordering import bounds_us
+    from weft.testbed.measure.reordering import bounds_us
 
     groups = figures.by_setting(table, SETTING, always=3)
     figure.set_size_inches(4.6 * len(groups) + 2.6, 3.9)

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
 from weft.daemons.fatpaths.layer_choice import Trigger
+from weft.experiments.engines.fluid import fair_rates
 from weft.experiments.fatpaths.fatpaths_large import NONE, channels
-from weft.experiments.graph_engine.fluid import fair_rates
 
 if TYPE_CHECKING:
-    from weft.testbed.forwarding.layer_program import FlowKey
+    from weft.testbed.data_plane.layer_program import FlowKey
     from weft.testbed.network.network import Network
     from weft.topologies.core.topology import Topology
 
@@ -46,7 +46,7 @@ def shares(network: Network, spec: str, pairs: Sequence[tuple[int, int]], port: 
     None where the paths of flows are not known: they change, or hosts choose no layers and a pair has several shortest
     paths, or they do and a pair has several flows, or one that the hosts' program no longer remembers.
     """
-    from weft.testbed.forwarding.layer_program import LayerProgram, program_of
+    from weft.testbed.data_plane.layer_program import LayerProgram, program_of
 
     topology, who = network.topology, np.array(pairs, dtype=np.int64).reshape(-1, 2)
     if program_of(network) is None:

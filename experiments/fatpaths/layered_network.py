@@ -18,16 +18,16 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from weft.daemons.core import registry
-from weft.experiments.graph_engine.workloads import SIZES, mapped, pairs
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.workloads import SIZES, mapped, pairs
 from weft.experiments.runner.definition import Run, Value
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
-from weft.experiments.scenarios import common_parameters as common
 from weft.topologies import build
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import ETHERNET_BYTES, MOST_MTU_BYTES, MTU_BYTES, Mbps
 
 if TYPE_CHECKING:
-    from weft.experiments.scenarios.fabric_run import Seen
+    from weft.experiments.engines.fabric_run import Seen
     from weft.testbed.network.network import Network
     from weft.testbed.traffic.flows import Flow
 
@@ -87,7 +87,7 @@ def packet_time_us(row: Mapping[str, object]) -> float:
 
 def payload_bps(run: Run) -> float:
     """Bits of payload that TCP can carry in a second on a link of `run`."""
-    from weft.experiments.scenarios.fabric_run import HEADER_BYTES
+    from weft.experiments.engines.fabric_run import HEADER_BYTES
 
     return run.integer("rate_mbps") * Mbps * (1 - HEADER_BYTES / run.integer("frame_bytes"))
 
@@ -106,7 +106,7 @@ def complete(spec: str, *, seed: int, ecn: int) -> str:
 @contextmanager
 def brought_up(run: Run) -> Iterator[Network]:
     """The network of `run` with its scheme, up for the length of a `with`."""
-    from weft.testbed.forwarding.data_plane import DataPlane
+    from weft.testbed.data_plane.data_plane import DataPlane
     from weft.testbed.network.network import Network
     from weft.testbed.plan.plane_selection import balancing
 
@@ -170,9 +170,9 @@ def arrivals(
 
 def tcp(run: Run, network: Network, wanted: Sequence[Flow], *, deadline_s: float, warm_up_s: float = 0.0) -> Seen:
     """Let the flows happen over the TCP of `run`, every packet watched."""
-    from weft.experiments.scenarios.fabric_run import Seen
+    from weft.experiments.engines.fabric_run import Seen
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.tracing.reordering import Reordering
+    from weft.testbed.measure.reordering import Reordering
     from weft.testbed.traffic import flows, tcp_settings
 
     sysctls = {
@@ -200,7 +200,7 @@ def tcp(run: Run, network: Network, wanted: Sequence[Flow], *, deadline_s: float
 def layer_figures(network: Network) -> dict[str, Value]:
     """How often flows of hosts drew a layer again, by reason, and the fraction of packets in layer 0; None where hosts
     choose no layers."""
-    from weft.testbed.forwarding.layer_program import LayerProgram, program_of
+    from weft.testbed.data_plane.layer_program import LayerProgram, program_of
 
     names = ("flows", "gaps", "cuts", "echoes", "errors")
     if program_of(network) is None:

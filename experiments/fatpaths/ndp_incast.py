@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths import columns, transports
 from weft.experiments.fatpaths.transports import Load
-from weft.experiments.figures import figures, style
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
-from weft.experiments.scenarios import common_parameters as common
 from weft.topologies import build
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import Mbps
@@ -34,7 +34,7 @@ ENGINES = {"kernel": ("o", "-"), "fabric": ("x", ":")}
 
 def loads(run: Run) -> list[Load]:
     """The messages of `run`, the same for every transport."""
-    from weft.experiments.graph_engine.workloads import pairs
+    from weft.experiments.engines.workloads import pairs
 
     hosts = build(run.text("topology")).servers
     chosen = pairs(run.text("traffic"), hosts, np.random.default_rng(run.seed))
@@ -72,7 +72,7 @@ def check(run: Run) -> None:
 
 def traffic(text: str) -> None:
     """ValueError unless there is the pattern `text`."""
-    from weft.experiments.graph_engine.workloads import PATTERNS
+    from weft.experiments.engines.workloads import PATTERNS
 
     common.pattern(text, {name: one.parameter for name, one in PATTERNS.items()})
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths import columns, transports
 from weft.experiments.fatpaths.transports import Load
-from weft.experiments.figures import figures, style
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
-from weft.experiments.scenarios import common_parameters as common
 from weft.topologies import build
 from weft.topologies.core.link import Gbps, Mbps
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from weft.experiments.graph_engine.workloads import Sizes
+    from weft.experiments.engines.workloads import Sizes
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ GRACE_S = 15.0
 
 def sizes_of(text: str) -> Sizes:
     """The distribution of sizes that `text` names, of packets as large as ours."""
-    from weft.experiments.graph_engine.workloads import Sizes, sizes
+    from weft.experiments.engines.workloads import Sizes, sizes
 
     found = sizes(text)
     return Sizes(tuple(SCALE * size for size in found.bytes_), found.fraction, found.source)
@@ -54,7 +54,7 @@ def load_fraction(run: Run) -> float:
 
 def loads(run: Run) -> list[Load]:
     """The flows of `run`, the same for every transport."""
-    from weft.experiments.graph_engine.workloads import poisson
+    from weft.experiments.engines.workloads import poisson
 
     payload_fraction = 1 - transports.HEADER_BYTES / transports.FRAME_BYTES
     found = poisson(

@@ -76,7 +76,7 @@ def transport(text: str) -> Transport:
 
 def check(run: Run) -> None:
     """ValueError unless this machine's kernel, or wires, can carry the transport of `run`."""
-    from weft.experiments.scenarios.common_parameters import check_control, network
+    from weft.experiments.engines.common_parameters import check_control, network
 
     chosen, topology = transport(run.text("transport")), network(run)
     if topology.server_centric:
@@ -173,7 +173,7 @@ def on_kernel(
     frame_bytes: int = FRAME_BYTES,
 ) -> Carried:
     """By real packets; without `scheme` by the usual one of the transport."""
-    from weft.testbed.forwarding.data_plane import DataPlane
+    from weft.testbed.data_plane.data_plane import DataPlane
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.measure.port_counters import Counters
     from weft.testbed.network.network import Network
@@ -209,7 +209,7 @@ def on_kernel(
 
 def by_ndp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float, layers: int) -> Carried:
     """By the purified transport's endpoints in C."""
-    from weft.testbed.transport import ndp
+    from weft.testbed.traffic import ndp
 
     of = ndp.parameters_of(network, window=transport(run.text("transport")).window, layers=layers)
     seen = ndp.run(network, [ndp.Message(*load) for load in loads], of, deadline_s=deadline_s)

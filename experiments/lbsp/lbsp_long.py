@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from weft.experiments.engines.lbsp_tables import shape_of
 from weft.experiments.lbsp import columns, lbsp_tcp
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement
-from weft.experiments.scenarios.lbsp_tables import shape_of
 from weft.topologies import build
 from weft.topologies.core.topology import Topology
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from weft.daemons.lbsp.routing import group_in_state, next_state
 from weft.daemons.routing.selection import in_turn
-from weft.experiments.graph_engine.compiled import compiled
-from weft.experiments.graph_engine.workloads import permutation
+from weft.experiments.engines.compiled import compiled
+from weft.experiments.engines.workloads import permutation
 
 Ints = NDArray[np.int64]
 GROUPS = 2  # the states are those of two

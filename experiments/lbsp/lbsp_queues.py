@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.daemons.lbsp.routing import Shape
-from weft.experiments.figures import figures, style
+from weft.experiments.engines import common_parameters as common
 from weft.experiments.lbsp import columns
 from weft.experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Word
-from weft.experiments.scenarios import common_parameters as common
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from weft.testbed.measure.occupancy import Occupancies, Occupancy
     from weft.testbed.network.network import Network
-    from weft.testbed.tracing.occupancy import Occupancies, Occupancy
 
 MOST_BYTES = 1 << 31  # of the model's queues
 KERNEL_RATE_MBPS = 1  # at which one process can send for 128 hosts
@@ -73,12 +73,12 @@ def measure(run: Run) -> Result:
 def on_kernel(run: Run) -> Result:
     """Mean queue of each hop of a network, and how far the link groups' means lie apart."""
     from weft.experiments.ttc.ttc_kernel import worse
-    from weft.testbed.forwarding.data_plane import DataPlane
-    from weft.testbed.link_changes.degrade import one_at_a_time
+    from weft.testbed.data_plane.data_plane import DataPlane
     from weft.testbed.linux.clock import wait_until
     from weft.testbed.measure.fidelity import Fidelity
+    from weft.testbed.measure.occupancy import Occupancies
+    from weft.testbed.network.degrade import one_at_a_time
     from weft.testbed.network.network import Network
-    from weft.testbed.tracing.occupancy import Occupancies
     from weft.testbed.traffic import slotted_udp
 
     topology, d = build(run.text("topology")), shape(run).d

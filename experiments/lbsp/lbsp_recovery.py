@@ -15,7 +15,7 @@ and one elsewhere send each other full UDP packets, `load_fraction` of a link's 
 those that were overtaken are counted.  In the degraded case `outage_ms` is the time until an edge switch of another pod
 avoids the link; only a scheme that finds degraded links, lbsp with `rate_kbps`, ever does.
 
-The scheme frr-bgp is FRR's BGP, equal-cost paths and BFD (testbed/interop/frr_config.py), where FRR is installed.
+The scheme frr-bgp is FRR's BGP, equal-cost paths and BFD (testbed/frr/frr_config.py), where FRR is installed.
 `neighbours_lost` counts at both ends: more than 2 for a link are false alarms.
 """
 
@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from weft.experiments.figures import figures, style
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.lbsp_tables import shape_of
 from weft.experiments.lbsp import columns, lbsp_tcp
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
-from weft.experiments.scenarios import common_parameters as common
-from weft.experiments.scenarios.lbsp_tables import shape_of
 from weft.testbed.linux import clock
 from weft.topologies import build
 from weft.topologies.core.grammar import integer, parse, unknown
@@ -44,7 +44,7 @@ from weft.topologies.core.link import LinkSpec, Mbps
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from weft.testbed.interop.frr_config import Bgp
+    from weft.testbed.frr.frr_config import Bgp
     from weft.testbed.measure.outage import Outage
     from weft.testbed.network.network import Network
     from weft.testbed.plan.network_plan import Plan
@@ -92,7 +92,7 @@ def measure(run: Run) -> Result:
 @contextmanager
 def routed(run: Run) -> Iterator[Routed]:
     """The network of `run` with its scheme, up for the length of a `with`."""
-    from weft.testbed.interop.frr import frr
+    from weft.testbed.frr.frr import frr
     from weft.testbed.measure.host_load import pss_kib
     from weft.testbed.network.network import Network
 
@@ -132,7 +132,7 @@ def frr_options(scheme: str) -> dict[str, int]:
 
 def bgp(scheme: str, plan: Plan) -> Bgp:
     """What FRR is told."""
-    from weft.testbed.interop.frr_config import Bgp
+    from weft.testbed.frr.frr_config import Bgp
 
     return Bgp(plan, **frr_options(scheme))
 
@@ -140,7 +140,7 @@ def bgp(scheme: str, plan: Plan) -> Bgp:
 def outages(on: Routed, run: Run) -> dict[str, Value]:
     """What pings tell of a failure and of its end, and what the failure does to the packets of flows."""
     from weft.testbed.measure.outage import OutageProbe
-    from weft.testbed.tracing.reordering import Reordering
+    from weft.testbed.measure.reordering import Reordering
 
     network = on.network
     fail, mend = acts(network, run.text("failure"))
@@ -250,8 +250,8 @@ def sides(network: Network) -> tuple[list[int], list[int]]:
 
 def degraded(network: Network, run: Run) -> dict[str, Value]:
     """How long until an edge switch of another pod avoids a link that has lost most of its rate."""
-    from weft.testbed.link_changes.degrade import set_rate
-    from weft.testbed.supervision import control
+    from weft.testbed.network.degrade import set_rate
+    from weft.testbed.node_daemon import control
     from weft.testbed.traffic import flows
     from weft.testbed.traffic.flows import Flow
 
@@ -292,7 +292,7 @@ def check_scheme(text: str) -> None:
 def check(run: Run) -> None:
     """Raise ValueError unless `run` names a fat-tree that its scheme is for, or FRR is there and does what is asked."""
     from weft.daemons.core import registry
-    from weft.testbed.host import doctor
+    from weft.testbed.machine import doctor
 
     scheme, failure = run.text("scheme"), run.text("failure")
     shape_of(common.network(run))

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.experiments.engines import common_parameters as common
 from weft.experiments.lbsp import columns, lbsp_tcp
 from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.parameters import Integer
-from weft.experiments.scenarios import common_parameters as common
 from weft.topologies import build
 from weft.topologies.core.link import Mbps
 
@@ -39,7 +39,7 @@ def round_s(run: Run) -> float:
 
 def traffic(run: Run, hosts: int) -> Iterator[Flow]:
     """The flows of `run`, the same for every scheme and damage."""
-    from weft.experiments.graph_engine.workloads import permutation
+    from weft.experiments.engines.workloads import permutation
     from weft.testbed.traffic.flows import Flow
 
     rng = np.random.default_rng(run.seed)

@@ -26,11 +26,11 @@ import numpy as np
 
 from weft.daemons.core import registry
 from weft.daemons.load_balancing.scheme import Rule
-from weft.experiments.figures import figures, style
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.lbsp_tables import lbsp_link, set_tables, shape_of
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Result, Run, Table, Value
 from weft.experiments.runner.parameters import Axis, Integer, Word
-from weft.experiments.scenarios import common_parameters as common
-from weft.experiments.scenarios.lbsp_tables import lbsp_link, set_tables, shape_of
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links, fail_nodes
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from weft.experiments.scenarios.fabric_run import Fabric, Seen
-    from weft.testbed.forwarding.data_plane import DataPlane
+    from weft.experiments.engines.fabric_run import Fabric, Seen
+    from weft.testbed.data_plane.data_plane import DataPlane
     from weft.testbed.network.network import Network
     from weft.testbed.traffic.flows import Flow
 
@@ -100,8 +100,8 @@ def check(run: Run) -> None:
 @contextmanager
 def fabric(run: Run) -> Iterator[Fabric]:
     """The network of `run`, damaged, up for the length of a `with`."""
-    from weft.experiments.scenarios.fabric_run import Fabric
-    from weft.testbed.forwarding.data_plane import DataPlane
+    from weft.experiments.engines.fabric_run import Fabric
+    from weft.testbed.data_plane.data_plane import DataPlane
     from weft.testbed.network.network import Network
 
     topology = build(run.text("topology"))
@@ -120,7 +120,7 @@ def fabric(run: Run) -> Iterator[Fabric]:
 
 def slow_core_links(network: Network, link: LinkSpec, oversubscription: int) -> None:
     """Ratios as the paper makes them: slower links between aggregation and core switches."""
-    from weft.testbed.link_changes.degrade import set_rate
+    from weft.testbed.network.degrade import set_rate
 
     for at in np.flatnonzero(network.topology.level == 2).tolist() if oversubscription > 1 else ():
         set_rate(network, network.topology.link_name(at), link.rate_bps // oversubscription)
@@ -128,7 +128,7 @@ def slow_core_links(network: Network, link: LinkSpec, oversubscription: int) -> 
 
 def damage(network: Network, plane: DataPlane, run: Run, link: LinkSpec) -> Topology:
     """Do it, and let the routes be those of switches that know; the topology that is left."""
-    from weft.testbed.link_changes.degrade import set_rate
+    from weft.testbed.network.degrade import set_rate
 
     topology, kind = network.topology, run.text("damage")
     name = damaged(topology)
@@ -158,9 +158,9 @@ def rto_us(run: Run) -> int:
 
 def tcp(run: Run, on: Fabric, wanted: Sequence[Flow], *, deadline_s: float) -> Seen:
     """Let the flows happen over the TCP of `run`, every packet watched."""
-    from weft.experiments.scenarios.fabric_run import Seen
+    from weft.experiments.engines.fabric_run import Seen
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.tracing.reordering import Reordering
+    from weft.testbed.measure.reordering import Reordering
     from weft.testbed.traffic import flows, tcp_settings
 
     tcp_settings.tune(
@@ -178,7 +178,7 @@ def tcp(run: Run, on: Fabric, wanted: Sequence[Flow], *, deadline_s: float) -> S
 def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
     """Completion times and reordering of the flows `wanted`; one that has not ended in time counts with the time that
     it has had."""
-    from weft.experiments.scenarios.fabric_run import circumstances, order_figures
+    from weft.experiments.engines.fabric_run import circumstances, order_figures
 
     with fabric(run) as on:
         seen = tcp(run, on, wanted, deadline_s=deadline_s)
@@ -236,7 +236,7 @@ def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p9
 
 def bars(axes: Axes, x: NDArray[Any], chosen: Sequence[Table], look: style.Look, key: str, *, width: float) -> None:
     """A bar at each `x` for the runs that did not fail fidelity, with its 95 % interval, and a mark for each run."""
-    from weft.experiments.scenarios.fabric_run import interval
+    from weft.experiments.engines.fabric_run import interval
 
     sound = [[float(str(row[key])) for row in one if not figures.failed_fidelity(row)] for one in chosen]
     heights = np.array([np.mean(one) if one else 0.0 for one in sound])

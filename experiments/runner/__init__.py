@@ -1,1 +1,1 @@
-"""What an experiment is, how its sweep is carried out, and where results are kept."""
+"""What an experiment is, how its sweep is carried out here or on a cluster, and where its results are."""

@@ -7,9 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from weft.testbed.host.doctor import probe
-from weft.testbed.host.machine import machine
 from weft.testbed.linux import clock
+from weft.testbed.machine.doctor import probe
+from weft.testbed.machine.machine import machine
 
 FILE = Path(__file__).resolve()  # git follows no links
 

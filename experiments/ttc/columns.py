@@ -6,7 +6,7 @@ hosts.
 
 from __future__ import annotations
 
-from weft.experiments.scenarios.common_columns import ORDER, UNFINISHED
+from weft.experiments.engines.common_columns import ORDER, UNFINISHED
 
 CHOICES = {
     "up*_redirected_fraction": "choices at switches of that layer that left D-mod-k's port; null where there were "

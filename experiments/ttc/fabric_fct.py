@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.routing.shortest import distances
-from weft.experiments.figures import figures, style
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Word
-from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.ttc import columns
 from weft.topologies.core.link import Mbps
 
@@ -39,7 +39,7 @@ GRACE_S = 10.0  # after the last arrival, for flows to end
 
 def measure(run: Run) -> Result:
     """Time and slowdown of every flow, and their means and 99th percentiles for short and long ones."""
-    from weft.experiments.scenarios import fabric_run
+    from weft.experiments.engines import fabric_run
 
     rate_bps = run.integer("rate_mbps") * Mbps
     with fabric_run.fabric(run, common.link(run), damage=run.text("damage")) as on:
@@ -61,8 +61,8 @@ def measure(run: Run) -> Result:
 
 def traffic(run: Run, hosts: int, rate_bps: int) -> Iterator[Flow]:
     """The flows of `run`, the same for every scheme and damage."""
-    from weft.experiments.graph_engine.workloads import poisson, sizes
-    from weft.experiments.scenarios import fabric_run
+    from weft.experiments.engines import fabric_run
+    from weft.experiments.engines.workloads import poisson, sizes
 
     return poisson(
         np.random.default_rng(run.seed),
@@ -76,8 +76,8 @@ def traffic(run: Run, hosts: int, rate_bps: int) -> Iterator[Flow]:
 
 def times(topology: Topology, table: FlowResults, rate_bps: int) -> dict[str, Value]:
     """The columns about the flows' times; one that has not ended counts with the time that it has had."""
-    from weft.experiments.graph_engine.workloads import ideal_s
-    from weft.experiments.scenarios.fabric_run import HEADER_BYTES, PAYLOAD_BYTES
+    from weft.experiments.engines.fabric_run import HEADER_BYTES, PAYLOAD_BYTES
+    from weft.experiments.engines.workloads import ideal_s
 
     hops = {src: distances(topology.adjacency, src) for src in range(topology.servers)}
     taken = [
@@ -119,7 +119,7 @@ def summary(name: str, seconds: Floats, slowdowns: Floats, chosen: NDArray[np.bo
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a fabric that its scheme suits, and a TCP that this kernel has."""
-    from weft.experiments.scenarios import fabric_run
+    from weft.experiments.engines import fabric_run
 
     fabric_run.check_scheme(run)
     common.check_tcp(run)

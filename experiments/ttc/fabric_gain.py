@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.experiments.figures import figures, style
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Spec
-from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.ttc import columns
 from weft.topologies import build
 from weft.topologies.core.link import Mbps
@@ -71,8 +71,8 @@ def ideal_flows(topology: Topology, chosen: Sequence[tuple[int, int]]) -> int:
 
 def measure(run: Run) -> Result:
     """Goodput of all flows together and of the slowest, and what became of the packets' order."""
-    from weft.experiments.graph_engine.workloads import endless, pairs
-    from weft.experiments.scenarios import fabric_run
+    from weft.experiments.engines import fabric_run
+    from weft.experiments.engines.workloads import endless, pairs
 
     rate_bps, seconds = run.integer("rate_mbps") * Mbps, run.number("seconds")
     warm_up_s = min(MOST_WARM_UP_S, seconds / 4)
@@ -105,7 +105,7 @@ def measure(run: Run) -> Result:
 
 def check_traffic(text: str) -> None:
     """ValueError unless there is the pattern `text`; cross alone takes the hosts of an edge switch."""
-    from weft.experiments.graph_engine.workloads import PATTERNS
+    from weft.experiments.engines.workloads import PATTERNS
 
     if text != "cross":
         common.pattern(text, {name: one.parameter for name, one in PATTERNS.items()})
@@ -113,8 +113,8 @@ def check_traffic(text: str) -> None:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a scheme and a fabric with edge switches that are all alike."""
-    from weft.experiments.graph_engine.workloads import pairs
-    from weft.experiments.scenarios import fabric_run
+    from weft.experiments.engines import fabric_run
+    from weft.experiments.engines.workloads import pairs
 
     fabric_run.check_scheme(run)
     common.check_tcp(run)
@@ -157,7 +157,7 @@ def schemes_of(rows: Table) -> int:
 
 def bar(axes: Axes, y: int, values: Sequence[float], face: str, look: style.Look) -> None:
     """The mean of `values` with its interval."""
-    from weft.experiments.scenarios.fabric_run import interval
+    from weft.experiments.engines.fabric_run import interval
 
     centre, (low, high) = mean(values), interval(values)
     error = [[max(0.0, centre - low)], [max(0.0, high - centre)]]

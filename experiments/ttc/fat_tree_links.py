@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from weft.daemons.core import registry
 from weft.daemons.load_balancing.scheme import Rule
 from weft.daemons.routing.selection import below, d_mod_k, drill, shortest, ttc
-from weft.experiments.graph_engine.compiled import allocates_nothing
+from weft.experiments.engines.compiled import allocates_nothing
 from weft.topologies import family
 from weft.topologies.core.grammar import parse
 from weft.topologies.tiered.fattree import shape

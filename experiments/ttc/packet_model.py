@@ -8,8 +8,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from weft.experiments.graph_engine.compiled import allocates_nothing, compiled
-from weft.experiments.graph_engine.workloads import derangements
+from weft.experiments.engines.compiled import allocates_nothing, compiled
+from weft.experiments.engines.workloads import derangements
 from weft.experiments.ttc.fat_tree_links import DRAWS, Choices, Ints, Links, Rules, Shape, choose, links, no_choices
 
 SLOTS_AT_ONCE = 64  # for which random numbers are drawn together

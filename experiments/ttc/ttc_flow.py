@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.random import Generator
 
-from weft.experiments.figures import figures, style
-from weft.experiments.graph_engine.compiled import compiled
-from weft.experiments.graph_engine.workloads import derangements, transpose
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.compiled import compiled
+from weft.experiments.engines.workloads import derangements, transpose
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
-from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import DRAWS, Ints, Rules, Shape, fat_tree, links, no_choices, rules
 from weft.experiments.ttc.flow_model import assign

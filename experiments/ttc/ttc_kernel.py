@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from weft.daemons.core import registry
 from weft.daemons.load_balancing.scheme import Rule
 from weft.daemons.routing.shortest import distances
-from weft.experiments.figures import figures, style
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Spec
-from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import Shape, fat_tree, rules
 from weft.experiments.ttc.packet_model import simulate
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from weft.testbed.forwarding.data_plane import Counted
-    from weft.testbed.tracing.occupancy import Occupancy
+    from weft.testbed.data_plane.data_plane import Counted
+    from weft.testbed.measure.occupancy import Occupancy
 
     Counters = Mapping[tuple[int, int], Counted]
 
@@ -62,8 +62,8 @@ def load_in(text: str) -> float | None:
 
 def measure(run: Run) -> Result:
     """Queue lengths of each layer, packets' delays and order; for TCP its goodput."""
-    from weft.experiments.scenarios import fabric_run
-    from weft.testbed.link_changes.degrade import one_at_a_time
+    from weft.experiments.engines import fabric_run
+    from weft.testbed.network.degrade import one_at_a_time
 
     rate_bps = run.integer("rate_mbps") * Mbps
     load = load_of(run)
@@ -76,10 +76,10 @@ def measure(run: Run) -> Result:
 
 def udp(run: Run, on: Any, rate_bps: int, load: float) -> Result:
     """Slots of packets."""
-    from weft.experiments.graph_engine.workloads import derangements
+    from weft.experiments.engines.workloads import derangements
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.tracing.occupancy import Occupancies
-    from weft.testbed.tracing.reordering import Reordering
+    from weft.testbed.measure.occupancy import Occupancies
+    from weft.testbed.measure.reordering import Reordering
     from weft.testbed.traffic import slotted_udp
 
     slot_us = 1e6 * slotted_udp.slot_s(rate_bps)
@@ -138,9 +138,9 @@ def worse(verdict: str, late_fraction: float) -> str:
 
 def tcp(run: Run, on: Any) -> Result:
     """Endless flows."""
-    from weft.experiments.graph_engine.workloads import endless, permutation
-    from weft.experiments.scenarios import fabric_run
-    from weft.testbed.tracing.occupancy import Occupancies
+    from weft.experiments.engines import fabric_run
+    from weft.experiments.engines.workloads import endless, permutation
+    from weft.testbed.measure.occupancy import Occupancies
 
     warm_up_s = min(MOST_TCP_WARM_UP_S, run.number("seconds"))
     seconds = min(MOST_TCP_S, 4 * run.number("seconds"))
@@ -170,7 +170,7 @@ def tcp(run: Run, on: Any) -> Result:
 
 def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> dict[str, Value]:
     """Mean and maximum queue of each layer of links: up and down between tiers l and l+1, and down to the hosts."""
-    from weft.testbed.tracing.occupancy import together
+    from weft.testbed.measure.occupancy import together
 
     found: dict[str, Value] = {}
     for level in range(int(topology.level.max()) + 1):
@@ -230,7 +230,7 @@ def mean_links(ft: Shape) -> float:
 
 def check(run: Run) -> None:
     """ValueError unless `run` names a fat-tree that its scheme suits."""
-    from weft.experiments.scenarios import fabric_run
+    from weft.experiments.engines import fabric_run
 
     fabric_run.check_scheme(run)
     common.check_delay(run)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.experiments.figures import figures, style
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
 from weft.experiments.runner.parameters import Integer, Spec
-from weft.experiments.scenarios import common_parameters as common
 from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import fat_tree, rules
 from weft.experiments.ttc.packet_model import simulate

@@ -23,8 +23,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from weft.daemons.routing.selection import below, ttc
-from weft.experiments.figures import style
-from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.engines.compiled import compiled
+from weft.experiments.report import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Number
 from weft.experiments.ttc import columns

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from weft.daemons.core import registry
-from weft.experiments.figures.network_drawing import BEND
-from weft.experiments.figures.network_layout import Layout, layout
+from weft.experiments.report.network_drawing import BEND
+from weft.experiments.report.network_layout import Layout, layout
 from weft.experiments.runner import definition
 from weft.experiments.runner.results import Store
 from weft.testbed.network import scheme_change

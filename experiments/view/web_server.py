@@ -2,7 +2,7 @@
 
 It runs as nobody, without capabilities, and can neither start a process nor make a file larger.  All that it has is
 what was read before it gave its rights up, a pipe that events come from, and one for requests, each of which the other
-side checks (testbed/watching/actions.py).
+side checks (testbed/observe/viewer_requests.py).
 
 The files of the page are weft's own and need no token.  All that tells of the run needs one, as
 `Authorization: Bearer`, or, for the report, as a field of a form.  There is no cookie: browsers send

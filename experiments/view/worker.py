@@ -22,11 +22,10 @@ from typing import Any
 
 from weft.experiments.view import page_data, web_server
 from weft.testbed.network.network import Network
-from weft.testbed.plan.run import DIRECTORY
-from weft.testbed.processes import private_files
-from weft.testbed.watching import run_process
-from weft.testbed.watching.actions import Actions
-from weft.testbed.watching.event_stream import EventStream
+from weft.testbed.observe.event_stream import EventStream
+from weft.testbed.observe.viewer_requests import Actions
+from weft.testbed.runs import private_files, run_process
+from weft.testbed.runs.run import DIRECTORY
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".txt": "text/plain"}

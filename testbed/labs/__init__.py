@@ -1,1 +1,1 @@
-"""Networks of a user's own as one file: what is wired to what, what links carry, which scheme, which commands."""
+"""Networks of a user's own as files: graphs, and labs in YAML."""

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from weft.testbed.labs.lab_file import Lab
-from weft.testbed.link_changes import impair
+from weft.testbed.network import impair
 from weft.testbed.network.network import Network
-from weft.testbed.plan import run
+from weft.testbed.runs import run
 from weft.topologies.core.link import LinkSpec
 
 COMMAND_TIMEOUT_S = 60.0

@@ -1,1 +1,1 @@
-"""The kernel: netlink, namespaces, queueing disciplines, routes, nf_tables, eBPF objects, ICMP."""
+"""The kernel as it is, without weft: netlink, namespaces, queueing disciplines, nft, libbpf, processes, the clock."""

@@ -53,7 +53,7 @@ cpu_s = time.process_time  # seconds of processor time that this process has use
 
 @cache
 def is_virtual() -> bool:
-    """Whether the kernel's clock is virtual: computing takes no time, and no timer is late (testbed/host/uml.py)."""
+    """Whether the kernel's clock is virtual: computing takes no time, and no timer is late (testbed/uml/uml.py)."""
     return any(word.startswith("time-travel") for word in _told_at_boot())
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from weft.testbed.linux import netlink, tc
 from weft.testbed.linux.netlink import Message
 
-DIRECTORY = Path(__file__).parents[1] / "bpf"
+DIRECTORY = Path(__file__).parents[1] / "data_plane"
 LIBRARY = "libbpf.so.1"
 TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_ID = 6, 7, 11
 MOST_MAPS = 64  # of one program

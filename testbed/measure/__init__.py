@@ -1,1 +1,1 @@
-"""Instruments: ping, traceroute, outages, queues, reordering, port counters, host load, fidelity."""
+"""Measurements: ping, traceroute, outages, port counters, queues, reordering, host load, fidelity."""

@@ -21,14 +21,14 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
-from weft.testbed.agent import control_socket
-from weft.testbed.agent.counters import FILE, DaemonCounters, Row
 from weft.testbed.linux import clock
 from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.measure import host_load, reference_packets
+from weft.testbed.measure.dequeue_gaps import GapMonitor, Gaps, together
 from weft.testbed.measure.port_counters import Counters, Snapshot
-from weft.testbed.plan.network_handle import NetworkHandle, device, ports
-from weft.testbed.tracing.dequeue_gaps import GapMonitor, Gaps, together
+from weft.testbed.node_daemon import control_socket
+from weft.testbed.node_daemon.counters import FILE, DaemonCounters, Row
+from weft.testbed.runs.network_handle import NetworkHandle, device, ports
 
 PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
 ORDER = (PASS, WARN, FAIL)

@@ -17,9 +17,9 @@ from weft.testbed.linux import icmp, netns
 from weft.testbed.measure import fidelity
 from weft.testbed.measure.fidelity import Component, at_most
 from weft.testbed.measure.prober import PAIR, READY, REPORT, START
-from weft.testbed.plan.network_handle import NetworkHandle
-from weft.testbed.plan.run import ENVIRONMENT
-from weft.testbed.processes import isolated_python
+from weft.testbed.runs import isolated_python
+from weft.testbed.runs.network_handle import NetworkHandle
+from weft.testbed.runs.run import ENVIRONMENT
 
 MOST_PER_SECOND = 20_000  # requests a second whose answers one process can receive in time, with half of a core
 LATE_INTERVALS = (2, 10)  # by which a request may be late, for PASS and for WARN: gaps are not known better than that

@@ -14,7 +14,7 @@ from statistics import quantiles
 
 from weft.testbed.linux import clock, icmp
 from weft.testbed.measure.probe_batch import ProbeBatch
-from weft.testbed.plan.network_handle import NetworkHandle, routers
+from weft.testbed.runs.network_handle import NetworkHandle, routers
 from weft.topologies.core.address import dotted
 
 

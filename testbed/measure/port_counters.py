@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from weft.testbed.linux import clock, netlink, tc
-from weft.testbed.plan.network_handle import NetworkHandle, netlink_of, ports
 from weft.testbed.plan.network_plan import IFINFO
+from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
 
 TCA_STATS = 3
 TC_STATS = struct.Struct("=QIIIIIII")  # bytes, packets, drops, overlimits, two unused, packets and bytes that wait

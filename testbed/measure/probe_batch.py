@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import Generic, NamedTuple, TypeVar
 
 from weft.testbed.linux import clock, icmp, netns
-from weft.testbed.plan.network_handle import NetworkHandle, smallest_queue
+from weft.testbed.runs.network_handle import NetworkHandle, smallest_queue
 
 Probe = TypeVar("Probe")
 

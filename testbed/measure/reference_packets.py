@@ -17,10 +17,10 @@ from contextlib import ExitStack, closing, suppress
 from typing import NamedTuple
 
 from weft.testbed.linux import clock, live_port, netns, tc
+from weft.testbed.linux.process import allow_more_descriptors
 from weft.testbed.measure.port_counters import Counters, PortCounters
-from weft.testbed.plan.network_handle import NetworkHandle, device, netlink_of, ports
 from weft.testbed.plan.network_plan import FIRST_IFB, FIRST_PORT, mac
-from weft.testbed.processes.process import allow_more_descriptors
+from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of, ports
 from weft.topologies.core.link import ETHERNET_BYTES
 
 ETHERTYPE = 0x88B5  # for experiments (IEEE 802)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from weft.testbed.linux import icmp, netlink
 from weft.testbed.linux.fib import RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTMSG
 from weft.testbed.measure.probe_batch import ProbeBatch
-from weft.testbed.plan.network_handle import NetworkHandle, netlink_of, routers
+from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, routers
 from weft.topologies.core.address import dotted
 
 # Without a limit every router answers every probe.  (icmp_ratelimit=0 would not do: it lifts the limit for each

@@ -1,1 +1,1 @@
-"""A network in the kernel: bring-up, read-back, faults, status, removal."""
+"""A network in the kernel: bring-up, read-back, faults, changed links, another scheme, removal."""

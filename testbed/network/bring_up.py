@@ -14,22 +14,19 @@ from pathlib import Path
 
 from weft.daemons.core.capabilities import IN_TRANSIT, REWRITES
 from weft.daemons.core.node_config import NodeConfig
-from weft.testbed.authentication import keys, sequence_file
-from weft.testbed.forwarding import layer_program
-from weft.testbed.forwarding.data_plane import DataPlane, program_of
-from weft.testbed.host import doctor, machine
+from weft.testbed.data_plane import layer_program, transit_program
+from weft.testbed.data_plane.data_plane import DataPlane, program_of
 from weft.testbed.linux import clock, netlink, netns
 from weft.testbed.linux.ethtool import Offloads
+from weft.testbed.linux.process import allow_descriptors
+from weft.testbed.machine import doctor, machine
 from weft.testbed.network import nat, read_back, status
 from weft.testbed.network.handle import Handle
-from weft.testbed.plan import run
+from weft.testbed.node_daemon import control, keys, sequence_file
+from weft.testbed.node_daemon.daemon_set import Daemons
 from weft.testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL, SEED_SYSCTL, Plan, node_interfaces
 from weft.testbed.plan.plane_selection import Planes, planes, told_of_links
-from weft.testbed.processes import hosts_file
-from weft.testbed.processes.process import allow_descriptors
-from weft.testbed.rewriting import transit_program
-from weft.testbed.supervision import control
-from weft.testbed.supervision.daemon_set import Daemons
+from weft.testbed.runs import hosts_file, run
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology

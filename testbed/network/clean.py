@@ -13,10 +13,10 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from weft.testbed.linux import netns
+from weft.testbed.linux import cgroup, netns
 from weft.testbed.network import outside
-from weft.testbed.plan.run import ENVIRONMENT, Run, dead_runs, runs
-from weft.testbed.processes import cgroup, hosts_file
+from weft.testbed.runs import hosts_file
+from weft.testbed.runs.run import ENVIRONMENT, Run, dead_runs, runs
 
 
 def clean(name: str | None = None) -> list[str]:

@@ -7,18 +7,18 @@ import sys
 from contextlib import suppress
 
 from weft.daemons.core.capabilities import IN_TRANSIT
-from weft.testbed.agent.counters import FILE, DaemonCounters
-from weft.testbed.agent.loop import Loop
-from weft.testbed.agent.make_daemon import Programs
-from weft.testbed.authentication.credentials import RunCredentials
-from weft.testbed.forwarding.data_plane import program_of
+from weft.testbed.data_plane import transit_program
+from weft.testbed.data_plane.data_plane import program_of
+from weft.testbed.linux import privileges
 from weft.testbed.network.network import Network
 from weft.testbed.network.scheme_change import routing
+from weft.testbed.node_daemon.child_process import REAL_TIME_PRIORITY
+from weft.testbed.node_daemon.counters import FILE, DaemonCounters
+from weft.testbed.node_daemon.credentials import RunCredentials
+from weft.testbed.node_daemon.loop import Loop
+from weft.testbed.node_daemon.make_daemon import Programs
 from weft.testbed.plan.network_plan import node_interfaces
 from weft.testbed.plan.plane_selection import planes, told_of_links
-from weft.testbed.processes import privileges
-from weft.testbed.rewriting import transit_program
-from weft.testbed.supervision.child_process import REAL_TIME_PRIORITY
 
 
 def serve(network: Network, node: int, scheme: str | None) -> int:

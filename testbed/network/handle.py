@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from weft.testbed.linux import netlink, netns
 from weft.testbed.plan.network_plan import End, Plan
-from weft.testbed.plan.run import Run
+from weft.testbed.runs.run import Run
 from weft.topologies.core.topology import Topology
 
 

@@ -21,7 +21,7 @@ from weft.testbed.linux.netlink import Message
 from weft.testbed.network import outside
 from weft.testbed.network.handle import Handle
 from weft.testbed.plan import network_plan as plan
-from weft.testbed.plan.run import Run
+from weft.testbed.runs.run import Run
 from weft.topologies.core.address import SERVER_BLOCK, SWITCH_BLOCK, Prefix, dotted
 
 GATEWAY = "nat"  # the node's name

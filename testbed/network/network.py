@@ -1,6 +1,6 @@
 """A network in the kernel, from its plan until it is taken down.
 
-`Network.create` makes one, `Network.open` finds one that another process made; testbed/interop/net.py shows it as
+`Network.create` makes one, `Network.open` finds one that another process made; testbed/mininet/net.py shows it as
 Mininet's.  How it comes up is in bring_up.py, what can fail in faults.py, what its daemons report in status.py.
 """
 
@@ -15,25 +15,24 @@ from functools import partial
 from typing import Any
 
 from weft.daemons.core import registry
-from weft.testbed.agent.counters import Row
-from weft.testbed.authentication import keys
-from weft.testbed.forwarding import layer_program
-from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.data_plane import layer_program
+from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import clock, netlink
+from weft.testbed.linux.process import need_root
 from weft.testbed.network import bring_up, clean, faults, nat, read_back, scheme_change, status
 from weft.testbed.network.handle import Handle
-from weft.testbed.plan import run
+from weft.testbed.node_daemon import keys
+from weft.testbed.node_daemon.counters import Row
 from weft.testbed.plan.network_plan import Plan
 from weft.testbed.plan.plane_selection import is_static
-from weft.testbed.plan.run import RunLock
-from weft.testbed.processes import private_files
-from weft.testbed.processes.process import need_root
+from weft.testbed.runs import private_files, run
+from weft.testbed.runs.run import RunLock
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import document
 
-BRIDGES = "bridge"  # the scheme of a run whose switches are bridges: testbed/lan, not a Network
+BRIDGES = "bridge"  # the scheme of a run whose switches are bridges: testbed/mininet, not a Network
 
 
 class Network(Handle):

@@ -17,7 +17,7 @@ from typing import Any
 
 from weft.testbed.linux import netlink, netns
 from weft.testbed.plan import network_plan as plan
-from weft.testbed.plan.run import Run, write_journal
+from weft.testbed.runs.run import Run, write_journal
 
 BLOCK = 198 << 24 | 18 << 16  # 198.18.0.0/16, half of the block for testing networks (RFC 2544): nobody has it
 DEVICE = "out"

@@ -9,17 +9,16 @@ from typing import Any
 from weft.daemons.core import registry
 from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.core.node_config import routers
-from weft.testbed.agent import control_socket
-from weft.testbed.agent.counters import FILE as COUNTERS
-from weft.testbed.agent.counters import DaemonCounters, Row
-from weft.testbed.forwarding import data_plane, layer_program
+from weft.testbed.data_plane import data_plane, layer_program
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.port_counters import Counters as PortsCounters
 from weft.testbed.network import faults, scheme_change
 from weft.testbed.network.handle import Handle
+from weft.testbed.node_daemon import control, control_socket
+from weft.testbed.node_daemon.counters import FILE as COUNTERS
+from weft.testbed.node_daemon.counters import DaemonCounters, Row
 from weft.testbed.plan.plane_selection import NONE, has_daemons
-from weft.testbed.supervision import control
 
 CONVERGENCE_S = 60.0
 POLL_S = 0.001

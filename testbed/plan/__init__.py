@@ -1,1 +1,1 @@
-"""A network as data before it is in the kernel: its plan, its run, and what instruments need of it."""
+"""A network as data before it is in the kernel, and what programs its switches."""

@@ -18,7 +18,7 @@ from weft.daemons.routing.candidates import candidates
 from weft.testbed.linux import fib, live_port, netlink, tc
 from weft.testbed.linux.netlink import Message
 from weft.testbed.linux.node_interfaces import Interface, NodeInterfaces
-from weft.testbed.plan.run import Run
+from weft.testbed.runs.run import Run
 from weft.topologies.core.address import Prefix, dotted
 from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology

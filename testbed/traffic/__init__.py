@@ -1,1 +1,1 @@
-"""Traffic: TCP flows, streams, iperf3, slotted UDP, multipath TCP, DCTCP."""
+"""Traffic: TCP and MPTCP flows, streams, iperf3, slotted UDP, the purified transport in C."""

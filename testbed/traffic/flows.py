@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 
 from weft.testbed.linux import clock, netns
-from weft.testbed.plan.network_handle import NetworkHandle, require_rate
-from weft.testbed.processes.process import allow_more_descriptors
+from weft.testbed.linux.process import allow_more_descriptors
+from weft.testbed.runs.network_handle import NetworkHandle, require_rate
 from weft.testbed.traffic import mptcp
 from weft.testbed.traffic.event_loop import EventLoop
 from weft.testbed.traffic.flow_results import Flow as Flow

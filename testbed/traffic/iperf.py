@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from weft.testbed.linux import clock, netns
-from weft.testbed.plan.network_handle import NetworkHandle, require_rate
-from weft.testbed.plan.run import ENVIRONMENT
+from weft.testbed.runs.network_handle import NetworkHandle, require_rate
+from weft.testbed.runs.run import ENVIRONMENT
 from weft.topologies.core.address import dotted
 
 CONNECT_TIMEOUT_S = 3.0  # TCP repeats a lost SYN after 1 s

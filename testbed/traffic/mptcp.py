@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Collection
 
 from weft.testbed.linux.netns import libc
-from weft.testbed.plan.network_handle import NetworkHandle
+from weft.testbed.runs.network_handle import NetworkHandle
 from weft.topologies.core.address import dotted
 from weft.topologies.core.grammar import integer, parse
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from weft.testbed.linux import clock, netns
-from weft.testbed.plan.network_handle import NetworkHandle
+from weft.testbed.runs.network_handle import NetworkHandle
 from weft.topologies.core.address import dotted
 
 PORT = 7001

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from weft.testbed.linux import clock, netns
-from weft.testbed.plan.network_handle import NetworkHandle, require_rate
+from weft.testbed.runs.network_handle import NetworkHandle, require_rate
 from weft.topologies.core.address import dotted
 
 CONNECT_S = 10.0

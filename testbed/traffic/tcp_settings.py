@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from weft.testbed.linux import netns
-from weft.testbed.plan.network_handle import NetworkHandle
+from weft.testbed.runs.network_handle import NetworkHandle
 
 
 def tune(net: NetworkHandle, sysctls: Mapping[str, str]) -> None:

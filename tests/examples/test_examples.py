@@ -80,7 +80,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Python:
 
 @pytest.fixture
 def weft(python: Python) -> Python:
-    return lambda *argv, status=0: python("-m", "weft.experiments.commands.cli", *argv, status=status)
+    return lambda *argv, status=0: python("-m", "weft.experiments.cli.cli", *argv, status=status)
 
 
 def test_examples_are_as_small_as_they_are_to_be() -> None:
@@ -218,7 +218,7 @@ def test_the_kernel_runs_it_however_it_is_installed(environment_python: Path, so
     pip = [sys.executable, "-m", "pip", "--python", environment_python, "--quiet", "--disable-pip-version-check"]
     options = ["--no-index", "--no-deps", "--no-build-isolation", *["--editable"] * (how == "editable")]
     subprocess.run([*pip, "install", *options, sources], check=True, timeout=100)
-    name, weft = f"x-{os.urandom(3).hex()}", [environment_python, "-P", "-m", "weft.experiments.commands.cli"]
+    name, weft = f"x-{os.urandom(3).hex()}", [environment_python, "-P", "-m", "weft.experiments.cli.cli"]
     up = ["up", "dcell:n=3,k=1", "--routing", "deflection", "--detach", name]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     try:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from weft.testbed.transport import ndp_library
+from weft.testbed.traffic import ndp_library
 
 SOURCE = Path(__file__).with_suffix(".c")
 COUNT, SEED = 10_000_000, 1

@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 from tests.mininet_suite.source import TESTS, fetched, names
-from weft.testbed.host import uml, virtual_kernel
-from weft.testbed.host.doctor import probe
 from weft.testbed.linux import clock
-from weft.testbed.processes.process import need_root
+from weft.testbed.linux.process import need_root
+from weft.testbed.machine.doctor import probe
+from weft.testbed.uml import uml, virtual_kernel
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 180
@@ -31,7 +31,7 @@ KNOWN = {
 MN = """#!/bin/sh
 cd {root}
 exec {python} -P -c 'import sys; from pathlib import Path; sys.path.insert(0, "{root}")
-from weft.testbed.interop.mininet_names import MN, run_script; run_script(MN, sys.argv[1:])' "$@"
+from weft.testbed.mininet.mininet_names import MN, run_script; run_script(MN, sys.argv[1:])' "$@"
 """
 
 
@@ -40,7 +40,7 @@ def run(file: Path, name: str, commands: Path, *, clock_inside: str | None) -> d
     clock."""
     argv = [sys.executable, "-m", "tests.mininet_suite.one", str(file), name]
     if clock_inside:
-        argv = [sys.executable, "-m", "weft.experiments.commands.cli", "uml", "--clock", clock_inside, "--", *argv]
+        argv = [sys.executable, "-m", "weft.experiments.cli.cli", "uml", "--clock", clock_inside, "--", *argv]
     path = f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)}
     try:

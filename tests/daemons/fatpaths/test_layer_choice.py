@@ -24,7 +24,7 @@ from weft.daemons.fatpaths.layer_choice import (
     shows_cut,
 )
 
-HEADER = Path(__file__).parents[3] / "testbed/bpf/layer_choice.h"
+HEADER = Path(__file__).parents[3] / "testbed/data_plane/layer_choice.h"
 IN_C = """
 struct of { __u32 *marks; const __u32 *draws; };
 static __always_inline __u32 draw(void *of) { return *((struct of *)of)->draws++; }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from weft.daemons.fatpaths import construction, layers, trees
 from weft.daemons.fatpaths.layers import Graph, distances, distinct_paths, everything, path, routes, tables
-from weft.experiments.graph_engine.compiled import compiled
+from weft.experiments.engines.compiled import compiled
 from weft.topologies import build
 from weft.topologies.core.user_graph import topology_of
 

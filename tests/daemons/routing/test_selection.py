@@ -17,7 +17,7 @@ from weft.daemons.routing import selection
 from weft.topologies import build
 from weft.topologies.core.address import FabricNaming
 
-HEADER = Path(__file__).parents[3] / "testbed/bpf/select.h"
+HEADER = Path(__file__).parents[3] / "testbed/data_plane/select.h"
 IN_C = """
 struct fixture { const __u32 *loads, *draws; };
 static __always_inline __u32 load_of(void *of, __u32 candidate) { return ((struct fixture *)of)->loads[candidate]; }

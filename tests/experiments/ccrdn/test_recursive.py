@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from weft.daemons.dfr.routing import Dfr
 from weft.daemons.routing import dr
 from weft.experiments.ccrdn import connectivity, recursive
-from weft.experiments.figures import figures
-from weft.experiments.graph_engine.flow_placement import Placement
-from weft.experiments.graph_engine.graph import graph
-from weft.experiments.graph_engine.pairs import pair
+from weft.experiments.engines.flow_placement import Placement
+from weft.experiments.engines.graph import graph
+from weft.experiments.engines.pairs import pair
+from weft.experiments.report import figures
 from weft.experiments.runner.definition import find
 from weft.topologies.recursive.ccrdn import common_level
 

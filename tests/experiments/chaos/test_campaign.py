@@ -9,7 +9,7 @@ from weft.experiments.chaos.campaign import KINDS, Campaign, Damage, Event, dama
 from weft.experiments.chaos.drawing import campaign
 from weft.experiments.chaos.prediction import machines
 from weft.experiments.demo.chaos import EXPERIMENT, NETWORKS
-from weft.experiments.figures import figures
+from weft.experiments.report import figures
 from weft.experiments.runner.definition import assignments, split
 from weft.topologies import build
 

@@ -14,8 +14,8 @@ from weft.experiments.chaos.campaign import Campaign, parse
 from weft.experiments.chaos.drawing import campaign
 from weft.experiments.chaos.on_kernel import KernelCampaigns
 from weft.experiments.demo.chaos import eager
-from weft.testbed.interop.net import Net
-from weft.testbed.supervision import control
+from weft.testbed.mininet.net import Net
+from weft.testbed.node_daemon import control
 
 ROOT = Path(__file__).parents[3]
 KINDS = [kind for kind in campaign_module.KINDS if kind != "clock"]  # which is everybody's
@@ -64,7 +64,7 @@ def test_what_is_not_as_predicted_is_found(monkeypatch):
 @pytest.mark.virtual
 def test_under_a_virtual_clock_campaigns_set_the_clock_too(tmp_path):
     settings = ["topology=dcell:n=3,k=1", f"routing={eager('dr')}", "campaigns=2", "steps=6", "campaign=4"]
-    command = [sys.executable, "-m", "weft.experiments.commands.cli", "run", "chaos", "--clock", "virtual", "--json"]
+    command = [sys.executable, "-m", "weft.experiments.cli.cli", "run", "chaos", "--clock", "virtual", "--json"]
     command += ["--set", *settings, "--results", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from weft.experiments.dar import models, simulation
 from weft.experiments.dar.dar_convergence import EXPERIMENT, panels
 from weft.experiments.dar.models import State
 from weft.experiments.dar.simulation import ANY, GIVEN, WORST
-from weft.experiments.graph_engine.edge_colouring import assign
+from weft.experiments.engines.edge_colouring import assign
 
 
 def near(found: np.ndarray, exact: float) -> bool:

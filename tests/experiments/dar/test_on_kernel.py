@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from weft.experiments.dar import dar_failure, dar_goodput
+from weft.experiments.dar import clos_run, dar_failure, dar_goodput
 from weft.experiments.runner.definition import Run
-from weft.experiments.scenarios import clos_run
 from weft.topologies import build
 
 SMALL = {"topology": "clos:n=3,r=3,m=3", "rate_mbps": 5}

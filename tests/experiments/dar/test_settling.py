@@ -5,8 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tests.experiments.dar.test_on_kernel import one
-from weft.experiments.dar import dar_settling, dar_table, settings
-from weft.experiments.scenarios import clos_run
+from weft.experiments.dar import clos_run, dar_settling, dar_table, settings
 from weft.testbed.traffic.flows import Flow
 
 SMALL = {"topology": "clos:n=3,r=3,m=3", "host_gbps": 19.2, "key": "flow", "scheme": "dar-count", "message_kb": 64}

@@ -46,7 +46,7 @@ def test_a_flow_that_stalled_goes_on():
 
 
 def test_a_flow_that_ended_does_not(monkeypatch):
-    from weft.experiments.scenarios import reachability
+    from weft.experiments.engines import reachability
 
     monkeypatch.setattr(reachability, "NOTICE_S", 0.1)
     goes_on, stall_s, _ = watch(Flow((1.2, 0.0)), time.monotonic() - 1.5)

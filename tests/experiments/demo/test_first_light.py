@@ -5,8 +5,8 @@ import pytest
 
 from weft.experiments.demo import first_light, link_loss
 from weft.experiments.demo.first_light import EXPERIMENT, links_to_kill
-from weft.experiments.figures import figures, style
-from weft.experiments.scenarios.reachability import around
+from weft.experiments.engines.reachability import around
+from weft.experiments.report import figures, style
 from weft.testbed.measure.fidelity import Component, Report
 from weft.topologies import build
 
@@ -170,7 +170,7 @@ def test_the_story_is_told_in_plain_lines_where_there_is_no_terminal(capsys):
 
 @pytest.mark.kernel
 def test_the_demo_needs_no_mininet(monkeypatch):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "mininet" or "weft.testbed.interop" in name]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mininet" or "weft.testbed.mininet" in name]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mininet", None)
     (run,) = EXPERIMENT.runs({"topology": "dcell:n=3,k=1", "iperf_s": "1"})

@@ -8,7 +8,7 @@ from weft.experiments.fatpaths import flowlet_gaps
 from weft.experiments.fatpaths.fatpaths_large import NONE
 from weft.experiments.fatpaths.fluid_shares import chosen_layers, fair_shares, only_one_shortest
 from weft.experiments.runner.definition import Run
-from weft.testbed.forwarding.layer_program import FlowKey
+from weft.testbed.data_plane.layer_program import FlowKey
 from weft.topologies import build
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from weft.experiments.fatpaths import ndp_incast, ndp_load, transports
 from weft.experiments.fatpaths.transports import Load
-from weft.experiments.figures import figures
+from weft.experiments.report import figures
 from weft.topologies.core.link import Mbps
 
 

@@ -14,17 +14,17 @@ from matplotlib.figure import Figure
 
 from weft.daemons.core import registry
 from weft.daemons.lbsp import routing as lbsp
+from weft.experiments.engines import lbsp_tables
+from weft.experiments.engines.lbsp_tables import lbsp_link, shape_of
 from weft.experiments.lbsp import lbsp_long, lbsp_oversubscription, lbsp_queues, lbsp_recovery, lbsp_short, lbsp_tcp
 from weft.experiments.lbsp.lbsp_model import paced
 from weft.experiments.runner.definition import Run
-from weft.experiments.scenarios import lbsp_tables
-from weft.experiments.scenarios.lbsp_tables import lbsp_link, shape_of
-from weft.testbed.host import doctor, features
 from weft.testbed.linux.clock import wait_until
+from weft.testbed.machine import doctor, features
 from weft.testbed.measure.outage import Gap, Outage
 from weft.testbed.network import clean
-from weft.testbed.plan import run
 from weft.testbed.plan.plane_selection import planes
+from weft.testbed.runs import run
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec
 
@@ -234,7 +234,7 @@ def test_a_link_is_degraded_from_the_command_line():
     name = f"t-{os.urandom(3).hex()}"
 
     def weft(*argv, status=0):
-        command = [sys.executable, "-m", "weft.experiments.commands.cli", *argv]
+        command = [sys.executable, "-m", "weft.experiments.cli.cli", *argv]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == status, done.stderr
         return done

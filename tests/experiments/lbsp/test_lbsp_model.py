@@ -63,7 +63,7 @@ def test_machine_code_and_plain_python_agree():
     begins[rng.random(begins.shape) > 0.95] = -1
     plain, machine = nothing(), nothing()
     many_slots(SMALL, empty(2, 2000), to, begins, plain)
-    from weft.experiments.graph_engine.compiled import compiled
+    from weft.experiments.engines.compiled import compiled
 
     compiled(many_slots)(SMALL, empty(2, 2000), to, begins, machine)
     for one, other in zip(plain, machine, strict=True):

@@ -52,7 +52,7 @@ EXPERIMENT = Experiment(
 
 if __name__ == "__main__":
     import __main__
-    from weft.experiments.commands.cli import main
+    from weft.experiments.cli.cli import main
 
     sys.modules["quick"] = __main__  # processes of the sweep find measure() where this is
     definition.find = lambda name: EXPERIMENT

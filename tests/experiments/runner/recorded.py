@@ -19,7 +19,7 @@ from weft.experiments.runner.definition import Run, find
 from weft.testbed.linux import netns
 from weft.testbed.network import bring_up
 from weft.testbed.network.network import Network
-from weft.testbed.plan.run import Run as NetworkRun
+from weft.testbed.runs.run import Run as NetworkRun
 
 COMMON = Path("/run/uml")
 ETH_P_ALL, SO_RCVBUFFORCE, SO_TIMESTAMPNS, PACKET_OUTGOING = 3, 33, 35, 4

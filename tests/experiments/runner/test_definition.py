@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 from quick import EXPERIMENT
 
-from weft.experiments.commands.cli import main
+from weft.experiments.cli.cli import main
 from weft.experiments.runner import definition
 from weft.experiments.runner.definition import Run, assignments, canonical, split
 

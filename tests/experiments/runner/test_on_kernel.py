@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def weft(tmp_path, *argv):
-    command = [sys.executable, "-m", "weft.experiments.commands.cli", *argv, "--results", str(tmp_path / "results")]
+    command = [sys.executable, "-m", "weft.experiments.cli.cli", *argv, "--results", str(tmp_path / "results")]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from weft.experiments.commands.cli import main
+from weft.experiments.cli.cli import main
 from weft.experiments.runner import definition
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
 
@@ -100,7 +100,7 @@ def test_what_got_through_once_does_not(command, says, capsys, tmp_path, monkeyp
 def test_a_control_that_this_kernel_lacks_is_refused_before_a_network_comes_up(tmp_path, monkeypatch, capsys):
     available = tmp_path / "available"
     available.write_text("reno cubic\n")
-    monkeypatch.setattr("weft.experiments.scenarios.common_parameters.AVAILABLE", available)
+    monkeypatch.setattr("weft.experiments.engines.common_parameters.AVAILABLE", available)
     monkeypatch.setattr("os.geteuid", lambda: 0)
     argv = ["run", "fabric_gain", "--results", str(tmp_path / "results"), "--set", "congestion_control=bbr"]
     assert main(argv) == 2
@@ -112,7 +112,7 @@ def test_a_control_that_this_kernel_lacks_is_refused_before_a_network_comes_up(t
 def test_what_another_kernel_measures_is_not_refused_for_what_this_one_lacks(tmp_path, monkeypatch, capsys):
     available = tmp_path / "available"
     available.write_text("reno cubic\n")
-    monkeypatch.setattr("weft.experiments.scenarios.common_parameters.AVAILABLE", available)
+    monkeypatch.setattr("weft.experiments.engines.common_parameters.AVAILABLE", available)
     argv = ["run", "ndp_incast", "--results", str(tmp_path / "results"), "--dry-run", "--engine", "kernel"]
     argv += ["--set", "transport=tcp:control=dctcp", "traffic=permutation"]
     assert main([*argv, "--clock", "virtual"]) == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weft.experiments.runner.definition import find
-from weft.testbed.host import uml
+from weft.testbed.uml import uml
 
 RECORDED = Path(__file__).with_name("recorded.py")
 RUNS = {

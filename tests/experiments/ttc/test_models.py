@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from weft.daemons.load_balancing.scheme import Rule
-from weft.experiments.graph_engine.compiled import compiled
-from weft.experiments.graph_engine.workloads import k_permutation, transpose
+from weft.experiments.engines.compiled import compiled
+from weft.experiments.engines.workloads import k_permutation, transpose
 from weft.experiments.ttc import packet_model, ttc_flow, ttc_packet
 from weft.experiments.ttc.fat_tree_links import DRAWS, Choices, Rules, Shape, links, no_choices, rules
 from weft.experiments.ttc.flow_model import assign

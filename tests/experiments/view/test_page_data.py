@@ -12,7 +12,7 @@ import pytest
 from weft.experiments.view.page_data import drawing, results, schemes
 from weft.experiments.view.web_server import HISTORY, Hub
 from weft.testbed.plan.network_plan import Plan
-from weft.testbed.plan.run import UNNAMED
+from weft.testbed.runs.run import UNNAMED
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 

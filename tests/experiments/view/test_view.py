@@ -24,7 +24,7 @@ from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
 ROOT = Path(__file__).parents[3]
-WEFT = [sys.executable, "-m", "weft.experiments.commands.cli"]
+WEFT = [sys.executable, "-m", "weft.experiments.cli.cli"]
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 JSON = {"Content-Type": "application/json"}
 Answer = tuple[int, dict[str, str], bytes]
@@ -253,7 +253,7 @@ mount --bind "$2" "$1/root/checkout"
 mount --bind "$3" "$1/root/environment"
 cd "$1/root/checkout"
 shift 3
-exec ../environment/bin/python -m weft.experiments.commands.cli "$@"
+exec ../environment/bin/python -m weft.experiments.cli.cli "$@"
 """
 
 
@@ -370,7 +370,7 @@ def test_a_browser_shows_the_network_breaks_a_link_and_shows_what_comes_of_it(vi
 
 
 def test_numbers_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    from weft.experiments.commands.cli import main
+    from weft.experiments.cli.cli import main
 
     if os.geteuid() == 0:
         assert main(["view", "--port", "65536"]) == 2

@@ -7,11 +7,11 @@ import pytest
 
 from weft.testbed.labs.lab_file import parse, written
 from weft.testbed.labs.running_lab import begin, lab_of
-from weft.testbed.link_changes import impair
-from weft.testbed.link_changes.impair import Impairment
 from weft.testbed.linux import live_port, tc
+from weft.testbed.network import impair
+from weft.testbed.network.impair import Impairment
 from weft.testbed.network.network import Network
-from weft.testbed.plan import run
+from weft.testbed.runs import run
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -29,7 +29,7 @@ commands:
 
 
 def weft(*words):
-    command = [sys.executable, "-m", "weft.experiments.commands.cli", *words]
+    command = [sys.executable, "-m", "weft.experiments.cli.cli", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

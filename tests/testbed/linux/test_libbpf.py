@@ -6,8 +6,8 @@ import pytest
 
 from weft.testbed.linux import netns, tc
 from weft.testbed.linux.libbpf import BpfError, Object, filter_message
+from weft.testbed.measure import dequeue_gaps
 from weft.testbed.measure.ping import ping
-from weft.testbed.tracing import dequeue_gaps
 
 PROGRAM = """
 #include <linux/bpf.h>

@@ -10,10 +10,9 @@ import pytest
 from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.libbpf import BpfError
-from weft.testbed.measure import fidelity
+from weft.testbed.measure import dequeue_gaps, fidelity
+from weft.testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, Gaps
 from weft.testbed.measure.fidelity import FAIL, PASS, WARN, Component, Fidelity, Report, at_most, gap_verdict, tell
-from weft.testbed.tracing import dequeue_gaps
-from weft.testbed.tracing.dequeue_gaps import BUCKETS, BUCKETS_PER_1, Gaps
 from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies.core.link import LinkSpec, Mbps
 

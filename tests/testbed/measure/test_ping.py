@@ -7,7 +7,7 @@ import pytest
 from weft.daemons.routing.dr import route
 from weft.testbed.linux import clock, netns
 from weft.testbed.measure.ping import Ping, PingTable, ping, ping_itself
-from weft.testbed.plan.network_handle import all_pairs, smallest_queue
+from weft.testbed.runs.network_handle import all_pairs, smallest_queue
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 

@@ -9,7 +9,7 @@ from weft.testbed.linux import netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.port_counters import Counters, PortCounters
-from weft.testbed.plan.network_handle import all_pairs, device
+from weft.testbed.runs.network_handle import all_pairs, device
 from weft.topologies.core.link import LinkSpec, kbps
 
 

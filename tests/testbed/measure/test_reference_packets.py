@@ -4,15 +4,14 @@ import socket
 
 import pytest
 
-from weft.testbed.link_changes.degrade import one_at_a_time, set_rate
 from weft.testbed.linux import clock, netns, tc
-from weft.testbed.measure import reference_packets
+from weft.testbed.measure import dequeue_gaps, reference_packets
 from weft.testbed.measure.fidelity import FAIL, PASS, Fidelity
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.reference_packets import SO_SNDBUFFORCE, Deviation, Kind, deviations
 from weft.testbed.network.bring_up import HOP_NS
-from weft.testbed.plan.network_handle import ports
-from weft.testbed.tracing import dequeue_gaps
+from weft.testbed.network.degrade import one_at_a_time, set_rate
+from weft.testbed.runs.network_handle import ports
 from weft.testbed.traffic import flows
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec, Mbps

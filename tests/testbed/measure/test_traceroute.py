@@ -5,7 +5,7 @@ import pytest
 
 from weft.daemons.routing.dr import route
 from weft.testbed.measure.traceroute import ForwardingTables, Trace, differences, fib_paths, trace
-from weft.testbed.plan.network_handle import all_pairs
+from weft.testbed.runs.network_handle import all_pairs
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 

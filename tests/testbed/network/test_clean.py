@@ -9,7 +9,7 @@ import pytest
 
 from weft.testbed.linux import netns
 from weft.testbed.network import clean
-from weft.testbed.plan.run import ENVIRONMENT
+from weft.testbed.runs.run import ENVIRONMENT
 
 
 def sleeper(**options):

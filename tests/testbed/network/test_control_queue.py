@@ -10,8 +10,8 @@ import pytest
 
 from weft.testbed.linux import netns, tc
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.tracing import dequeue_gaps
-from weft.testbed.tracing.dequeue_gaps import GapMonitor
+from weft.testbed.measure import dequeue_gaps
+from weft.testbed.measure.dequeue_gaps import GapMonitor
 from weft.topologies.core.link import LinkSpec, Mbps, kbps
 
 SLOW = LinkSpec(rate_bps=100 * kbps, queue_packets=50)  # a full frame takes 0.12 s

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from weft.testbed.linux import cgroup
 from weft.testbed.network import bring_up
-from weft.testbed.processes import cgroup
 
 SPEC, SCHEME = "slimfly:q=5,p=1", "fatpaths:layers=3"
 SCRIPT = f"""

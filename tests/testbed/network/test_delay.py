@@ -3,13 +3,13 @@ from contextlib import closing
 
 import pytest
 
-from weft.testbed.forwarding.data_plane import DataPlane
-from weft.testbed.host import doctor
+from weft.testbed.data_plane import transit_program
+from weft.testbed.data_plane.data_plane import DataPlane
+from weft.testbed.data_plane.transit_rewrite import By
 from weft.testbed.linux import clock
+from weft.testbed.machine import doctor
 from weft.testbed.measure.ping import ping
 from weft.testbed.network.network import Network
-from weft.testbed.rewriting import transit_program
-from weft.testbed.rewriting.transit_rewrite import By
 from weft.topologies import build
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.core.link import LinkSpec, Mbps

@@ -14,7 +14,7 @@ import pytest
 
 from weft.testbed.linux import netns
 from weft.testbed.network import clean, nat
-from weft.testbed.plan import run
+from weft.testbed.runs import run
 from weft.topologies.core.address import Prefix
 
 ROOT = Path(__file__).parents[3]

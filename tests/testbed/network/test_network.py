@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from weft.testbed.link_changes import degrade
 from weft.testbed.linux import netlink, netns, tc
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.network import bring_up, clean
+from weft.testbed.network import bring_up, clean, degrade
 from weft.testbed.network.network import Network
 from weft.testbed.network.read_back import Mismatch
-from weft.testbed.plan import run
-from weft.testbed.plan.network_handle import smallest_queue
 from weft.testbed.plan.network_plan import Plan, mac
+from weft.testbed.runs import run
+from weft.testbed.runs.network_handle import smallest_queue
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 

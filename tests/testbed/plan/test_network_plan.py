@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from weft.testbed.plan.network_plan import Plan
-from weft.testbed.plan.run import Run
+from weft.testbed.runs.run import Run
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from weft.testbed.forwarding.data_plane import DataPlane
+from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import clock, netns
+from weft.testbed.measure.occupancy import Occupancies
 from weft.testbed.network.network import Network
-from weft.testbed.tracing.occupancy import Occupancies
 from weft.testbed.traffic import flows, mptcp, tcp_settings
 from weft.testbed.traffic.flows import Flow
 from weft.topologies.core.link import LinkSpec, Mbps

@@ -1,0 +1,67 @@
+"""What `weft status` prints of a network, and `weft up --dry-run` of one that is not made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from weft.experiments.runner.console import show
+
+if TYPE_CHECKING:
+    from weft.testbed.labs.lab_file import Lab
+
+
+def show_status(state: Mapping[str, Any]) -> None:
+    """Print what Network.status() says."""
+    print(
+        f"{state['run']}: {state['topology']}, {state['scheme']}, failed links: {', '.join(state['failed']) or 'none'}"
+    )
+    if not state["authenticated"]:
+        print("control messages are not authenticated: daemons believe whatever they hear")
+    for link, (one, other) in state["mtu_bytes"].items():
+        print(f"{link} has MTU {one} at one end and {other} at the other: larger packets are dropped on arrival")
+    if state["bypassed_packets"]:
+        print(f"{state['bypassed_packets']} packets bypassed the scheme: fragments, IP options, or longer than an MTU")
+    if trimming := state["trimming"]:
+        print(f"{trimming['trimmed_packets']} packets trimmed to headers, {trimming['header_drops']} headers dropped")
+    if layers := state["layers"]:
+        sent = " ".join(map(str, layers["packets"])) or "none: hosts send to plain addresses"
+        print(f"packets by layer: {sent}")
+        drawn = ", ".join(f"{layers[name]} {name}" for name in ("gaps", "cuts", "echoes", "errors"))
+        print(f"{layers['flows']} flows, which drew a layer again: {drawn}")
+    if flows := state["flows"]:
+        show([written(row) for row in flows], list(flows[0]))
+    if line := lateness(state["nodes"]):
+        print(line)
+    if state["nodes"]:
+        show(state["nodes"], list(state["nodes"][0]))
+
+
+def lateness(nodes: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line that says how late the machine was; empty if it was in time."""
+    late, losses = (sum(row[column] for row in nodes) for column in ("late_ticks", "losses"))
+    if not late:
+        return ""
+    return (
+        f"the machine was late: hellos were handled more than an interval late {late} times, on "
+        f"{sum(row['late_ticks'] > 0 for row in nodes)} of {len(nodes)} nodes; neighbours were lost {losses} times"
+    )
+
+
+def written(flows: Mapping[str, Any]) -> dict[str, Any]:
+    """The flows of one leaf as a row of a table: c0:2 c1:1."""
+    by_spine = {way: " ".join(f"{spine}:{count}" for spine, count in flows[way].items()) for way in ("up", "down")}
+    return {**flows, **by_spine, "bad": ", ".join(flows["bad"]) or "none"}
+
+
+def print_plan(lab: Lab, *, static: bool, name: str | None) -> int:
+    """Print the commands that would make such a network as run `name`."""
+    from weft.testbed.plan.network_plan import Plan
+    from weft.testbed.runs.run import UNNAMED
+
+    run = UNNAMED if name is None else replace(UNNAMED, id=name)
+    plan = Plan(run, lab.topology, lab.link, static=static, host_link=lab.host_link, own_links=lab.own_links)
+    for line in plan.text():
+        print(line)
+    return 0

@@ -1,0 +1,105 @@
+"""`weft up --clock virtual`: it starts itself once more on a kernel of its own, and asks the host for lines."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.experiments.cli import lab_commands
+from weft.experiments.runner.definition import COSTS
+from weft.topologies.core.link import MOST_HOP_NS
+
+if TYPE_CHECKING:
+    from weft.testbed.labs.lab_file import Lab
+    from weft.testbed.mininet.net import Net
+
+NO_RATE = "without one links would carry any load in no time"
+MEMORY_MB = 3000
+OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", "mtu", "packed")  # handed on
+
+
+def check(given: argparse.Namespace) -> None:
+    """ValueError, in one line, unless the options about clocks go together."""
+    if given.clock == "real":
+        for name in ("pace", "seed", *COSTS):
+            if getattr(given, name) is not None:
+                raise ValueError(f"--{name.replace('_', '-')} needs --clock virtual")
+        return
+    if given.detach is not None:
+        raise ValueError("--detach needs the real clock: a virtual one ends with its command line")
+    if given.view:
+        raise ValueError("--view needs the real clock: a virtual one stands still while you look")
+    if given.nat:
+        raise ValueError("--nat needs the real clock: under a virtual one there is no network outside")
+    if given.rate is None and not lab_commands.is_lab(given.topology):
+        raise ValueError(f"--clock virtual needs --rate: {NO_RATE}")
+    if given.pace is not None and not 0 < given.pace < math.inf:
+        raise ValueError(f"--pace must be more than 0, got {given.pace:g}")
+    check_costs({name: getattr(given, name) or 0 for name in COSTS}, given.clock)
+
+
+def check_lab(lab: Lab, given: argparse.Namespace) -> None:
+    """ValueError, in one line, unless a kernel for virtual time can bring `lab` up, and read its file."""
+    from weft.testbed.uml import uml
+
+    topology, path = lab.topology, Path(given.topology).resolve()
+    for link in range(len(topology.links)):
+        if not (lab.link or link in lab.own_links or (lab.host_link and topology.level[link] == 0)):
+            raise ValueError(f"--clock virtual: {topology.link_name(link)} has no rate: {NO_RATE}")
+    hidden = lab_commands.is_lab(given.topology) and any(path.is_relative_to(folder) for folder in uml.FRESH)
+    if hidden and not path.is_relative_to(Path.cwd().resolve()):
+        raise ValueError(f"{given.topology}: --clock virtual has a /{path.parts[1]} of its own: begin in {path.parent}")
+
+
+def check_costs(costs: Mapping[str, int], clock: str) -> None:
+    """ValueError, in one line, for a cost in ns that is out of range, or that the real clock would have to know."""
+    for name, ns in costs.items():
+        option = f"--{name.replace('_', '-')}"
+        if ns and clock != "virtual":
+            raise ValueError(f"{option} needs --clock virtual: in real time computing takes what it takes")
+        if not 0 <= ns <= MOST_HOP_NS:
+            raise ValueError(f"{option} must be 0 .. {MOST_HOP_NS}, got {ns}")
+
+
+def up(given: argparse.Namespace) -> int:
+    """Bring the network up on a kernel for virtual time, and pass lines that are typed to its command line."""
+    from weft.testbed.network.bring_up import HOP_NS
+    from weft.testbed.runs import isolated_python
+    from weft.testbed.uml import uml
+    from weft.testbed.uml.host_questions import ATTENDED, Host
+
+    options = [(f"--{name.replace('_', '-')}", getattr(given, name)) for name in OPTIONS]
+    words = [word for option, value in options if value is not None for word in (option, str(value))]
+    argv = isolated_python.command("weft.experiments.cli.cli", ["up", given.topology, *words])
+    return uml.run(
+        argv,
+        virtual=uml.VirtualClock(seed=1 if given.seed is None else given.seed, syscall_ns=given.syscall_ns or 0),
+        memory_mb=MEMORY_MB,
+        timeout_s=math.inf,
+        env=os.environ | {ATTENDED: str(given.pace or ""), HOP_NS: str(given.hop_ns or 0)},
+        host=Host(sys.stdin),
+    )
+
+
+def command_line(net: Net) -> None:
+    """Mininet's, until somebody leaves it; lines come from the host where this is what up() has started."""
+    from weft.testbed.mininet.command_line import CommandLine
+    from weft.testbed.uml.host_questions import ATTENDED, Terminal, keep_time
+
+    if ATTENDED not in os.environ:
+        CommandLine(net)
+        return
+
+    class OfHost(CommandLine):
+        use_rawinput = False  # lines come from what it is given, not from sys.stdin
+
+        def run(self) -> Any:
+            keep_time(float(os.environ[ATTENDED] or 0) or None)
+            return super().run()
+
+    OfHost(net, stdin=Terminal())

@@ -1,0 +1,163 @@
+"""A switch fabric on the kernel for one run: network, data plane, damage, TCP traffic, and what was seen meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.daemons.core import registry
+from weft.daemons.load_balancing.scheme import Rule
+from weft.experiments.engines.common_parameters import network
+from weft.experiments.engines.lbsp_tables import lbsp_link, set_tables, shape_of
+from weft.experiments.runner.definition import Run, Value
+from weft.testbed.data_plane.data_plane import DataPlane
+from weft.testbed.measure.fidelity import Fidelity, Report
+from weft.testbed.measure.reordering import OrderTable, Reordering
+from weft.testbed.network.degrade import set_rate
+from weft.testbed.network.network import Network
+from weft.testbed.traffic import flows, tcp_settings
+from weft.testbed.traffic.flows import Flow, FlowResults
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links
+from weft.topologies.core.link import LinkSpec
+from weft.topologies.core.topology import Topology
+
+PAYLOAD_BYTES, HEADER_BYTES = 1448, 66  # of a full TCP packet with timestamps, Ethernet header included
+PAYLOAD_FRACTION = PAYLOAD_BYTES / (PAYLOAD_BYTES + HEADER_BYTES)
+DAMAGE = ("none", "failed", "degraded")
+DEGRADED_FRACTION = 0.2  # of its rate, that a degraded link still carries
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """topology: with the failures of this run.  seeds: of each switch's choices."""
+
+    network: Network
+    plane: DataPlane
+    topology: Topology
+    seeds: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the flows were like, how much their packets overtook each other, and whether the machine kept up."""
+
+    flows: FlowResults
+    order: OrderTable
+    report: Report
+
+
+def damaged_link(topology: Topology) -> int:
+    """The link that is damaged: the first between the two lowest tiers of switches."""
+    return int(np.flatnonzero(topology.level == 1)[0])
+
+
+def check_scheme(run: Run) -> None:
+    """ValueError unless `run` names a load-balancing scheme and a fabric of switches in tiers that it suits."""
+    chosen = registry.rule(run.text("scheme"))
+    topology = network(run)
+    if topology.server_centric or not (topology.level == 1).any():
+        raise ValueError(f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}")
+    if chosen.rule == Rule.LBSP:
+        shape_of(topology, run.text("scheme"))
+
+
+@contextmanager
+def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[Fabric]:
+    """The network of `run` with its scheme, up for the length of a `with`.
+
+    A failed link is known to every switch, program and kernel: what schemes do with the paths that are left is asked,
+    not how long it takes to find that out.  A degraded one nobody is told of.
+    """
+    topology = build(run.text("topology"))
+    network = Network.create(topology, link, scheme="static")
+    try:
+        with DataPlane.load(network, run.text("scheme"), seed=run.seed) as plane:
+            plane.attach()
+            at, name = damaged_link(topology), topology.link_name(damaged_link(topology))
+            if damage == "failed":
+                topology = fail_links(topology, [at])
+                network.fail(name)
+                plane.follow(topology)
+            elif damage == "degraded":
+                set_rate(network, name, round(link.rate_bps * DEGRADED_FRACTION))
+            if registry.rule(run.text("scheme")).rule == Rule.LBSP:
+                set_tables(
+                    network, plane, run.text("scheme"), [lbsp_link(topology, at)] if damage == "failed" else [], []
+                )
+            seeds = plane.set_scheme(run.text("scheme"), seed=run.seed)
+            yield Fabric(network, plane, topology, seeds)
+    finally:
+        network.down()
+
+
+def tcp(
+    on: Fabric,
+    wanted: Sequence[Flow],
+    *,
+    deadline_s: float,
+    warm_up_s: float,
+    control: str,
+    transport: str = "tcp",
+    min_rtt_window_s: int,
+    at_warm_up: Callable[[], None] = lambda: None,
+) -> Seen:
+    """Let the flows `wanted` happen, every packet watched.
+
+    at_warm_up: called when `warm_up_s` are over, to have an instrument begin, say.
+    """
+    tcp_settings.tune(on.network, {"ipv4/tcp_min_rtt_wlen": str(min_rtt_window_s), "ipv4/tcp_ecn": "1"})
+    with Reordering(on.network) as order, Fidelity(on.network) as fidelity:
+        table = flows.run(
+            on.network,
+            wanted,
+            deadline_s=deadline_s,
+            warm_up_s=warm_up_s,
+            congestion_control=control,
+            transport=transport,
+            at_warm_up=at_warm_up,
+        )
+    return Seen(table, order.table, fidelity.report)
+
+
+def order_figures(seen: Seen) -> dict[str, Value]:
+    """The columns about reordering and retransmission that every TCP experiment has."""
+    packets = max(1, seen.order.total("sent"))
+    retransmissions, spurious = seen.flows.total("retransmissions"), seen.flows.total("spurious")
+    return {
+        "late_fraction": seen.order.late_fraction,
+        "extent_p99_packets": seen.order.extent(99),
+        "delay_mean_us": seen.order.mean_delay_us,
+        "delay_p99_us": seen.order.delay_us(99),
+        "retransmitted_fraction": retransmissions / packets,
+        "spurious_fraction": min(spurious, retransmissions) / packets,
+    }
+
+
+def circumstances(on: Fabric, seen: Seen) -> dict[str, Any]:
+    """What a reader may ask for later."""
+    name = on.topology.naming.name
+    return {
+        "fidelity_report": seen.report.as_dict(),
+        "tcp": {
+            "transport": seen.flows.transport,
+            "congestion_control": seen.flows.congestion_control,
+            "subflows": seen.flows.total("subflows"),
+            **seen.flows.sysctls,
+        },
+        "queue_reader": on.plane.queue_reader,
+        "bypassed_packets": on.plane.bypassed(),
+        "switch_seeds": {name(node): seed for node, seed in on.seeds.items()},
+        "generator_late_s": seen.flows.late_s,
+    }
+
+
+def interval(values: Sequence[float], *, resamples: int = 2000) -> tuple[float, float]:
+    """A 95 % confidence interval of the mean, by the bootstrap; a single value is its own."""
+    drawn = np.random.default_rng(0).choice(np.asarray(values), size=(resamples, len(values))).mean(axis=1)
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return float(low), float(high)

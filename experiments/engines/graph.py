@@ -1,0 +1,225 @@
+"""The graph engine for (Generalized) DCell and FiConn: any number of pairs, routed by the functions that daemons run.
+
+    net = graph("dcell:n=3,k=3")
+    net.route(policy("pr-gpi"), pairs("uniform:flows=1000000", net.servers, rng)).mean_hops
+
+The network is stored nowhere.  Memory goes to the tables of the DR paths within an X(k-1) or a smaller one (tables.py);
+where flows are counted, to 8 bytes a channel and 4 more for each core; in a breadth-first search, to 6 bytes a server
+for each core; and while faults are drawn, to 20 bytes a link.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, lru_cache
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.daemons.dfr.routing import FIELDS, Dfr
+from weft.daemons.proxy.routing import DR_FIRST, GP_0, GP_E, GP_I, NEVER, SHORTEST, Policy, most_routes, shortest_first
+from weft.daemons.routing.path_tables import Tables
+from weft.daemons.tar.routing import most_hops
+from weft.experiments.engines import flow_placement
+from weft.experiments.engines import loops as loops
+from weft.experiments.engines.flow_placement import Placement
+from weft.experiments.engines.pairs import Pairs
+from weft.experiments.engines.rules import compiled_for
+from weft.experiments.engines.tables import require_crossbar, with_channels, with_lengths, with_stretches
+from weft.experiments.engines.tally import LONGEST, Book, Tally, batches, chunks, post, tally
+from weft.experiments.engines.wiring import NO_FAULTS, Faults, Wiring
+from weft.topologies import family
+from weft.topologies.core.grammar import parse, unknown
+from weft.topologies.recursive import generalized as generalized  # numbers its rules
+from weft.topologies.recursive.ccrdn import FAMILY, FICONN, Ccrdn
+
+Cost = Callable[[int, int], int]
+
+METHODS = {"pr-gpe": GP_E, "pr-gpi": GP_I, "pr-gp0": GP_0}
+NOWHERE = 1 << 10  # a level that no network has
+MOST_CROSSINGS = 1 << 32  # of a channel that a thread can count before they are posted
+FLOWS_IN_A_CALL = 1 << 16  # of compiled code, which hears no interrupt
+DEFAULT_PLACEMENT = Placement()
+
+
+def policy(routing: str, *, least_level: int = 2, condition1: bool = False, choice: int = SHORTEST) -> Policy:
+    """What `routing`, dr or pr-gpe, pr-gpi, pr-gp0, tries; ValueError if it is none of these.
+
+    choice: the rule of CCRDN 5.4.  LEAST_LOADED is cost_of(choice), to be given to Graph.route().
+    """
+    if routing == "dr":
+        return Policy(GP_E, NOWHERE, False)
+    if routing not in METHODS:
+        raise ValueError(unknown("proxy scheme", routing, ["dr", *METHODS]))
+    return Policy(METHODS[routing], least_level, condition1, choice == DR_FIRST)
+
+
+@lru_cache(maxsize=4)
+def graph(spec: str) -> Graph:
+    """The network that `spec`, dcell:n=3,k=3 say, describes; ValueError if it is no (Generalized) DCell or FiConn."""
+    name, given = parse(spec)
+    rules = {name: rule for rule, name in FAMILY.items()}
+    if name not in rules:
+        raise ValueError(unknown("recursively-defined network", name, rules))
+    parameters = family(name).parameters_from(given)
+    if rules[name] == FICONN and parameters["n"] % 2:
+        raise ValueError(f"ficonn: n must be even, got {parameters['n']}")
+    network = Ccrdn(rules[name], parameters["n"], parameters["k"])
+    require_crossbar(network)
+    return Graph(network)
+
+
+class Graph(Wiring):
+    """One network, ready to route.
+
+    threads: how many share the work; results do not depend on it.
+    """
+
+    def __init__(self, network: Ccrdn, threads: int | None = None) -> None:
+        super().__init__(network)
+        self.threads = threads or len(os.sched_getaffinity(0))
+
+    @cached_property
+    def tables(self) -> Tables:
+        """With channels."""
+        return with_channels(self.network, self._share)
+
+    @cached_property
+    def lengths(self) -> Tables:
+        """Without channels."""
+        return with_lengths(self.network, self._share)
+
+    @cached_property
+    def stretches(self) -> Tables | None:
+        """With stretches instead of channels; None if they would take too many counters."""
+        return with_stretches(self.network, self._share)
+
+    def route(
+        self,
+        policy: Policy,
+        pairs: Pairs,
+        faults: Faults = NO_FAULTS,
+        *,
+        loads: bool = False,
+        balanced: bool = False,
+        cost: Cost = shortest_first,
+    ) -> Tally:
+        """DR or PR for all of `pairs`.
+
+        loads: count the flows on each channel.
+        balanced: let `cost` see the flows on each channel, as they were before the batch of the pair (see batches());
+            otherwise all channels look idle (CCRDN 5.4).
+        """
+        faulty = len(faults.down) > 0
+        in_stretches = self.stretches if loads and not balanced and not faulty else None
+        tables = in_stretches or (self.tables if loads or balanced or faulty else self.lengths)
+        seen = self._dead(faults) if balanced or faulty else np.zeros(0, np.int64)
+        counted = seen if balanced else np.zeros(self.servers * tables.ports if loads else 0, np.int64)
+        books = [Book(self.servers * tables.ports if loads or balanced else 0) for _ in range(self.threads)]
+        lengths = np.zeros((self.threads, most_routes(self.network.t) if len(seen) else 0), np.int32)
+        dead = loops.DEAD if faulty else NEVER
+        routed = compiled_for(self.rule, loops.route, cost=cost)
+
+        def task(first: int, last: int, thread: int) -> None:
+            book = books[thread]
+            state = (seen, dead, faults.servers, book.flows, book.hops, lengths[thread])
+            routed(tables, policy, pairs, first, last, *state)
+
+        for first, last in batches(pairs.total) if balanced else chunks(pairs.total, MOST_CROSSINGS - 1):
+            self._share(first, last, task)
+            post(books, counted)
+        if balanced and faulty:
+            counted[faults.down > 0] = 0
+        if in_stretches:
+            counted = self._take_apart(counted, in_stretches)
+        return self._tally(books, counted if loads or balanced else None)
+
+    def _take_apart(self, counted: NDArray[np.int64], stretches: Tables) -> NDArray[np.int64]:
+        """The flows on each channel, from those `counted` on the `stretches`."""
+        load = np.zeros(self.channels, np.int64)
+        inner = self.network.t.index(stretches.ports - self.ports)
+
+        def task(first: int, last: int, _: int) -> None:
+            compiled_for(self.rule, loops.take_apart)(self.tables, inner, first, last, counted, load)
+
+        self._share(0, self.servers // self.network.t[inner], task)
+        return load
+
+    def survey(self, policy: Policy, pairs: Pairs) -> NDArray[np.int64]:
+        """Over all of `pairs`, the sums that loops.survey() takes."""
+        sums = np.zeros((self.threads, 5), np.int64)
+        tables = self.lengths
+
+        def task(first: int, last: int, thread: int) -> None:
+            compiled_for(self.rule, loops.survey)(tables, policy, pairs, first, last, sums[thread])
+
+        self._share(0, pairs.total, task)
+        return cast(NDArray[np.int64], sums.sum(axis=0))
+
+    def reroute(self, dfr: Dfr, pairs: Pairs, faults: Faults = NO_FAULTS, *, loads: bool = False) -> Tally:
+        """DFR for all of `pairs`."""
+        if dfr.ttl > LONGEST or dfr.b > self.k:
+            raise ValueError(f"dfr: ttl must be at most {LONGEST} and b at most {self.k}, got {dfr.ttl} and {dfr.b}")
+        load = np.zeros(self.channels if loads else 0, np.int64)
+        books = [Book(len(load)) for _ in range(self.threads)]
+        room = np.zeros((self.threads, 3, self.network.t[dfr.b] + FIELDS), np.int64)
+
+        def task(first: int, last: int, thread: int) -> None:
+            book = books[thread]
+            span = (first, last, faults.down, faults.servers, book.flows, book.hops, room[thread])
+            compiled_for(self.rule, loops.reroute)(self.rule, self.t, dfr, pairs, *span)
+
+        for first, last in chunks(pairs.total, MOST_CROSSINGS // LONGEST):  # a packet may cross a channel again
+            self._share(first, last, task)
+            post(books, load)
+        return self._tally(books, load if loads else None)
+
+    def probe(self, pairs: Pairs, faults: Faults = NO_FAULTS, placement: Placement = DEFAULT_PLACEMENT) -> Tally:
+        """TAR for all of `pairs`: each flow sees those that began before it (flow_placement.py)."""
+        if self.rule != FICONN:
+            raise ValueError("tar: its servers have two ports, those of a ficonn")
+        load, virtual, book = np.zeros(self.channels, np.int64), np.zeros(self.servers, np.int64), Book(0)
+        path = np.zeros(len(self.t) + most_hops(self.k) + 1, np.int64)
+        state = (load, virtual, faults.down, faults.servers, book.hops, path)
+        for first, last in chunks(pairs.total, FLOWS_IN_A_CALL):
+            compiled_for(self.rule, flow_placement.place)(self.rule, self.t, placement, pairs, first, last, *state)
+        return self._tally([book], load)
+
+    def shortest(self, sources: Sequence[int], faults: Faults = NO_FAULTS) -> list[Tally]:
+        """Breadth-first search from each of `sources` to every other server."""
+        hops = np.zeros((len(sources), LONGEST + 3), np.int64)
+        distance = np.zeros((self.threads, self.servers), np.int16)
+        queue = np.zeros((self.threads, self.servers), np.int32)
+
+        def task(first: int, last: int, thread: int) -> None:
+            for i in range(first, last):
+                args = (sources[i], faults.down, faults.servers, hops[i], distance[thread], queue[thread])
+                compiled_for(self.rule, loops.search_breadth_first)(self.rule, self.t, *args)
+
+        self._share(0, len(sources), task)
+        return [tally(one) for one in hops]
+
+    def _dead(self, faults: Faults) -> NDArray[np.int64]:
+        """The load that a search sees on each channel before the first flow: DEAD where it is dead."""
+        load = np.zeros(self.channels, np.int64)
+        load[: len(faults.down)] = faults.down.astype(np.int64) * loops.DEAD
+        return load
+
+    def _tally(self, books: Sequence[Book], load: NDArray[np.int64] | None) -> Tally:
+        """What `books` have of pairs, and the flows `load` on each channel if they were asked for."""
+        hops = np.sum([book.hops for book in books], axis=0)
+        return tally(hops, None if load is None else load.reshape(-1, self.ports))
+
+    def _share(self, first: int, last: int, task: Callable[[int, int, int], None]) -> None:
+        """Let `task` do first .. last-1 in parts, each with the number of its thread."""
+        bounds = np.linspace(first, last, self.threads + 1).astype(np.int64).tolist()
+        parts = [(bounds[i], bounds[i + 1], i) for i in range(self.threads)]
+        if self.threads == 1:
+            task(*parts[0])
+            return
+        with ThreadPoolExecutor(self.threads) as pool:
+            for done in [pool.submit(task, *part) for part in parts]:
+                done.result()

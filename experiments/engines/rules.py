@@ -1,0 +1,71 @@
+"""The functions of the graph engine as machine code for the connection rule of one network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+
+from weft.experiments.engines.compiled import compiled
+from weft.topologies.recursive.connection_rule import RULES
+
+F = TypeVar("F", bound=Callable[..., Any])
+Rule = Callable[[int, int, int], int]
+
+
+def compiled_for(rule: int, function: F, **instead: Callable[..., Any]) -> F:
+    """compiled(), where gateway() and far_copy() are those of the rule of this number.
+
+    A rule that ccrdn.py has built in is an argument of the code; any other is a part of it.
+    """
+    return compiled(function, **_functions(rule), **instead)
+
+
+@cache
+def _functions(rule: int) -> dict[str, Callable[..., Any]]:
+    """What stands for the functions of connection_rule.py, which look rules up by number."""
+    own = {"own_gateway": _gateway, "own_far_copy": _far_copy}
+    if rule not in RULES:
+        return own
+    gateway, far_copy = RULES[rule].gateway, RULES[rule].far_copy
+    if RULES[rule].orders:
+        gateway, far_copy = by_arrays(RULES[rule].orders)
+    return {**own, "chosen_gateway": gateway, "chosen_far_copy": far_copy}
+
+
+def chosen_gateway(size: int, i: int, j: int) -> int:
+    """Where no rule of connection_rule.py is meant."""
+    return -1
+
+
+def chosen_far_copy(size: int, i: int, p: int) -> int:
+    """Where no rule of connection_rule.py is meant."""
+    return -1
+
+
+def _gateway(rule: int, size: int, i: int, j: int) -> int:
+    return chosen_gateway(size, i, j)
+
+
+def _far_copy(rule: int, size: int, i: int, p: int) -> int:
+    return chosen_far_copy(size, i, p)
+
+
+def by_arrays(orders: Mapping[int, Sequence[int]]) -> tuple[Rule, Rule]:
+    """The functions of connection_rule.by_permutation() on arrays, which can be compiled."""
+    sizes = np.array(sorted(orders))
+    start = np.concatenate(([0], np.cumsum(sizes)))
+    order = np.concatenate([np.array(orders[size]) for size in sizes.tolist()])
+    inverse = np.concatenate([np.argsort(orders[size]) for size in sizes.tolist()])
+
+    def gateway(size: int, i: int, j: int) -> int:
+        ahead = j - i - 1 if j > i else j - i + size
+        return int(order[start[np.searchsorted(sizes, size)] + ahead])
+
+    def far_copy(size: int, i: int, p: int) -> int:
+        j = i + int(inverse[start[np.searchsorted(sizes, size)] + p]) + 1
+        return j if j <= size else j - size - 1
+
+    return gateway, far_copy

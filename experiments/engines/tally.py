@@ -1,0 +1,93 @@
+"""What becomes of the pairs that the graph engine routes: pairs by hops, pairs without a route, flows on channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.experiments.engines import loops as loops
+
+LONGEST = 1021  # hops of any route
+SMALL_BATCH = 1 << 14  # pairs that are routed by the same loads, to begin with
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """What became of the pairs.
+
+    hops: how many pairs have a route of so many hops; empty if none has one.
+    lost: how many are not connected.
+    left_out: how many have an end that is dead itself.
+    loads: flows on each channel, shape (servers, k + 2), if they were asked for.
+    """
+
+    hops: NDArray[np.int64]
+    lost: int
+    left_out: int
+    loads: NDArray[np.int64] | None = None
+
+    @property
+    def connected(self) -> int:
+        return int(self.hops.sum())
+
+    @property
+    def connected_fraction(self) -> float | None:
+        """Of the pairs whose ends are alive; None if there is no such pair."""
+        alive = self.connected + self.lost
+        return self.connected / alive if alive else None
+
+    @property
+    def mean_hops(self) -> float | None:
+        """Over the connected pairs; None if there are none."""
+        return float(np.average(np.arange(len(self.hops)), weights=self.hops)) if self.connected else None
+
+    @property
+    def sd_hops(self) -> float | None:
+        """Standard deviation over the connected pairs; None if there are none."""
+        mean = self.mean_hops
+        if mean is None:
+            return None
+        return float(np.sqrt(np.average((np.arange(len(self.hops)) - mean) ** 2, weights=self.hops)))
+
+
+class Book:
+    """What one thread counts: pairs by hops as loops.py has them, and flows on `channels` channels."""
+
+    def __init__(self, channels: int) -> None:
+        self.hops = np.zeros(LONGEST + 3, np.int64)
+        self.flows = np.zeros(channels, np.uint32)
+
+
+def post(books: Sequence[Book], into: NDArray[np.int64]) -> None:
+    """Move the flows of all `books` to `into`."""
+    for book in books:
+        into += book.flows
+        book.flows[:] = 0
+
+
+def tally(histogram: NDArray[np.int64], loads: NDArray[np.int64] | None = None) -> Tally:
+    """The Tally of a histogram as loops.py has it."""
+    hops = histogram[:-2]
+    return Tally(np.trim_zeros(hops, "b"), int(histogram[loops.LOST]), int(histogram[loops.LEFT_OUT]), loads)
+
+
+def batches(count: int) -> Iterator[tuple[int, int]]:
+    """0 .. count-1 in batches, as (first, last + 1): a 256th of all, at most SMALL_BATCH, or a 64th of those before.
+
+    Flows of one batch are placed by the same loads.  So they may be routed in any order and on any number of cores,
+    and once there are many no flow misses more than 1.6 % of what is there.
+    """
+    first = 0
+    while first < count:
+        last = min(count, first + max(1, min(count // 256, SMALL_BATCH), first // 64))
+        yield first, last
+        first = last
+
+
+def chunks(count: int, most: int) -> Iterator[tuple[int, int]]:
+    """0 .. count-1 in parts of at most `most`, as (first, last + 1)."""
+    for first in range(0, count, most):
+        yield first, min(count, first + most)

@@ -1,1 +1,0 @@
-"""Figures of results and drawings of networks."""

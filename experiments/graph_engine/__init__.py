@@ -1,1 +1,0 @@
-"""The graph engine: millions of pairs by compiled pure functions, workloads, fluid flows."""

@@ -1,1 +1,0 @@
-"""CCRDN on the kernel: PR, DFR and TAR beside the graph."""

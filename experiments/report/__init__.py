@@ -1,0 +1,1 @@
+"""Figures, claims and comparisons of results, and drawings of networks."""

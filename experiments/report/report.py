@@ -1,0 +1,256 @@
+"""One page about everything that is stored: for each experiment its question, figure, numbers, command and machine.
+
+The page is one HTML file with its pictures inside; nothing is loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from weft.experiments.report import figures
+from weft.experiments.report.claims import claims
+from weft.experiments.report.comparison import figures_of
+from weft.experiments.runner import columns
+from weft.experiments.runner.console import cell, duration
+from weft.experiments.runner.definition import COSTS, Experiment, Row
+
+Entries = Sequence[tuple[Row, dict[str, Any]]]
+MOST_CELLS = 60  # of one table
+MOST_CLAIMS = 30  # of one experiment
+MOST_FIGURES = 8  # columns of one table
+STYLE = """
+:root { color-scheme: light dark; --line: #8884; --dim: #5f5f5f; --bad: #b3261e; --fair: #8a5a00; --good: #17713a; }
+@media (prefers-color-scheme: dark) { :root { --dim: #a8a8a8; --bad: #ff8a80; --fair: #f0b95b; --good: #7fd6a0; } }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
+h2 { margin: 2.5rem 0 .2rem; border-top: 1px solid var(--line); padding-top: 1rem; }
+p, dl { margin: .4rem 0; } .dim { color: var(--dim); }
+img { max-width: 100%; background: #fff; border-radius: 4px; margin: .6rem 0; }
+nav { columns: 14rem; margin: 1rem 0; } nav a { display: block; } summary { cursor: pointer; margin: .4rem 0; }
+pre, code { font: 13px ui-monospace, monospace; }
+pre { overflow-x: auto; padding: .5rem; border: 1px solid var(--line); }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; }
+th, td { text-align: left; padding: .15rem .7rem .15rem 0; border-bottom: 1px solid var(--line); white-space: nowrap; }
+.number { text-align: right; font-variant-numeric: tabular-nums; } td.words { white-space: normal; }
+.FAIL { color: var(--bad); } .WARN { color: var(--fair); } .PASS { color: var(--good); }
+"""
+
+
+def page(stored: Sequence[tuple[Experiment, Entries]], machine: str, disk_bytes: int = 0) -> str:
+    """The whole page; `machine`: where it was measured, in words; `disk_bytes`: what the results take."""
+    parts = [section(experiment, entries) for experiment, entries in stored]
+    runs = sum(len(entries) for _, entries in stored)
+    total_s = sum(float(about.get("wall_s") or 0) for _, entries in stored for _, about in entries)
+    head = (
+        f"<h1>weft: what is stored</h1><p>{several(runs, 'run')} of {several(len(stored), 'experiment')}, which took "
+        f"{duration(total_s)} one after the other.</p>"
+    )
+    index = "".join(f'<a href="#{escape(one.name)}">{escape(one.name)}</a>' for one, _ in stored)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>weft report</title><style>{STYLE}</style></head><body>{head}"
+        f'<nav>{index}<a href="#repeat">To repeat it</a></nav>{claimed(stored)}'
+        f"{''.join(parts)}{appendix(stored, machine, disk_bytes)}</body></html>\n"
+    )
+
+
+def claimed(stored: Sequence[tuple[Experiment, Entries]]) -> str:
+    """What papers give for cells that are stored, and what came out; "" if no paper gives anything."""
+    lines, left_out = [], 0
+    for experiment, entries in stored:
+        for number, claim in enumerate(claims(experiment, [row for row, _ in entries])):
+            if number >= MOST_CLAIMS:
+                left_out += 1
+                continue
+            ours = f"{claim.ours:.4g}" + ("" if math.isnan(claim.half_width) else f" ± {claim.half_width:.2g}")
+            given = claim.paper
+            paper = given if isinstance(given, str) else f"{given:.4g}"
+            ratio = "" if isinstance(given, str) or not given else f"{claim.ours / given:.3f}"
+            about = ": ".join(escape(words) for words in (claim.says, claim.cell) if words)
+            lines.append(
+                f'<tr><td><a href="#{escape(experiment.name)}">{escape(experiment.name)}</a></td>'
+                f'<td class="words">{about}</td><td class="words" title="{escape(claim.meaning)}">'
+                f'{escape(claim.column)}</td><td class="number">{escape(paper)}</td><td class="number">{ours}</td>'
+                f'<td class="number">{ratio}</td><td class="number">{claim.runs}</td>'
+                f'<td class="{claim.fidelity}">{claim.fidelity or "-"}</td></tr>'
+            )
+    if not lines:
+        return ""
+    more = f'<p class="dim">and {several(left_out, "cell")} more: weft export EXPERIMENT</p>' if left_out else ""
+    return (
+        '<h2 id="claims">What papers say, and what came out</h2><p class="dim">Of each cell for which a paper gives a '
+        "figure, or of which it says something: the paper's, ours as mean over the seeds with its 95 % interval, and "
+        "ours by the paper's. Figure, command and what columns mean are where the name leads; fidelity is that of runs "
+        "on the kernel, the worst.</p>"
+        '<div class="wide"><table><tr><th>experiment</th><th>what the paper says, and of which cell</th><th>column</th>'
+        '<th class="number">paper</th>'
+        '<th class="number">ours</th><th class="number">ratio</th><th class="number">runs</th><th>fidelity</th></tr>'
+        f"{''.join(lines)}</table></div>{more}"
+    )
+
+
+def section(experiment: Experiment, entries: Entries) -> str:
+    """One experiment: question, source, fidelity, figure, table and the command that measures it again."""
+    rows = [row for row, _ in entries]
+    commits = Counter(str(about.get("commit") or "installed") + "+" * bool(about.get("dirty")) for _, about in entries)
+    said = ", ".join(f"{name} ({count})" for name, count in commits.most_common(4))
+    return (
+        f'<h2 id="{escape(experiment.name)}">{escape(experiment.name)}</h2><p><b>{escape(experiment.question)}</b></p>'
+        f'<p class="dim">{escape(experiment.source)}</p>'
+        f"<p>{several(len(rows), 'run')} on {escape(engines(rows))}{fidelity(rows)}; commit {escape(said)}</p>"
+        f"{picture(experiment, entries)}{table(experiment, rows)}{meanings(experiment, rows)}"
+        f"<pre>{escape(command(experiment, rows))}</pre>"
+    )
+
+
+def engines(rows: Sequence[Row]) -> str:
+    """The engines of the rows, and the clock where it is virtual."""
+    return ", ".join(sorted({figures.engine_of(row) for row in rows}))
+
+
+def fidelity(rows: Sequence[Row]) -> str:
+    """How many runs kept up, where that can be said."""
+    counts = Counter(str(row["fidelity"]) for row in rows if row.get("fidelity"))
+    said = [f'<span class="{name}">{name} {counts[name]}</span>' for name in ("PASS", "WARN", "FAIL") if counts[name]]
+    return f"; fidelity {', '.join(said)}" if said else ""
+
+
+def picture(experiment: Experiment, entries: Entries) -> str:
+    """The figure of each clock, inside the page."""
+    return "".join(
+        drawn(experiment, [row for row, _ in of_clock], clock) for clock, of_clock in figures.by_clock(entries).items()
+    )
+
+
+def drawn(experiment: Experiment, rows: Sequence[Row], clock: str) -> str:
+    """One of them."""
+    png = io.BytesIO()
+    with figures.new() as figure:
+        experiment.plot(rows, figure)
+        figure.savefig(png, format="png")
+    content = base64.b64encode(png.getvalue()).decode()
+    alt = experiment.question + (f" (clock: {clock})" if clock not in ("", "real") else "")
+    return f'<p><img alt="{escape(alt)}" src="data:image/png;base64,{content}"></p>'
+
+
+def table(experiment: Experiment, rows: Sequence[Row]) -> str:
+    """Mean and 95 % interval over the seeds, for each cell of the sweep and each figure that is a number."""
+    names = figures_of(experiment, rows)[:MOST_FIGURES]
+    varied = [key for key in (*experiment.sweep, "engine", "clock", *COSTS) if len({row.get(key) for row in rows}) > 1]
+    cells: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        cells.setdefault(tuple(row.get(key) for key in varied), []).append(row)
+    head = "".join(f"<th>{escape(name)}</th>" for name in varied)
+    head += "".join(f'<th class="number">{escape(name)}</th>' for name in ["runs", *names])
+    lines = []
+    for values, group in list(cells.items())[:MOST_CELLS]:
+        first = "".join(f"<td>{escape(cell(value))}</td>" for value in values)
+        numbers = "".join(f'<td class="number">{middle(group, name)}</td>' for name in names)
+        lines.append(f'<tr>{first}<td class="number">{len(group)}</td>{numbers}</tr>')
+    more = len(cells) - MOST_CELLS
+    rest = f'<p class="dim">and {more} cells more: weft export {escape(experiment.name)}</p>' if more > 0 else ""
+    return f'<div class="wide"><table><tr>{head}</tr>{"".join(lines)}</table></div>{rest}'
+
+
+def meanings(experiment: Experiment, rows: Sequence[Row]) -> str:
+    """What the columns of the rows mean, with their units, folded away."""
+    names = dict.fromkeys(key for row in rows for key in row if key not in (*experiment.sweep, *columns.CIRCUMSTANCES))
+    told = {name: columns.meaning_of(name, experiment.columns) for name in names}
+    lines = [
+        f'<tr><td><code>{escape(name)}</code></td><td>{escape(columns.unit(name))}</td><td class="words">'
+        f"{escape(meaning)}</td></tr>"
+        for name, meaning in told.items()
+        if meaning
+    ]
+    if not lines:
+        return ""
+    head = "<tr><th>column</th><th>unit</th><th>meaning</th></tr>"
+    return f'<details><summary>What the columns mean</summary><div class="wide"><table>{head}{"".join(lines)}' + (
+        "</table></div></details>"
+    )
+
+
+def several(count: int, what: str) -> str:
+    """1 run, 2 runs."""
+    return f"{count} {what}" + "s" * (count != 1)
+
+
+def middle(rows: Sequence[Row], name: str) -> str:
+    """Mean and half of the interval, as text."""
+    values = [float(value) for row in rows if isinstance(value := row.get(name), int | float)]
+    if not values:
+        return ""
+    mean, half = figures.mean_and_half_width(values)
+    return f"{mean:.4g}" if half == 0 or math.isnan(half) else f"{mean:.4g} ± {half:.2g}"
+
+
+def command(experiment: Experiment, rows: Sequence[Row]) -> str:
+    """The command that measures these cells; what is as in the default sweep is left out."""
+    words = ["weft run", experiment.name]
+    given = []
+    for key, values in experiment.sweep.items():
+        there = list(dict.fromkeys(row[key] for row in rows))
+        if set(map(str, there)) != set(map(str, values)):
+            text = ",".join(map(str, there))
+            given.append(f"'{key}={text}'" if set(text) & set(" ;*?&|<>()") else f"{key}={text}")
+    if given:
+        words += ["--set", *given]
+    seeds = 1 + max(int(str(row["seed"])) for row in rows)
+    if seeds != experiment.seeds:
+        words.append(f"--seeds {seeds}")
+    used = sorted({str(row["engine"]) for row in rows})
+    if used != [experiment.engines[0]]:
+        words.append(f"--engine {','.join(used)}")
+    if any(row.get("clock") == "virtual" for row in rows):
+        words.append("--clock virtual")
+    return " ".join(words)
+
+
+def appendix(stored: Sequence[tuple[Experiment, Entries]], machine: str, disk_bytes: int) -> str:
+    """For who repeats it: what is needed, how long each experiment took, how much disk, what is expected."""
+    lines = []
+    for experiment, entries in stored:
+        took = sum(float(about.get("wall_s") or 0) for _, about in entries)
+        held = ", ".join(experiment.must_hold) or "-"
+        rows = [row for row, _ in entries]
+        expected = "the same rows" if all(repeatable(row) for row in rows) else "rows within the intervals"
+        lines.append(
+            f'<tr><td>{escape(experiment.name)}</td><td class="number">{len(entries)}</td>'
+            f'<td class="number">{duration(took)}</td><td class="number">{duration(took / len(entries))}</td>'
+            f"<td>{expected}</td><td>{escape(held)}</td></tr>"
+        )
+    return (
+        '<h2 id="repeat">To repeat it</h2><p><code>make setup</code> on two cores, 4 GB of memory and Linux 6.1 or '
+        "later, then the command below each figure. Experiments on the kernel need root; those on other engines and "
+        f"those under the virtual clock do not. The results take {disk_bytes / 1e3:,.0f} kB of disk. Where the same "
+        "rows are expected, equal seeds give equal numbers on every machine, but for processor times; others differ as "
+        "far as their fidelity allows. What is given here was measured on:</p>"
+        f"<p>{escape(machine)}</p>"
+        '<div class="wide"><table><tr><th>experiment</th><th class="number">runs</th>'
+        '<th class="number">time of all</th><th class="number">of one</th><th>expected</th>'
+        "<th>must hold in every run</th></tr>"
+        f"{''.join(lines)}</table></div>"
+    )
+
+
+def repeatable(row: Row) -> bool:
+    """Whether another machine gives the same row: graphs, the simulator, and the kernel under the virtual clock."""
+    return row["engine"] != "kernel" or row.get("clock") == "virtual"
+
+
+def machines(stored: Sequence[tuple[Experiment, Entries]]) -> str:
+    """The machines of all rows, in words."""
+    found = Counter(
+        f"{m.get('cpu_model', '?')}, {m.get('cpus', '?')} processors, {int(m.get('memory_bytes', 0)) >> 30} GiB, "
+        f"Linux {m.get('kernel', '?')}, Python {m.get('python', '?')}"
+        for _, entries in stored
+        for _, about in entries
+        if (m := about.get("machine"))
+    )
+    return "; ".join(f"{name} ({count} run{'s' * (count > 1)})" for name, count in found.most_common())

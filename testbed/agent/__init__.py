@@ -1,1 +1,0 @@
-"""Routing daemons: their loop, sockets, counters, and what carries a state machine."""

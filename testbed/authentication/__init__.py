@@ -1,1 +1,0 @@
-"""Control messages that only this run's daemons can have said: keys, seals, and numbers that only rise."""

@@ -1,1 +1,0 @@
-"""Packets of a run's links in files, and what daemons say in them."""

@@ -1,0 +1,54 @@
+"""The flows in the table of a switch, told to its daemon once a period, and where that has them go (DAR)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weft.daemons.core.actions import SetFlowPort
+from weft.daemons.core.capabilities import FlowPlacement
+from weft.daemons.core.events import FlowsSeen, SeenFlow
+from weft.testbed.data_plane.capability import LinuxCapability
+from weft.testbed.data_plane.plane_tables import SwitchFlows, is_destination, to_destination
+from weft.testbed.linux import clock
+
+NS = 1e-9
+
+
+class FlowPlacements(LinuxCapability):
+    """Those of one switch.
+
+    ports: by number, the indexes of its interfaces.
+    """
+
+    actions = (SetFlowPort,)
+
+    def __init__(self, need: FlowPlacement, flows: SwitchFlows, ports: Mapping[int, int]) -> None:
+        self._need, self._flows, self._ifindex = need, flows, ports
+        self._port = {ifindex: port for port, ifindex in ports.items()}
+        self._turn: int | None = None
+
+    def apply(self, actions: Sequence[SetFlowPort]) -> str:
+        now_ns = round(clock.monotonic() / NS)
+        for action in actions:
+            self._flows.place(action.flow, self._ifindex[action.port], now_ns)
+            if self._need.by_destination:
+                self._flows.place(to_destination(action.flow.destination), self._ifindex[action.port], now_ns)
+        return ""
+
+    def look(self, now: float) -> list[FlowsSeen]:
+        turn = self._need.turn(now)
+        if turn == self._turn:
+            return []
+        self._turn = turn
+        found, held = [], self._flows.read_all()
+        destinations = {flow.destination for flow in held if not is_destination(flow)}
+        for flow, noted in held.items():
+            idle_s = now - noted.last_ns * NS
+            if idle_s > self._need.idle_s:
+                # That of a destination stays as long as there are flows that would go elsewhere without it.
+                if not is_destination(flow) or flow.destination not in destinations:
+                    self._flows.forget(flow)
+            elif noted.port in self._port and not is_destination(flow):
+                queued = now - noted.queued_ns * NS <= self._need.period_s
+                found.append(SeenFlow(flow, self._port[noted.port], idle_s, now - noted.moved_ns * NS, queued))
+        return [FlowsSeen(tuple(found))]

@@ -1,0 +1,62 @@
+"""The structs that the data plane's program shares with us (testbed/data_plane/select_maps.h), as struct's formats.
+
+struct switch_ is not here: it holds the parameters of the rules, and is packed by the names of its fields as the
+compiled program has them (btf.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+CANDIDATES = 64  # of a group
+CACHE_BITS = 10  # of the place of a destination in the cache, for each switch
+CACHE_SLOTS = 1 << CACHE_BITS
+GENERATIONS = 1 << 12
+
+
+class Record(NamedTuple):
+    """A struct: its name in C, and each field with the integers or bytes in it."""
+
+    name: str
+    fields: tuple[tuple[str, str], ...]
+
+    @property
+    def format(self) -> str:
+        """Of all fields in a row, as struct has it."""
+        return "=" + "".join(code for _, code in self.fields)
+
+    @property
+    def places(self) -> dict[str, tuple[int, int]]:
+        """Offset and size of each field, in bytes."""
+        found, at = {}, 0
+        for name, code in self.fields:
+            size = struct.calcsize(f"={code}")
+            found[name] = (at, size)
+            at += size
+        return found
+
+
+PORT = Record(
+    "port", (
+        ("switch_number", "I"), ("addresses", "12s"), ("device", "Q"), ("number", "I"), ("turn", "I"),
+        ("data_queue", "Q"), ("trim_bytes", "I"), ("trimmed_as", "I"),
+    )
+)  # fmt: skip
+PREFIX = Record("prefix", (("length", "I"), ("switch_number", "I"), ("address", "4s")))
+GROUP = Record("group", (("n", "I"), ("ports", f"{CANDIDATES}I")))
+FLOWLET = Record("flowlet_entry", (("last_ns", "Q"), ("candidate", "I"), ("unused", "I")))
+FLOW_KEY = Record(
+    "flow_key", (("switch_number", "I"), ("source", "I"), ("destination", "I"), ("protocol", "I"), ("ports", "I"))
+)  # fmt: skip
+FLOW = Record(
+    "flow_entry",
+    (("last_ns", "Q"), ("moved_ns", "Q"), ("queued_ns", "Q"), ("bytes", "Q"), ("port", "I"), ("sequence", "I")),
+)
+YOUNG = Record("young_flow", (("hash", "I"), ("bytes", "I")))
+COUNTERS = Record(
+    "counters", (
+        ("packets", "Q"), ("bytes", "Q"), ("moved", "Q"), ("marked", "Q"), ("bypassed", "Q"), ("trimmed", "Q"),
+    )
+)  # fmt: skip
+RECORDS = (PORT, PREFIX, GROUP, FLOWLET, FLOW_KEY, FLOW, YOUNG, COUNTERS)

@@ -1,1 +1,0 @@
-"""The data plane: choice of ports at switches, and of layers at hosts, by eBPF."""

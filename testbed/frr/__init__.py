@@ -1,0 +1,1 @@
+"""FRR, the routing suite, on the routers of a network."""

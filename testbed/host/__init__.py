@@ -1,1 +1,0 @@
-"""The machine: what its kernel can do, what it is, and a whole kernel under User-Mode Linux."""

@@ -1,1 +1,0 @@
-"""Other software on the same network: Mininet and FRR."""

@@ -1,0 +1,1 @@
+"""The machine: what its kernel can do, and what measured a result."""

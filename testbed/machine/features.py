@@ -1,0 +1,372 @@
+"""What a kernel and its machine can do, found out by trying it: in an unnamed namespace, which is gone afterwards.
+
+A try returns a detail, often "", or raises OSError with the kernel's words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import shutil
+import socket
+import struct
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.testbed.data_plane import flow_rewrite, prefix_rewrite, source_rewrite
+from weft.testbed.linux import fib, libbpf, netlink, netns, nft, tc
+from weft.testbed.linux.netlink import Message
+from weft.testbed.plan.network_plan import (
+    IFF_UP,
+    IFINFO,
+    IFLA_IFNAME,
+    IFLA_INFO_DATA,
+    IFLA_INFO_KIND,
+    IFLA_LINKINFO,
+    LOOPBACK,
+)
+from weft.topologies.core.address import SERVER_BLOCK
+from weft.topologies.core.link import LinkSpec, Mbps
+
+BTF = Path("/sys/kernel/btf/vmlinux")
+RTA_ENCAP_TYPE, RTA_ENCAP, RT_SCOPE_LINK = 21, 22, 253
+LWTUNNEL_MPLS, LWTUNNEL_SEG6, LWTUNNEL_BPF = 1, 5, 6
+SCHED_CLS, LWT_OUT, RAW_TRACEPOINT = 3, 11, 17
+IPPROTO_MPTCP = 262
+NOBODY = 65534
+CLONE_NEWUSER = 0x10000000
+FRR = Path("/usr/lib/frr")  # where Debian and Ubuntu have its daemons, and no PATH leads
+
+
+class Scratch:
+    """A namespace of the thread's own, if it is to be private, with as many devices as are asked for."""
+
+    def __init__(self, *, private: bool) -> None:
+        if private and netns.libc.unshare(netns.CLONE_NEWNET):
+            code = ctypes.get_errno()
+            raise OSError(code, f"unshare: {os.strerror(code)}")
+        self.private = private
+        self.netlink = netlink.Socket()
+        self.devices = 0
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.netlink.close()
+
+    def device(self) -> tuple[int, str]:
+        """Index and name of a new veth that is up."""
+        self.devices += 1
+        name = f"try{self.devices}"  # its other end gets a name from the kernel
+        self.netlink.request([link("veth", name)])
+        index = socket.if_nametoindex(name)
+        up = IFINFO.pack(0, 0, index, IFF_UP, IFF_UP)
+        self.netlink.request([Message(netlink.RTM_NEWLINK, 0, up, f"ip link set {name} up")])
+        return index, name
+
+
+Attempt = Callable[[Scratch], str]
+
+
+@dataclass(frozen=True)
+class Try:
+    """One feature: what weft needs it for, how to try it, how to get it, and whether trying needs root.
+
+    Without root nothing is private: what does not need root must not change anything.
+    """
+
+    name: str
+    needed_for: str
+    attempt: Attempt
+    get: str
+    root: bool = True
+
+
+def link(kind: str, name: str, data: bytes = b"") -> Message:
+    """A new interface of `kind`."""
+    info = netlink.text(IFLA_INFO_KIND, kind) + (netlink.attribute(IFLA_INFO_DATA, data) if data else b"")
+    body = IFINFO.pack(0, 0, 0, 0, 0) + netlink.text(IFLA_IFNAME, name) + netlink.attribute(IFLA_LINKINFO, info)
+    return Message(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {name} type {kind}")
+
+
+def makes(messages: Callable[[int, str], list[Message]]) -> Attempt:
+    """Whether the kernel makes these changes to a device, given its index and name."""
+
+    def attempt(scratch: Scratch) -> str:
+        scratch.netlink.request(messages(*scratch.device()))
+        return ""
+
+    return attempt
+
+
+def interface(kind: str, data: bytes = b"") -> Attempt:
+    return makes(lambda index, dev: [link(kind, f"{kind}0", data)])
+
+
+def queue(kind: str, options: bytes = b"") -> Attempt:
+    return makes(
+        lambda index, dev: [tc.qdisc(index, tc.ROOT, tc.HTB, kind, options, f"tc qdisc add dev {dev} root {kind}")]
+    )
+
+
+def tbf() -> bytes:
+    rate = tc.RATESPEC.pack(0, tc.LINKLAYER_ETHERNET, 0, 0, 0, 1_000_000)
+    return netlink.attribute(1, rate + bytes(12) + struct.pack("=3I", 1_000_000, 1_000_000, 0))  # TCA_TBF_PARMS
+
+
+def red() -> bytes:
+    parameters = struct.pack("=3I4B", 100_000, 10_000, 30_000, 9, 9, 10, 0)
+    return netlink.attribute(1, parameters) + netlink.attribute(2, bytes(256))  # TCA_RED_PARMS, TCA_RED_STAB
+
+
+def encapsulation(family: int, kind: int, name: str, data: Callable[[], bytes]) -> Attempt:
+    """Whether a route may wrap packets in that way."""
+    to = bytes([10, 0, 0, 1]) if family == socket.AF_INET else b"\xfd" + bytes(14) + b"\1"
+
+    def attempt(scratch: Scratch) -> str:
+        index, dev = scratch.device()
+        body = fib.RTMSG.pack(
+            family, 8 * len(to), 0, 0, fib.RT_TABLE_MAIN, fib.RTPROT_WEFT, RT_SCOPE_LINK, fib.RTN_UNICAST, 0
+        )
+        body += netlink.attribute(fib.RTA_DST, to) + netlink.u32(fib.RTA_OIF, index)
+        body += netlink.attribute(RTA_ENCAP_TYPE, struct.pack("=H", kind)) + netlink.attribute(RTA_ENCAP, data())
+        command = f"ip route replace encap {name} dev {dev}"
+        scratch.netlink.request([Message(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)])
+        return ""
+
+    return attempt
+
+
+def mpls() -> bytes:
+    return netlink.attribute(1, struct.pack(">I", 100 << 12 | 1 << 8))  # MPLS_IPTUNNEL_DST: label 100, bottom of stack
+
+
+def seg6() -> bytes:
+    header = struct.pack(">BBBBBBH", 0, 2, 4, 0, 0, 0, 0) + b"\xfd" + bytes(14) + b"\2"  # one segment
+    return netlink.attribute(1, struct.pack("=i", 1) + header)  # SEG6_IPTUNNEL_SRH, encap
+
+
+def lwt_bpf() -> bytes:
+    fd = libbpf.trivial_program(LWT_OUT)  # left to the process's end: the message names it
+    return netlink.nested(2, netlink.u32(1, fd), netlink.text(2, "probe"))  # LWT_BPF_OUT: LWT_BPF_PROG_FD, _NAME
+
+
+def program(kind: int) -> Attempt:
+    def attempt(scratch: Scratch) -> str:
+        os.close(libbpf.trivial_program(kind))
+        return ""
+
+    return attempt
+
+
+def dequeue_tracepoint(scratch: Scratch) -> str:
+    fd = libbpf.trivial_program(RAW_TRACEPOINT)
+    try:
+        os.close(libbpf.attach_raw("qdisc_dequeue", fd))
+    finally:
+        os.close(fd)
+    return ""
+
+
+def btf(scratch: Scratch) -> str:
+    return f"{BTF.stat().st_size} bytes"
+
+
+def queue_read(scratch: Scratch) -> str:
+    if b"\0bpf_rdonly_cast\0" not in BTF.read_bytes():
+        raise OSError(0, "this kernel has no bpf_rdonly_cast (Linux 6.2)")
+    return ""
+
+
+def library(scratch: Scratch) -> str:
+    libbpf.library()
+    return libbpf.LIBRARY
+
+
+def congestion(name: str) -> Attempt:
+    def attempt(scratch: Scratch) -> str:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        return ""
+
+    return attempt
+
+
+def mptcp(scratch: Scratch) -> str:
+    socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP).close()
+    return ""
+
+
+def nftables(scratch: Scratch) -> str:
+    done = subprocess.run(["nft", "add table ip probe"], capture_output=True, text=True, timeout=10)
+    if done.returncode:
+        raise OSError(done.returncode, f"nft: {' '.join(done.stderr.split())}")
+    return ""
+
+
+def rewriting(scratch: Scratch) -> str:
+    with closing(nft.Ruleset()) as tables, closing(source_rewrite.listen(source_rewrite.LOG_GROUP)):
+        for rules in (
+            source_rewrite.rules(SERVER_BLOCK),
+            prefix_rewrite.rules(SERVER_BLOCK, 64),
+            flow_rewrite.rules(SERVER_BLOCK),
+        ):
+            tables.change(rules)
+    return ""
+
+
+def real_time(scratch: Scratch) -> str:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # of this thread, which ends soon
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    return ""
+
+
+def names(scratch: Scratch) -> str:
+    writable = netns.NAMES if netns.NAMES.exists() else netns.NAMES.parent
+    if not os.access(writable, os.W_OK):
+        raise PermissionError(13, f"{writable} is not writable")
+    return str(netns.NAMES)
+
+
+def unprivileged(scratch: Scratch) -> str:
+    """Whether a user without any right may make a namespace of his own; tried by a child that becomes nobody."""
+    child = os.fork()
+    if not child:
+        if os.geteuid() == 0:
+            netns.libc.setresuid(NOBODY, NOBODY, NOBODY)
+        os._exit(ctypes.get_errno() if netns.libc.unshare(CLONE_NEWUSER | netns.CLONE_NEWNET) else 0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code:
+        raise OSError(code, os.strerror(code) if code > 0 else f"signal {-code}")
+    return ""
+
+
+def pressure(scratch: Scratch) -> str:
+    Path("/proc/pressure/cpu").read_text()  # there is a file even where it was not switched on
+    return ""
+
+
+def schedstat(scratch: Scratch) -> str:
+    Path("/proc/self/schedstat").read_text()
+    return ""
+
+
+def command(name: str, directory: Path | None = None) -> Attempt:
+    def attempt(scratch: Scratch) -> str:
+        found = shutil.which(name, path=str(directory) if directory else None)
+        if not found:
+            raise FileNotFoundError(2, f"no {name} in {directory}" if directory else f"no {name} on the PATH")
+        return found
+
+    return attempt
+
+
+def module(name: str) -> Attempt:
+    def attempt(scratch: Scratch) -> str:
+        found = importlib.util.find_spec(name)
+        if not found:
+            raise FileNotFoundError(2, f"no Python module {name}")
+        return found.origin or ""
+
+    return attempt
+
+
+def modprobe(modules: str) -> str:
+    return f"modprobe {modules}"
+
+
+def kernel(option: str) -> str:
+    return f"a kernel with {option}"
+
+
+def apt(package: str) -> str:
+    return f"apt-get install {package}"
+
+
+LINK = LinkSpec(rate_bps=10 * Mbps, queue_packets=100)
+BTF_KERNEL = kernel("CONFIG_DEBUG_INFO_BTF, as Debian 11, Ubuntu 20.10 and later have")
+TRIES = (
+    Try("netns names", "networks that `ip netns exec` enters", names, "root"),
+    Try("bridge", "crossbar switches", interface("bridge"), modprobe("bridge")),
+    Try("htb", "a link's rate", makes(lambda index, dev: tc.shape(index, dev, LINK)), modprobe("sch_htb")),
+    Try("netem", "a link's delay", makes(lambda index, dev: [tc.delay(index, dev, 1000)]), modprobe("sch_netem")),
+    Try("ifb", "a link's delay", interface("ifb"), modprobe("ifb")),
+    Try(
+        "u32 and mirred",
+        "a link's delay",
+        makes(lambda index, dev: [tc.clsact(index, dev), tc.redirect_arrivals(index, dev, LOOPBACK, "lo")]),
+        modprobe("-a cls_u32 act_mirred"),
+    ),
+    Try(
+        "clsact and cls_bpf",
+        "silent failures, forwarding in eBPF",
+        makes(lambda index, dev: [tc.clsact(index, dev), tc.blackhole(index, dev)]),
+        modprobe("-a sch_ingress cls_bpf"),
+    ),
+    Try("pfifo", "queues of so many packets", queue("pfifo", struct.pack("=I", 10)), kernel("CONFIG_NET_SCH_FIFO")),
+    Try("tbf", "Mininet's own links", queue("tbf", tbf()), modprobe("sch_tbf")),
+    Try("fq", "pacing by TCP's senders", queue("fq"), modprobe("sch_fq")),
+    Try("fq_codel", "fair queues", queue("fq_codel"), modprobe("sch_fq_codel")),
+    Try("red", "marking and early drops", queue("red", red()), modprobe("sch_red")),
+    Try("prio", "queues by priority", queue("prio", struct.pack("=i16B", 3, *[1] * 16)), modprobe("sch_prio")),
+    Try("vxlan", "links between machines", interface("vxlan", netlink.u32(1, 7)), modprobe("vxlan")),
+    Try("vrf", "several tables in a node", interface("vrf", netlink.u32(1, 10)), modprobe("vrf")),
+    Try(
+        "mpls",
+        "label switching",
+        encapsulation(socket.AF_INET, LWTUNNEL_MPLS, "mpls 100", mpls),
+        modprobe("-a mpls_router mpls_iptunnel"),
+    ),
+    Try(
+        "seg6",
+        "proxy routes by segment routing",
+        encapsulation(socket.AF_INET6, LWTUNNEL_SEG6, "seg6 mode encap segs fd00::2", seg6),
+        kernel("CONFIG_IPV6_SEG6_LWTUNNEL"),
+    ),
+    Try(
+        "bpf routes",
+        "headers that a route's program writes",
+        encapsulation(socket.AF_INET, LWTUNNEL_BPF, "bpf", lwt_bpf),
+        kernel("CONFIG_LWTUNNEL_BPF"),
+    ),
+    Try("nftables", "users' own filters", nftables, f"{apt('nftables')}; {modprobe('nf_tables')}"),
+    Try(
+        "rewriting",
+        "proxy routing",
+        rewriting,
+        kernel("CONFIG_NF_TABLES, CONFIG_NFT_LOG and CONFIG_NETFILTER_NETLINK_LOG"),
+    ),
+    Try("bpf", "forwarding in eBPF, fidelity", program(SCHED_CLS), kernel("CONFIG_BPF_SYSCALL")),
+    Try("btf", "eBPF programs that fit any kernel, fidelity", btf, BTF_KERNEL, root=False),
+    Try("qdisc_dequeue", "fidelity", dequeue_tracepoint, kernel("CONFIG_BPF_EVENTS")),
+    Try("queue length in place", "forwarding by queue length", queue_read, "Linux 6.2 or later", root=False),
+    Try("libbpf", "eBPF programs", library, apt("libbpf1"), root=False),
+    Try("cubic", "TCP as most hosts have it", congestion("cubic"), modprobe("tcp_cubic")),
+    Try("bbr", "TCP that measures the bottleneck", congestion("bbr"), modprobe("tcp_bbr")),
+    Try("dctcp", "TCP that reads marks", congestion("dctcp"), modprobe("tcp_dctcp")),
+    Try("mptcp", "flows over several paths", mptcp, kernel("CONFIG_MPTCP"), root=False),
+    Try("real time", "daemons in time on a busy machine", real_time, "root, or ulimit -r 10"),
+    Try("psi", "fidelity", pressure, kernel("CONFIG_PSI, booted with psi=1"), root=False),
+    Try("schedstat", "fidelity", schedstat, kernel("CONFIG_SCHED_INFO"), root=False),
+    Try(
+        "unprivileged namespaces",
+        "looking into things without root; networks without root need user-mode-linux",
+        unprivileged,
+        "sysctl kernel.unprivileged_userns_clone=1",
+        root=False,
+    ),
+)
+# Not of the kernel: may change at any time and costs nothing to look at, so it is never remembered.
+PROGRAMS = (
+    Try("mininet", "net.get(), the CLI, users' scripts", module("mininet"), apt("mininet"), root=False),
+    Try("iperf3", "throughput", command("iperf3"), apt("iperf3"), root=False),
+    Try("clang", "compiling eBPF programs", command("clang"), apt("clang libbpf-dev"), root=False),
+    Try("ip", "networks that a person looks into", command("ip"), apt("iproute2"), root=False),
+    Try("frr", "comparisons with its OSPF, BGP and BFD", command("bfdd", FRR), apt("frr"), root=False),
+    Try("user-mode-linux", "features that this kernel lacks", command("linux.uml"), apt("user-mode-linux"), root=False),
+)

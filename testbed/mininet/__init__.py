@@ -1,0 +1,1 @@
+"""Mininet's interface: Net, its nodes, links, topologies and command line."""

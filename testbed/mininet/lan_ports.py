@@ -1,0 +1,260 @@
+"""Mininet's interfaces and links where a Lan makes them: veths whose ends are made in place, and shaped exactly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mininet import link as mininet_link
+
+from weft.testbed.linux import clock, live_port, netlink, netns, tc
+from weft.testbed.linux.ethtool import Offloads
+from weft.testbed.machine import doctor
+from weft.testbed.plan.network_plan import FIRST_IFB, FIRST_PORT, IFINFO
+from weft.topologies.core.link import LinkSpec, Mbps, delay_us
+
+if TYPE_CHECKING:
+    from weft.testbed.mininet.lan import Lan, VethEnd
+
+QUEUE_PACKETS = 1000  # where a script gives a rate and no queue, as Mininet's
+NOT_HERE = ("use_hfsc", "enable_ecn", "enable_red", "speedup")  # of TCIntf: disciplines that this kernel may lack
+NO_EFFECT = ("use_htb", "use_tbf", "latency_ms", "gro", "txo", "rxo", "disable_gro")
+SHAPE = ("bw", "delay", "jitter", "loss", "max_queue_size")
+
+
+class LanPort(mininet_link.Intf):  # type: ignore[misc]  # mininet has no types
+    """One end of a link.  Set up, down, addressed and shaped by netlink, without a shell."""
+
+    lan: Lan
+    ip: str | None
+    mac: str | None
+    link: Any
+    shaped = False
+
+    def __init__(self, name: str, node: Any = None, port: int | None = None, link: Any = None, **params: Any) -> None:
+        self.end: VethEnd = link.made[name]
+        shape = {key: params.pop(key) for key in SHAPE if key in params}
+        super().__init__(name, node=node, port=port, link=link, **params)
+        self.params |= shape
+        link.shapes.append((self, shape))
+
+    def ifconfig(self, *args: str) -> str:
+        """Set the interface up or down, or let ifconfig do what else is asked."""
+        if args not in (("up",), ("down",)):
+            said: str = super().ifconfig(*args)
+            return said
+        self.lan.set_up(self.node.name, self.end.ifindex, self.name, args == ("up",))
+        return ""
+
+    def setIP(self, ipstr: str, prefixLen: int | None = None) -> str:
+        """Give the interface this one address; ValueError without the length of its prefix."""
+        address, _, length = ipstr.partition("/")
+        if not length and prefixLen is None:
+            raise ValueError(f"{self.name}: no prefix length for the address {ipstr}")
+        self.ip, self.prefixLen = address, length or prefixLen
+        self._ip("address", "flush", "dev", self.name, "scope", "global")
+        self._ip("address", "add", f"{address}/{self.prefixLen}", "broadcast", "+", "dev", self.name)
+        if not self.isUp():
+            self.ifconfig("up")
+        if self.node.defaultIntf() is self:
+            self.lan.set_address(self.node.name, address)
+        return ""
+
+    def setMAC(self, macstr: str) -> str:
+        """Set the Ethernet address."""
+        self.mac = macstr
+        self._ip("link", "set", self.name, "address", macstr)
+        return ""
+
+    def _ip(self, *words: str) -> str:
+        """What `ip` says in the node's namespace; OSError with its words if it fails."""
+        done = subprocess.run(["ip", "-n", self.node.namespace, *words], capture_output=True, text=True, check=False)
+        self.lan.told(" ".join(["ip", "-n", self.node.namespace, *words]))
+        if done.returncode:
+            raise OSError(f"ip {' '.join(words)} in {self.node.name}: {done.stderr.strip()}")
+        return done.stdout
+
+    def _state(self) -> dict[str, Any]:
+        """What `ip` knows of the interface; empty if it is gone."""
+        try:
+            told: list[dict[str, Any]] = json.loads(self._ip("-j", "address", "show", "dev", self.name))
+        except OSError:
+            return {}
+        return told[0] if told else {}
+
+    def isUp(self, setUp: bool = False) -> bool:
+        """Whether the interface is set up; with `setUp`, after setting it up."""
+        if setUp:
+            self.ifconfig("up")
+            return True
+        body = IFINFO.pack(0, 0, self.end.ifindex, 0, 0)
+        socket = self.lan.spaces[self.node.name].netlink
+        found = socket.get(netlink.RTM_GETLINK, body, f"ip link show {self.name}")
+        return bool(IFINFO.unpack_from(found)[3] & 1)
+
+    def updateIP(self) -> str | None:
+        return self.updateAddr()[0]
+
+    def updateMAC(self) -> str | None:
+        return self.updateAddr()[1]
+
+    def updateAddr(self) -> tuple[str | None, str | None]:
+        """The addresses that the interface has now, whoever set them."""
+        state = self._state()
+        inet = [one for one in state.get("addr_info", []) if one["family"] == "inet"]
+        self.ip = inet[0]["local"] if inet else None
+        self.mac = state.get("address")
+        return self.ip, self.mac
+
+    def delete(self) -> None:
+        """Delete the interface, and with it the link."""
+        if self.name in self.node.nameToIntf and self._state():
+            self.lan.cut(self.end)
+        self.node.delIntf(self)
+        self.link = None
+
+    def status(self) -> str:
+        return "OK" if self._state() else "MISSING"
+
+    def config(self, **params: Any) -> dict[str, Any]:
+        """Mininet's parameters of interfaces, and those of shaped links on any: see TCIntf.config and carry().
+
+        ValueError, in one line, for what cannot be honoured.
+        """
+        for name in NOT_HERE:
+            if params.pop(name, None):
+                raise ValueError(f"{self.name}: {name} is not to be had here; {', '.join(SHAPE)} are")
+        for name in NO_EFFECT:
+            params.pop(name, None)
+        shape = {key: params.pop(key) for key in SHAPE if key in params}
+        result: dict[str, Any] = super().config(**params) or {}
+        self.carry(**shape)
+        return result
+
+    def carry(
+        self,
+        bw: float | None = None,
+        delay: str | None = None,
+        jitter: str | None = None,
+        loss: float | None = None,
+        max_queue_size: int | None = None,
+    ) -> None:
+        """Let what leaves here from now on be carried so; None leaves what is.
+
+        bw: Mbit/s.  delay, jitter: such as 5ms.  loss: per cent.  max_queue_size: packets.
+        """
+        if bw is not None or max_queue_size is not None:
+            self._set_rate(bw, max_queue_size)
+        if loss is not None:
+            self._set_loss(float(loss))
+        if delay is not None or jitter is not None:
+            self._set_delay(delay, jitter)
+
+    def far(self) -> LanPort:
+        """The other end of the link."""
+        one, other = self.link.intf1, self.link.intf2
+        found: LanPort = other if one is self else one
+        return found
+
+    def _set_rate(self, bw: float | None, queue: int | None) -> None:
+        socket = self.lan.spaces[self.node.name].netlink
+        held = tc.shapes(socket).get(self.end.ifindex)
+        if bw is None and (held is None or held.rate_bps is None):
+            raise ValueError(f"{self.name}: max_queue_size needs bw: without a rate nothing waits")
+        rate_bps = held.rate_bps if bw is None and held else round(float(bw or 0) * Mbps)
+        packets = int(queue) if queue else held.queue_packets if held and held.queue_packets else QUEUE_PACKETS
+        spec = LinkSpec(rate_bps=rate_bps or 0, queue_packets=packets)
+        live_port.set_rate(socket, self.end.ifindex, self.name, spec, held)
+        self.lan.told(f"tc -n {self.node.namespace} class on {self.name}: {spec.rate_bps} bit/s, {packets} packets")
+        if not self.shaped:
+            self._bundle_no_packets()
+
+    def _bundle_no_packets(self) -> None:
+        """Let what waits in a queue be packets, not bundles of up to 64 kB."""
+        self.shaped = True
+        with netns.inside(self.lan.spaces[self.node.name].fd):
+            offloads = Offloads()
+        try:
+            offloads.turn_off(self.name)
+        finally:
+            offloads.close()
+        self._ip("link", "set", self.name, "gso_max_segs", "1")
+
+    def _arrivals(self) -> tuple[netlink.Socket, VethEnd]:
+        """A socket where packets of this direction arrive, and the port, which has hooks for filters afterwards."""
+        far = self.far()
+        socket = self.lan.spaces[far.node.name].netlink
+        socket.request([tc.clsact(far.end.ifindex, far.name)])
+        return socket, far.end
+
+    def _set_loss(self, percent: float) -> None:
+        socket, port = self._arrivals()
+        live_port.set_loss(socket, port.ifindex, port.dev, round(percent * live_port.BILLION / 100))
+        self.lan.told(f"tc -n {self.lan.run.namespace(port.node)} filter on {port.dev}: loses {percent:g} %")
+
+    def _set_delay(self, delay: str | None, jitter: str | None) -> None:
+        for feature in ("netem", "ifb"):
+            doctor.require(feature, f"{self.name}: a delay of {delay or '0'}")
+        socket, port = self._arrivals()
+        ifb = (port.ifindex - FIRST_PORT + FIRST_IFB, f"d-{port.dev}"[:15])
+        times = [delay_us(_with_unit(each)) if each else 0 for each in (delay, jitter)]
+        live_port.set_delay(socket, (port.ifindex, port.dev), ifb, times[0], times[1], seen=clock.is_virtual())
+
+
+def _with_unit(time: str | float) -> str:
+    """Mininet hands times to tc, which takes a number without a unit for microseconds."""
+    text = str(time)
+    return text if text[-1:].isalpha() else f"{text}us"
+
+
+class LanLink(mininet_link.Link):  # type: ignore[misc]
+    """A link between two nodes, made with both ends in place.
+
+    made: its ends by the names of their interfaces.  shapes: what they are to carry, once both are there.
+    """
+
+    lan: Lan
+    intf1: Any
+    intf2: Any
+    port_class: Callable[[Any], type[LanPort]]
+
+    def __init__(self, node1: Any, node2: Any, **params: Any) -> None:
+        self.made: dict[str, VethEnd] = {}
+        self.shapes: list[tuple[LanPort, dict[str, Any]]] = []
+        kind = params.pop("intf", None)
+        classes = {name: self.port_class(params.pop(name, None) or kind) for name in ("cls1", "cls2")}
+        super().__init__(node1, node2, **(params | {"fast": True} | classes))
+        for port, shape in self.shapes:
+            port.carry(**shape)
+        for port in (self.intf1, self.intf2):
+            port.node.joined(port)
+
+    def makeIntfPair(
+        self,
+        intfname1: str,
+        intfname2: str,
+        addr1: Any = None,
+        addr2: Any = None,
+        node1: Any = None,
+        node2: Any = None,
+        deleteIntfs: bool = True,
+    ) -> tuple[str, str]:
+        """Make both ends."""
+        near, far = (
+            self.lan.new_port(*end) for end in ((node1.name, intfname1, addr1), (node2.name, intfname2, addr2))
+        )
+        self.lan.join(near, far)
+        self.made = {intfname1: near, intfname2: far}
+        return intfname1, intfname2
+
+    def delete(self) -> None:
+        """Delete the link from the kernel and from both its nodes."""
+        for port in (self.intf1, self.intf2):
+            if port is not None:
+                port.delete()
+        self.intf1 = self.intf2 = None
+
+    def stop(self) -> None:
+        """It goes with the run."""

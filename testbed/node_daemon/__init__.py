@@ -1,0 +1,1 @@
+"""A node's routing daemon as a process: loop, sockets, counters, sealed messages, supervision."""

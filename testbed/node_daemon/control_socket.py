@@ -1,0 +1,168 @@
+"""A daemon's place in its run's directory: its log, its lock, and the socket at which it can be asked.
+
+<node>.lock is held as long as the daemon runs, so that a node has one at most; <node>.sock takes the datagrams `status`
+and `stop`; log/<node>.log is for people.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from weft.testbed.linux import clock
+from weft.testbed.runs import private_files
+
+REPLY_BYTES = 1 << 20
+SO_SNDBUFFORCE = 32
+PID_BYTES = 16
+
+
+class Descriptor:
+    """Something open that has no object of its own in Python, with the face of a socket."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def detach(self) -> int:
+        """The descriptor, from now on the caller's to close."""
+        return self._fd
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Log(Descriptor):
+    """Lines of one node: wall clock, monotonic clock in seconds, what happened.
+
+    A line that cannot be written, since the disk is full, ends no daemon; the next one that can says how many are
+    missing.
+    """
+
+    def __init__(self, directory: Path, name: str) -> None:
+        private_files.make_folder(directory / "log")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        super().__init__(private_files.open_file(directory / "log" / f"{name}.log", flags))
+        self._missing = 0
+
+    def write(self, text: str) -> None:
+        """Add a line, or the lines of a traceback."""
+        stamp = clock.local_time(clock.wall())
+        missing = f"({self._missing} lines before this one could not be written) " if self._missing else ""
+        try:
+            os.write(self._fd, f"{stamp} {clock.monotonic():.6f} {missing}{text}\n".encode())
+        except OSError:
+            self._missing += 1
+        else:
+            self._missing = 0
+
+
+class Lock(Descriptor):
+    """The right to be the daemon of a node."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """Take it; ValueError if another process has it."""
+        super().__init__(private_files.open_file(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT))
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(self._fd, PID_BYTES, 0).decode().strip()
+            os.close(self._fd)
+            raise ValueError(
+                f"{name} has a daemon already, process {pid}; end it with `weft daemon --stop --node {name}`"
+            ) from None
+        self.sign()
+
+    def sign(self) -> None:
+        """Say that this process has it."""
+        os.pwrite(self._fd, f"{os.getpid():<{PID_BYTES}}".encode(), 0)
+
+
+def holder(directory: Path, name: str) -> int | None:
+    """The process that is the daemon of the node called `name`, None if there is none."""
+    with suppress(FileNotFoundError):
+        fd = private_files.open_file(directory / f"{name}.lock", os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(os.pread(fd, PID_BYTES, 0))
+        finally:
+            os.close(fd)
+    return None
+
+
+def wait_until_ended(directory: Path, name: str, timeout_s: float = 5.0) -> None:
+    """Return when the node has no daemon; TimeoutError names the process that does not end."""
+    end = clock.monotonic() + timeout_s
+    while pid := holder(directory, name):
+        if clock.monotonic() > end:
+            raise TimeoutError(f"the daemon of {name}, process {pid}, has not ended after {timeout_s:g} s")
+        clock.sleep(0.002)
+
+
+def bind(to: socket.socket, path: Path) -> None:
+    """Give the socket a place in the file system, to which nobody but this user can write, whatever the umask is."""
+    os.fchmod(to.fileno(), private_files.FILE_MODE)  # which the file takes over
+    to.bind(str(path))
+
+
+class Requests:
+    """The socket at which a daemon can be asked."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """Open it; the caller holds the node's lock, so that what is there already is of a dead daemon."""
+        self._path = directory / f"{name}.sock"
+        self._path.unlink(missing_ok=True)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, REPLY_BYTES)
+        bind(self.socket, self._path)
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def read(self) -> tuple[str, str | None] | None:
+        """What is asked, and whom to answer: None if who asked has a socket without a name."""
+        with suppress(BlockingIOError):
+            asked, who = self.socket.recvfrom(64)
+            return asked.decode(errors="replace"), who
+        return None
+
+    def answer(self, who: str | None, told: dict[str, Any]) -> None:
+        if who is None:
+            return
+        with suppress(OSError):  # who asked has gone, or does not read
+            self.socket.sendto(json.dumps(told).encode(), who)
+
+    def close(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self.socket.close()
+
+
+def ask(directory: Path, name: str, what: str, timeout_s: float = 2.0) -> dict[str, Any]:
+    """What the daemon of the node called `name` answers to `status` or `stop`.
+
+    Raises ValueError if it has none or cannot do that, TimeoutError if it does not answer.
+    """
+    own = directory / f"{name}.ask.{os.getpid()}.{clock.monotonic_ns()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as asking:
+        asking.settimeout(timeout_s)
+        try:
+            bind(asking, own)
+            asking.sendto(what.encode(), str(directory / f"{name}.sock"))
+            told: dict[str, Any] = json.loads(asking.recv(REPLY_BYTES))
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise ValueError(f"{name} has no daemon") from None
+        except TimeoutError:
+            raise TimeoutError(f"the daemon of {name} does not answer") from None
+        finally:
+            own.unlink(missing_ok=True)
+    if "error" in told:
+        raise ValueError(told["error"])
+    return told

@@ -1,1 +1,0 @@
-"""Addresses rewritten at servers and in transit: what PR, DFR and TAR ask of the data plane."""

@@ -1,1 +1,0 @@
-"""What happens to packets on their way through the kernel, seen by BPF programs."""

@@ -1,0 +1,172 @@
+"""The kernel for virtual time: Debian's linux-source-6.12 with kernel/weft.patch and kernel/weft.config, built once and
+kept.
+
+    make uml-kernel
+
+It is kept by the hash of patch and configuration, with a checksum, in the first of these folders that may be written:
+$WEFT_CACHE, /var/cache/weft (root), ~/.cache/weft (other users).  No kernel is run that a user other than root and
+oneself can change (private_files.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from weft.testbed.runs import private_files
+
+FOLDER = Path(__file__).resolve().parent / "kernel"
+PATCH, CONFIG = FOLDER / "weft.patch", FOLDER / "weft.config"
+SOURCE = Path("/usr/src/linux-source-6.12.tar.xz")
+TOOLS = ("bc", "bison", "flex", "gcc", "make", "pahole", "patch", "tar", "xz")
+STEPS = 1577  # lines that the build prints, as counted with 6.12.117
+ROOM_BYTES = 4 << 30
+SYSTEM_CACHE = Path("/var/cache/weft")
+FOLDER_MODE, KERNEL_MODE, CHECKSUM_MODE = 0o755, 0o755, 0o644  # whatever the umask
+
+
+def identity() -> str:
+    """16 hexadecimal digits for what the kernel is built from."""
+    return hashlib.sha256(PATCH.read_bytes() + CONFIG.read_bytes()).hexdigest()[:16]
+
+
+def folders() -> list[Path]:
+    """Where a kernel may be kept that this user may run, best first."""
+    given = [Path(os.environ["WEFT_CACHE"])] if os.environ.get("WEFT_CACHE") else []
+    own = [] if os.geteuid() == 0 else [Path.home() / ".cache/weft"]
+    return [*given, SYSTEM_CACHE, *own]
+
+
+def find() -> Path | None:
+    """Return the kernel, without links, if it has been built and is what was built.
+
+    Raises:
+        OSError: another user can change it, or its checksum.
+    """
+    for folder in folders():
+        kernel = folder / f"linux-{identity()}"
+        checksum = kernel.with_suffix(".sha256")
+        if not kernel.exists() or not checksum.exists():
+            continue
+        kernel, checksum = private_files.trusted_file(kernel), private_files.trusted_file(checksum)
+        if hashlib.sha256(kernel.read_bytes()).hexdigest() == checksum.read_text().strip():
+            return kernel
+    return None
+
+
+def require() -> Path:
+    """The kernel, built now if that can be done; FileNotFoundError or OSError, in one line, if it cannot."""
+    return find() or build(shown(sys.stderr.write, sys.stderr.isatty()))
+
+
+def build(progress: Callable[[float], None]) -> Path:
+    """Build the kernel, which takes 5 to 10 minutes on two processors, and keep it.
+
+    progress: called with the fraction that is done.
+    FileNotFoundError if something that it takes is not installed, OSError with the last words of a step that fails.
+    """
+    if platform.machine() != "x86_64":
+        raise FileNotFoundError(f"virtual time needs an x86_64 machine, and this one is {platform.machine()}")
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing or not SOURCE.exists():
+        lacks = ", ".join([*missing, *([] if SOURCE.exists() else [SOURCE.name])])
+        raise FileNotFoundError(f"no kernel for virtual time, and nothing to build it from ({lacks}): make uml-kernel")
+    folder = _writable()
+    kernel = folder / f"linux-{identity()}"
+    with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as name:
+        tree = Path(name)
+        _step(["tar", "--extract", "--strip-components=1", f"--file={SOURCE}"], tree)
+        _step(["patch", "--strip=1", "--silent", f"--input={PATCH}"], tree)
+        _step(["make", "ARCH=um", f"KCONFIG_ALLCONFIG={CONFIG}", "allnoconfig"], tree)
+        for done, _ in enumerate(_lines(["make", "ARCH=um", f"-j{os.cpu_count()}", "linux"], tree), start=1):
+            progress(min(done / STEPS, 0.99))
+        _step(["strip", "linux"], tree)
+        digest = hashlib.sha256((tree / "linux").read_bytes()).hexdigest()
+        (tree / "linux.sha256").write_text(digest + "\n")
+        (tree / "linux.sha256").chmod(CHECKSUM_MODE)
+        (tree / "linux").chmod(KERNEL_MODE)
+        (tree / "linux.sha256").replace(kernel.with_suffix(".sha256"))
+        (tree / "linux").replace(kernel)
+    progress(1.0)
+    return kernel
+
+
+def shown(write: Callable[[str], object], terminal: bool) -> Callable[[float], None]:
+    """What shows progress: a bar that moves on a terminal, a line every tenth elsewhere."""
+    tenths = -1
+
+    def show(fraction: float) -> None:
+        nonlocal tenths
+        if terminal:
+            write(f"\rkernel for virtual time [{'#' * int(40 * fraction):40}] {fraction:4.0%}")
+            if fraction >= 1:
+                write("\n")
+        elif int(10 * fraction) > tenths:
+            tenths = int(10 * fraction)
+            write(f"kernel for virtual time: {tenths * 10} % built\n")
+
+    return show
+
+
+def _writable() -> Path:
+    for folder in folders():
+        with suppress(OSError):
+            _make_folder(folder)
+            if os.access(folder, os.W_OK):
+                break
+    else:
+        raise FileNotFoundError(f"none of {', '.join(map(str, folders()))} can be written: set WEFT_CACHE")
+    folder = private_files.trusted_folder(folder)
+    if (free := shutil.disk_usage(folder).free) < ROOM_BYTES:
+        raise OSError(f"{folder}: {free >> 20} MB are free, and building the kernel takes {ROOM_BYTES >> 20}")
+    return folder
+
+
+def _make_folder(folder: Path) -> None:
+    """Let `folder` be there; those that are made, above it too, have FOLDER_MODE whatever the umask."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(FOLDER_MODE)
+    folder.chmod(FOLDER_MODE)
+
+
+def _step(argv: list[str], tree: Path) -> None:
+    for _ in _lines(argv, tree):
+        pass
+
+
+def _lines(argv: list[str], tree: Path) -> Iterator[str]:
+    """What a command prints, line by line; OSError with the last lines if it fails."""
+    last: list[str] = []
+    with subprocess.Popen(
+        argv, cwd=tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout
+        for line in process.stdout:
+            last = [*last[-4:], line.strip()]
+            yield line
+    if process.returncode:
+        raise OSError(f"{' '.join(argv)}: exit {process.returncode}: {' / '.join(last)}")
+
+
+def main() -> int:
+    """Build it unless it is there, and print where it is."""
+    try:
+        print(require())
+    except OSError as error:
+        print(f"weft: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,231 @@
+"""The description of every message, against the codecs that the daemons use."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.daemons.core import drawn_messages as drawn
+from weft.daemons.control.scoped_flooding import Notice
+from weft.daemons.core import wire
+from weft.daemons.core.actions import Flow
+from weft.daemons.core.message_formats import BYTES, Malformed, fields, flat, take_apart
+from weft.daemons.core.message_registry import BY_KIND, FORMATS, SEAL, SEAL_BYTES, dissect
+from weft.daemons.core.wireshark import dissector
+from weft.daemons.dar import messages as dar
+from weft.daemons.lbsp import messages as lbsp
+from weft.daemons.tar import messages as tar
+from weft.topologies.core.address import dotted
+
+
+def flow(of: Flow) -> dict[str, Any]:
+    return {**of._asdict(), "source": dotted(of.source), "destination": dotted(of.destination)}
+
+
+def listed(name: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    return {f"{name}_count": len(entries), name: entries}
+
+
+def visited(nodes: tuple[int, ...]) -> dict[str, Any]:
+    return listed("visited", [{"node": node} for node in nodes])
+
+
+def plain(message: Any) -> dict[str, Any]:
+    """The fields of a message under the names of the registry."""
+    values = dict(message._asdict()) if hasattr(message, "_asdict") else dict(vars_of(message))
+    match message:
+        case wire.Hello():
+            return values | listed("heard", [{"node": a, "incarnation": b} for a, b in message.heard])
+        case wire.LinkStates():
+            return {"sender": message.sender} | listed("advertisements", list(map(advertised, message.advertisements)))
+        case wire.Summary():
+            return values | listed("entries", [entry(*one) for one in message.entries])
+        case Notice():
+            del values["body"]
+            return values | body(message.body)
+        case dar.Ear():
+            return {key: value for key, value in values.items() if key != "flow"} | flow(message.flow)
+        case tar.FlowProbe():
+            del values["flow"]
+            marks = listed("marks", [{"mark": mark} for mark in message.marks])
+            return values | flow(message.flow) | marks | visited(message.visited)
+    return values | visited(message.visited)
+
+
+def entry(origin: int, sequence: int, check: int) -> dict[str, int]:
+    return {"origin": origin, "sequence": sequence, "check": check}
+
+
+def vars_of(message: Any) -> dict[str, Any]:
+    return {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
+
+
+def advertised(one: wire.Advertisement) -> dict[str, Any]:
+    links = [{"port": port, "neighbour": node} for port, node in wire.unpack_links(one.links)]
+    return {"origin": one.origin, "sequence": one.sequence, "lifetime_ms": one.lifetime_ms, **listed("links", links)}
+
+
+def body(of: lbsp.Body) -> dict[str, Any]:
+    if isinstance(of, lbsp.Crowding):
+        return {"state": of.state}
+    return listed(
+        "failures",
+        [
+            {
+                "kind": one.kind,
+                "degraded": int(one.degraded),
+                "network": dotted(one.affected.network),
+                "length": one.affected.length,
+                "neighbour": one.neighbour,
+            }
+            for one in of.failures
+        ],
+    )
+
+
+def check(name: str, payload: bytes, told: dict[str, Any]) -> None:
+    assert dissect(payload) == {"message": name, **told}
+    sealed = dissect(payload + bytes(7) + b"\x05" + bytes(3) + b"\x09" + bytes(SEAL_BYTES - 12))
+    assert sealed.pop("seal") == {"number": 5, "sealer": 9, "cookie": 0}
+    assert sealed == {"message": name, **told}
+    for size in (0, 2, len(payload) - 1):
+        with pytest.raises(Malformed):
+            dissect(payload[:size])
+
+
+@given(drawn.HEARD | drawn.STATES | drawn.SUMMARY | drawn.PROBE | drawn.DIED)
+def test_messages_that_schemes_share_are_dissected_as_their_codec_made_them(message: wire.Message) -> None:
+    names = {wire.Hello: "hello", wire.LinkStates: "link_states", wire.Summary: "summary", wire.Probe: "probe"}
+    check(names.get(type(message), "hop_died"), wire.encode(message), plain(message))
+
+
+@given(drawn.NOTICE)
+def test_messages_of_lbsp_are(message: lbsp.Told) -> None:
+    name = "lbsp_crowding" if isinstance(message.body, lbsp.Crowding) else "lbsp_failures"
+    check(name, lbsp.encode(message), plain(message))
+
+
+@given(drawn.ears())
+def test_requests_of_dar_are(message: dar.Ear) -> None:
+    check("dar_ear", dar.encode(message), plain(message))
+
+
+@given(drawn.FLOW_PROBE)
+def test_probes_of_tar_are(message: tar.FlowProbe) -> None:
+    check("flow_probe", tar.encode(message), plain(message))
+
+
+@given(drawn.BREAKS)
+def test_breaks_of_tar_are(given_: tuple[int, int, list[tuple[Flow, int]]]) -> None:
+    sender, target, flows = given_
+    (payload,) = tar.breaks(sender, target, flows)
+    entries = [flow(one) | {"token": token} for one, token in flows]
+    check("flow_breaks", payload, {"sender": sender, "target": target, **listed("flows", entries)})
+
+
+def test_no_type_of_message_is_missing() -> None:
+    names = {name: value for name, value in vars(wire).items() if name.isupper() and isinstance(value, int)}
+    kinds = {value for name, value in names.items() if name.startswith(("LBSP_", "FLOW_", "DAR_"))}
+    kinds |= {wire.HELLO, wire.LINK_STATES, wire.SUMMARY, wire.PROBE, wire.HOP_DIED}
+    assert set(BY_KIND) == kinds
+    assert len(BY_KIND) == len(FORMATS)
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_dissected_or_refused(data: bytes) -> None:
+    for payload in (data, bytes([wire.MAGIC, wire.VERSION]) + data):
+        try:
+            dissect(payload)
+        except Malformed:
+            continue
+
+
+def lua() -> str:
+    return dissector(6330)
+
+
+def test_the_dissector_declares_every_field_and_lists_every_message() -> None:
+    text = lua()
+    for opening, closing in ("()", "{}", "[]"):
+        assert text.count(opening) == text.count(closing)
+    words = text.replace("(", " ").split()
+    assert sum(words.count(word) for word in ("function", "if", "for")) == words.count("end")
+    for each in FORMATS:
+        assert f'[{each.kind}] = {{ name = "{each.name}", parts = ' in text
+        for path, kind in flat(each.parts).items():
+            assert (f'["{each.name}.{path}"] = ProtoField.' in text) == (kind != "entries")
+            size = BYTES.get(kind)
+            assert f'name = "{path.rpartition(".")[2]}"' + (f", size = {size}" if size else ", count = ") in text
+    assert "@" not in text
+
+
+TSHARK = shutil.which("tshark")  # setup does not install it
+
+
+def shown(told: dict[str, Any], path: str) -> dict[str, list[str]]:
+    """What tshark shows of a message that dissect() tells: the values of each field, in order, by name."""
+    found: dict[str, list[str]] = {}
+    for key, value in told.items():
+        if isinstance(value, list):
+            for one in value:
+                for name, values in shown(one, f"{path}.{key}").items():
+                    found.setdefault(name, []).extend(values)
+        else:
+            found[f"{path}.{key}"] = [str(value)]
+    return found
+
+
+def columns() -> list[str]:
+    """The names of all fields in Wireshark."""
+    kinds = [("seal", fields(SEAL)), *((each.name, each.parts) for each in FORMATS)]
+    found = [(f"weft.{name}.{path}", kind) for name, parts in kinds for path, kind in flat(parts).items()]
+    return [name for name, kind in found if kind not in ("entries", "bits") and ".tag_" not in name]
+
+
+@pytest.mark.skipif(TSHARK is None, reason="no tshark on this machine")
+@settings(max_examples=4, deadline=None, database=None)
+@given(payloads=st.lists(drawn.ENCODED, min_size=30, max_size=30), sealed=st.booleans())
+def test_wireshark_shows_what_the_codecs_wrote(tmp_path_factory: Any, payloads: list[bytes], sealed: bool) -> None:
+    from weft.testbed.observe.pcapng import OUTBOUND, Files
+
+    folder = tmp_path_factory.mktemp("tshark")
+    (folder / "weft.lua").write_text(lua())
+    payloads = [payload + bytes(range(SEAL_BYTES)) for payload in payloads] if sealed else payloads
+    files = Files(folder, "one", ["h0-eth0"], 1 << 16, most_bytes=0, most_files=0)
+    for at_ns, payload in enumerate(payloads):
+        frame = bytes.fromhex("01005e0000ea020000000000 0800") + udp(payload)
+        files.write(0, at_ns, frame, len(frame), OUTBOUND)
+    files.close(len(payloads))
+    names = columns()
+    command = [str(TSHARK), "-X", f"lua_script:{folder / 'weft.lua'}", "-r", str(folder / "one.pcapng"), "-T", "fields"]
+    command += [word for name in names for word in ("-e", name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "error" not in done.stderr.lower()
+    lines = done.stdout.split("\n")[:-1]
+    assert len(lines) == len(payloads)
+    for line, payload in zip(lines, payloads, strict=True):
+        told = dissect(payload)
+        seal = shown(told.pop("seal", {}), "weft.seal")
+        expected = shown(told, f"weft.{told.pop('message')}") | seal
+        given_ = {name: cell.split(",") for name, cell in zip(names, line.split("\t"), strict=True) if cell}
+        assert given_ == {name: values for name, values in expected.items() if name in names}
+
+
+def udp(payload: bytes) -> bytes:
+    head = (
+        bytes.fromhex("4500")
+        + (28 + len(payload)).to_bytes(2, "big")
+        + bytes.fromhex("00000000ff110000 0a000001e00000ea")
+    )
+    return head + bytes.fromhex("18ba18ba") + (8 + len(payload)).to_bytes(2, "big") + bytes(2) + payload
+
+
+def test_parts_are_taken_apart_in_order() -> None:
+    parts = BY_KIND[wire.LBSP_CROWDING].parts
+    assert take_apart(parts, bytes(26), 0)[1] == 26

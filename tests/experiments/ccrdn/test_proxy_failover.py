@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+
+from weft.experiments.ccrdn.failure import KINDS
+from weft.experiments.ccrdn.proxy_failover import COLUMNS, EXPERIMENT, Hit, cut_off_at, outage_s, stretch
+from weft.experiments.report import figures
+from weft.testbed.measure.outage import Gap, Outage
+from weft.topologies import build
+
+GAPS = (Gap(0.5, 0.6, 1), Gap(0.9, 1.2, 3), Gap(1.5, None, 9))
+
+
+def test_an_outage_is_what_lies_between_failure_and_mending():
+    assert outage_s(Outage(0, 1, 9, 9, ()), 1.0, 2.0) == 0
+    assert outage_s(Outage(0, 1, 9, 5, GAPS), 1.0, 2.0) == pytest.approx(0.2 + 0.5)
+    assert outage_s(Outage(0, 1, 9, 5, GAPS), 1.0, 1.4) == pytest.approx(0.2)
+    assert outage_s(Outage(0, 1, 9, 5, (Gap(0.9, 2.5, 3),)), 1.0, 2.0) == pytest.approx(1.0)
+
+
+def test_who_is_cut_off_at_a_time():
+    outage = Outage(0, 1, 9, 5, GAPS)
+    assert [cut_off_at(outage, at_s) for at_s in (0.55, 0.7, 1.1, 1.2, 1.4, 1.6, 99.0)] == [
+        *(True, False, True, False, False, True, True)
+    ]
+
+
+def test_stretch_counts_only_those_who_recovered():
+    topology = build("dcell:n=4,k=1")
+    failure = next(iter(KINDS["link"](topology, np.random.default_rng(0))))
+    a, b = (topology.naming.node(name) for name in failure.name.split("-"))
+    mate = next(server for server in topology.neighbours(a)[0] if server != b)
+    hit = Hit(failure, [(a, b), (mate, b)], 2, [1, 2])
+    found = stretch(hit, {(a, b)}, {(a, b): 5, (mate, b): 9})
+    assert (found["before_hops"], found["after_hops"], found["path_stretch"]) == (1, 5, 5)
+    assert 3 <= found["shortest_hops"] <= 5
+    assert stretch(hit, set(), {})["path_stretch"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"failure": "fire"}, "proxy_failover: no failure 'fire'"),
+        ({"routing": "ecmp"}, "scheme ecmp runs on switch fabrics"),
+        ({"topology": "fattree:k=4", "routing": "bfs"}, "proxy_failover: topology must be dcell"),
+        ({"congestion_control": "foo"}, "proxy_failover: no congestion_control 'foo'"),
+        ({"pairs": "0"}, "proxy_failover: pairs must be at least 1, got 0"),
+        ({"failure_s": "0.1"}, "proxy_failover: failure_s must lie in 0.5 .. 600, got '0.1'"),
+        ({"rate_mbps": "0"}, "proxy_failover: rate_mbps must be at least 1, got 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(given, says):
+    with pytest.raises(ValueError, match=r"proxy_failover|scheme|link") as error:
+        EXPERIMENT.runs(given)
+    assert str(error.value).startswith(says)
+
+
+def row(routing, failure, fidelity="PASS", **others):
+    """What a figure needs of a run."""
+    known = {"outages_ms": [0.0, 80.0, 1500.0], "recovered": [True, True, False], "tcp_before_bps": 2e7}
+    known |= {
+        "tcp_through_bps": 1e7,
+        "path_stretch": 1.3,
+        "engine": "kernel",
+        "affected_pairs": 3,
+        "topology": "dcell:n=4,k=1",
+    }
+    return {"routing": routing, "failure": failure, "fidelity": fidelity, **known, **others}
+
+
+def test_failures_are_drawn_also_where_nobody_recovered(tmp_path):
+    rows = [
+        row("dr", "link", path_stretch=None, tcp_through_bps=None),
+        row("pr-gpi", "link"),
+        row("pr-gpi", "link", topology="ficonn:n=4,k=2"),
+        row("pr-gpi", "rack", "FAIL"),
+        row("dr", "rack", **dict.fromkeys(COLUMNS), affected_pairs=0),
+    ]
+    about = {"commit": None, "dirty": False}
+    figures.plot(EXPERIMENT, [(one, about) for one in rows], tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert "1 failed fidelity (hollow)" in text
+    assert "rack" in text
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("routing", "recovers"), [("dr", False), ("pr-gpi", True)])
+def test_proxies_outlive_what_ends_dr(routing, recovers):
+    given = {"topology": "dcell:n=3,k=1", "routing": routing, "failure": "silent-link", "pairs": "6"}
+    (run,) = EXPERIMENT.runs(given | {"failure_s": "2.0"}, seeds=1)
+    result = EXPERIMENT.measure(run)
+    found = result.figures
+    assert result.fidelity in ("PASS", "WARN", "FAIL")
+    assert found["watched_pairs"] == len(found["outages_ms"]) == len(found["recovered"]) == 6
+    assert found["recovered_fraction"] == float(recovers)
+    assert found["as_predicted"]
+    assert found["tcp_before_bps"] > 0
+    assert found["tcp_concerned"]
+    assert found["tcp_error"] is None
+    if recovers:
+        assert found["outage_ms"] < 900
+        assert found["path_stretch"] >= 1
+        assert found["after_hops"] >= found["shortest_hops"]
+        assert found["tcp_through_bps"] > 0
+    else:
+        assert found["outage_ms"] >= 1000
+        assert found["path_stretch"] is None
+
+
+@pytest.mark.kernel
+def test_who_is_in_a_dead_rack_is_not_watched_and_the_others_recover():
+    given = {"topology": "dcell:n=3,k=1", "routing": "bfs", "failure": "rack", "pairs": "6", "failure_s": "1.0"}
+    (run,) = EXPERIMENT.runs(given, seeds=1)
+    found = EXPERIMENT.measure(run).figures
+    assert found["failed"].startswith("w")
+    assert found["recovered_fraction"] == 1
+    assert found["as_predicted"]
+
+
+@pytest.mark.kernel
+def test_a_failure_that_concerns_nobody_is_told_as_such():
+    given = {"topology": "dcell:n=3,k=1", "routing": "dr", "failure": "rack"}
+    (run,) = EXPERIMENT.runs(given, seeds=1)
+    result = EXPERIMENT.measure(run)
+    assert result.figures == {"failed": None, "affected_pairs": 0, **dict.fromkeys(COLUMNS)}
+    assert result.fidelity in ("PASS", "WARN", "FAIL")

@@ -1,0 +1,263 @@
+"""Networks from the command line, as a person uses them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.testbed.linux import netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.network import clean
+from weft.testbed.network.network import Network
+from weft.testbed.runs import run
+from weft.topologies import build
+
+ROOT = Path(__file__).parents[3]
+WEFT = [sys.executable, "-m", "weft.experiments.cli.cli"]
+
+
+def weft(*argv: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*WEFT, *argv], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def name():
+    """A name that no other run has; whatever is left of it afterwards is removed."""
+    name = f"t-{os.urandom(3).hex()}"
+    yield name
+    for one in run.runs():
+        if one.id == name:
+            clean.remove(one)
+
+
+@pytest.mark.kernel
+def test_a_detached_network_from_up_to_down(name):
+    told = weft("up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit", "--detach", name).stderr
+    assert f"{name} is up: dcell:n=3,k=1, 12 servers, 4 switches, 18 links" in told
+    assert name in [row["run"] for row in json.loads(weft("ps", "--json").stdout) if row["state"] == "up"]
+    of_run = ["--run", name]
+    assert ", 0% packet loss" in weft("exec", *of_run, "h0", "--", "ping", "-c1", "-W2", "10.0.3.2").stdout
+    assert ", 0% packet loss" in weft("exec", *of_run, "s0.0", "--", "ping", "-c1", "-W2", "10.0.3.2").stdout
+
+    weft("fail", *of_run, "h0-h3")
+    state = wait_until("h0 and h3 noticed", lambda: lost(of_run, 2))
+    assert state["failed"] == ["h0-h3"]
+    assert {row["node"] for row in state["nodes"] if not row["converged"]} == {"h0", "h3"}
+    weft("restore", *of_run, "h0-h3")
+    wait_until("all converged", lambda: all(row["converged"] for row in status(of_run)["nodes"]))
+
+    weft("fail", *of_run, "h0")
+    wait_until("h0 and its three neighbours noticed", lambda: lost(of_run, 2 + 2 * 3))
+    weft("restore", *of_run, "h0")
+    wait_until("all converged", lambda: all(row["converged"] for row in status(of_run)["nodes"]))
+    assert "h99" in weft("fail", *of_run, "h99", status=2).stderr
+
+    daemon = json.loads(weft("status", *of_run, "h0", "--json").stdout)
+    assert [n["state"] for n in daemon["protocol"]["neighbours"]] == ["up"] * 3
+    assert f"a run called {name} is up" in weft("up", "star:n=2", "--detach", name, status=2).stderr
+
+    assert "neighbour" in weft("log", *of_run, "h0").stdout
+    told = weft("log", *of_run).stdout.splitlines()
+    assert {line.split()[0] for line in told} >= {"h0", "h1", "h11"}
+    times = [float(line.split()[2]) for line in told if line.split()[1].startswith("20")]
+    assert times == sorted(times)
+    assert "h99" in weft("log", *of_run, "h99", status=2).stderr
+    assert f"run {name} is up; `weft down --run {name}` takes it down" in weft("clean", "--run", name, status=2).stderr
+    assert json.loads(weft("exec", *of_run, "h0", "--", *WEFT, "status", "--json").stdout)["run"] == name
+
+    names = next(one for one in run.runs() if one.id == name).journal["namespaces"]
+    assert clean.processes(name, names)
+    weft("down", "--run", name)
+    assert not clean.processes(name, names)
+    assert not set(names) & set(os.listdir(netns.NAMES))
+    assert f"no run {name} is up" in weft("status", *of_run, status=2).stderr
+
+
+def status(of_run: list[str]) -> dict:
+    return json.loads(weft("status", *of_run, "--json").stdout)
+
+
+@pytest.mark.kernel
+def test_ctrl_c_while_a_network_is_up_leaves_nothing():
+    process = subprocess.Popen(
+        [*WEFT, "up", "dcell:n=3,k=1"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    mine = wait_until(
+        "the run", lambda: [one for one in run.runs() if one.journal_or_empty().get("pid") == process.pid]
+    )
+    wait_until("daemons", lambda: (mine[0].directory / "daemons.sock").exists())
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate()
+    assert process.returncode in (130, 143), said
+    assert b"Traceback" not in said
+    assert mine[0].id not in [one.id for one in run.runs()]
+
+
+@pytest.mark.kernel
+def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
+    script = "h0 ping -c1 -W2 h11\nlink h0 h3 down\nh0 ping -c1 -W1 h3\nexit\n"
+    done = subprocess.run(
+        [*WEFT, "up", "dcell:n=3,k=1"], cwd=ROOT, input=script, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    assert said.count(", 0% packet loss") == 1
+    # Whether the kernel has withdrawn the route by then, or the daemon has, or the packet is on its way into the void.
+    assert any(words in said for words in ("No route to host", "nreachable", "100% packet loss"))
+    assert said.split("run ")[1].split(" is up")[0] not in [one.id for one in run.runs()]
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["up", "dcell:n=1,k=1"], "dcell: n must be at least 3, got 1"),
+        (["up", "dcell:n=1000,k=1"], "1,001,000 servers, 1,001 switches and 1,501,500 links: a run on the kernel has"),
+        (["up", "dcell:n=3,k=1", "--queue", "5"], "--queue needs --rate"),
+        (["up", "dcell:n=3,k=1", "--mtu", "9000"], "--mtu needs --rate"),
+        (["up", "dcell:n=3,k=1", "--mtu", "9217", "--rate", "5mbit"], "mtu_bytes must be at most 9216, got 9217"),
+        (["up", "dcell:n=3,k=1", "--delay", "1ms"], "--delay needs --rate"),
+        (["up", "fattree:k=4", "--host-rate", "5mbit"], "--host-rate needs --rate"),
+        (["up", "dcell:n=3,k=1", "--rate", "fast"], "rate: 'fast' is not a rate; write it as in 20mbit"),
+        (["up", "dcell:n=3,k=1", "--rate", ""], "rate: '' is not a rate; write it as in 20mbit"),
+        (["up", "dcell:n=3,k=1", "--rate", "0"], "rate_bps must be at least 8000, got 0"),
+        (["up", "dcell:n=3,k=1", "--rate=-5mbit"], "'-5mbit' is not a rate"),
+        (["up", "dcell:n=3,k=1", "--rate", "1001gbit"], "rate_bps must be at most 1000000000000, got 1001000000000"),
+        (["up", "fattree:k=4", "--rate", "5mbit", "--host-rate", "0.001bit"], "'0.001bit' is not a whole number"),
+        (["up", "fattree:k=4", "--rate", "5mbit", "--host-rate", "7kbit"], "rate_bps must be at least 8000, got 7000"),
+        (["up", "dcell:n=3,k=1", "--rate", "5mbit", "--host-rate", "1mbit"], "dcell:n=3,k=1 has no host links"),
+        (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "0"], "queue_packets must be at least 1, got 0"),
+        (
+            ["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "5000000000"],
+            "queue_packets must be at most 4294967295",
+        ),
+        (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "1.5"], "invalid int value: '1.5'"),
+        (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--delay", ""], "'' is not a delay; write it as in 1ms"),
+        (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--delay", "3601s"], "delay_us must be at most 3600000000"),
+        (["up", "dcell:n=3,k=1", "--packed=-3"], "shared by 1 process or more (0: one for each node), not by -3"),
+        (
+            ["up", "dcell:n=3,k=1", "--packed", "2", "--routing", "static"],
+            "--packed shares out daemons, and scheme static",
+        ),
+        (["up", "dcell:n=3,k=1", "--detach", ""], "run name '': up to 16 of a-z"),
+        (["up", "dcell:n=3,k=1", "--detach", "UPPER"], "run name 'UPPER': up to 16 of a-z"),
+        (["up", "dcell:n=3,k=1", "--routing", ""], "'': expected name:key=value"),
+        (["up", "dcell:n=3,k=1", "--routing", "ttc"], "scheme ttc runs on switch fabrics"),
+        (["up", "dcell:n=3,k=1", "--routing", "dr:hello_ms=0"], "hello_ms"),
+        (["up", "fattree:k=4", "--routing", "dr"], "scheme dr runs on server-centric networks"),
+        (["up", "star:n=3", "--routing", "nonsense"], "no scheme 'nonsense'"),
+        (["exec", "--run", "no-such-run", "h0", "--", "true"], "no run no-such-run is up"),
+        (["uml", "--"], "uml: no command"),
+    ],
+)
+@pytest.mark.slow
+def test_wrong_input_is_one_line_and_status_2(argv, words):
+    said = weft(*argv, status=2).stderr
+    assert said.count("\n") == 1
+    assert words in said or (os.geteuid() and "need root" in said)
+    if argv[0] == "up":
+        assert weft(*argv, "--dry-run", status=2).stderr == said
+
+
+def test_a_dry_run_needs_no_root_and_prints_commands():
+    lines = weft("up", "dcell:n=3,k=1", "--routing", "static", "--rate", "20mbit", "--dry-run").stdout.splitlines()
+    assert lines[0] == "ip netns add weft.RUN.h0"
+    assert "tc -n weft.RUN.h0 qdisc add dev h0-eth0 parent 1:10 handle 10: pfifo limit 250" in lines
+    assert sum(" route replace " in line for line in lines) == 12 * 5
+
+
+def test_a_dry_run_has_the_name_of_the_run_and_the_rate_of_host_links():
+    rates = ["--rate", "20mbit", "--host-rate", "5mbit"]
+    lines = weft("up", "fattree:k=4", *rates, "--detach", "demo", "--dry-run").stdout.splitlines()
+    assert lines[0] == "ip netns add weft.demo.h0"
+    rate = {words[6]: words[words.index("rate") + 1] for words in map(str.split, lines) if words[3] == "class"}
+    topology = build("fattree:k=4")
+    name = topology.naming.name
+    assert rate == {
+        f"{name(node)}-eth{port}": "20000000bit" if level else "5000000bit"
+        for (a, pa, b, pb), level in zip(topology.links.tolist(), topology.level.tolist(), strict=True)
+        for node, port in ((a, pa), (b, pb))
+    }
+
+
+@pytest.mark.kernel
+def test_a_daemon_that_was_killed_can_be_started_by_hand(name):
+    """Its routes stay while it is dead, its neighbours find out; by hand it comes back, and Ctrl-C ends it."""
+    of_run = ["--run", name]
+    weft("up", "dcell:n=3,k=1", "--routing", "dr", "--detach", name)
+    refused = weft("daemon", *of_run, "--node", "h0", status=2).stderr
+    assert "h0 has a daemon already" in refused
+    weft("daemon", *of_run, "--node", "h0", "--stop")
+    state = wait_until("its three neighbours noticed", lambda: lost(of_run, 3))
+    assert {row["node"] for row in state["nodes"] if row["losses"]} == {"h1", "h2", "h3"}
+    kept = subprocess.run(["ip", "-n", f"weft.{name}.h0", "route"], capture_output=True, text=True, check=True).stdout
+    assert kept.count("proto 177") == 5
+
+    by_hand = subprocess.Popen(
+        [*WEFT, "daemon", "dr", *of_run, "--node", "s0.0"], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until("all converged", lambda: all(row["converged"] for row in status(of_run)["nodes"]))
+        assert next(row["pid"] for row in status(of_run)["nodes"] if row["node"] == "h0") == by_hand.pid
+        by_hand.send_signal(signal.SIGINT)
+        assert "interrupted" in by_hand.communicate()[1]
+        assert by_hand.returncode == 130
+    finally:
+        by_hand.kill()
+    weft("down", "--run", name)
+
+
+@pytest.mark.kernel
+def test_without_restarts_what_dies_stays_dead_until_somebody_asks(name):
+    weft("up", "dcell:n=3,k=1", "--routing", "dr", "--no-restart", "--detach", name)
+    network = Network.open(name)
+    try:
+        before = network.rows()[0]
+        os.kill(before.pid, signal.SIGKILL)
+        wait_until("its death is counted", lambda: network.rows()[0].deaths == 1)
+        assert not network.rows()[0].pid
+        weft("restart", "--run", name, "h0")
+        network.wait_until_converged()
+        after = network.rows()[0]
+        assert after.pid not in (0, before.pid)
+        assert (after.deaths, after.restarts) == (1, 0), "somebody asked for it"
+        weft("restart", "--run", name, "h0")  # also one that is well
+        assert network.rows()[0].pid not in (0, after.pid)
+        assert "w0" in weft("restart", "--run", name, "w0", status=2).stderr
+    finally:
+        network.close()
+    weft("down", "--run", name)
+
+
+@pytest.mark.kernel
+def test_a_daemon_by_hand_knows_of_its_links_what_the_supervisor_s_did(name):
+    of_run = ["--run", name]
+    weft("up", "ficonn:n=4,k=1", "--routing", "tar", "--rate", "20mbit", "--detach", name)
+
+    def known() -> int:
+        return json.loads(weft("status", *of_run, "h0", "--json").stdout)["protocol"]["capacity_kbps"]
+
+    assert known() == 20_000
+    weft("daemon", *of_run, "--node", "h0", "--stop")
+    by_hand = subprocess.Popen([*WEFT, "daemon", *of_run, "--node", "h0"], cwd=ROOT, stderr=subprocess.PIPE)
+    try:
+        wait_until("all converged", lambda: all(row["converged"] and row["pid"] for row in status(of_run)["nodes"]))
+        assert next(row["pid"] for row in status(of_run)["nodes"] if row["node"] == "h0") == by_hand.pid
+        assert known() == 20_000
+        assert ", 0% packet loss" in weft("exec", *of_run, "h0", "--", "ping", "-c2", "-i0.2", "-W2", "10.0.2.3").stdout
+        weft("down", "--run", name)
+        assert by_hand.wait() == -signal.SIGKILL
+    finally:
+        by_hand.kill()
+        by_hand.communicate()
+
+
+def lost(of_run: list[str], count: int) -> dict | None:
+    state = status(of_run)
+    return state if sum(row["losses"] for row in state["nodes"]) == count else None

@@ -1,0 +1,115 @@
+"""Runs under the virtual clock: part of a run's identity, repeatable, and no business of root's."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from weft.experiments.cli.cli import main
+from weft.experiments.runner import sweep, virtual_runs
+from weft.experiments.runner.definition import COSTS, Result, Run, find
+from weft.experiments.runner.rows import row_of
+from weft.experiments.ttc import ttc_kernel
+from weft.testbed.uml import uml
+
+ROOT = Path(__file__).parents[3]
+RUN = Run(experiment="link_loss", version=1, parameters={}, seed=3, engine="kernel")
+
+
+def test_the_clock_is_part_of_a_run_and_changes_no_id_of_before():
+    virtual = Run(**{**RUN.content, "clock": "virtual"})
+    assert "clock" not in RUN.content
+    assert virtual.id != RUN.id
+    assert Run(**virtual.content) == virtual
+    assert str(virtual) == f"{RUN} clock=virtual"
+
+
+def test_only_the_kernel_engine_has_a_clock():
+    experiment = find("link_loss")
+    assert {run.engine for run in experiment.plan(clock="virtual").runs} == {"kernel"}
+    with pytest.raises(ValueError, match="the clock is virtual on the engine kernel only, not on fabric"):
+        experiment.plan(engines=["fabric"], clock="virtual")
+    with pytest.raises(ValueError, match="the clock is virtual on the engine kernel only, not on graph"):
+        find("hop_length").plan(clock="virtual")
+
+
+def test_runs_in_real_time_keep_the_machine_to_themselves():
+    assert sweep.timed(RUN)
+    assert not sweep.timed(Run(**{**RUN.content, "clock": "virtual"}))
+
+
+def test_a_row_tells_its_clock():
+    virtual = Run(**{**RUN.content, "clock": "virtual"})
+    row = row_of(virtual, Result(figures={"lost": 0}, virtual_s=1.5))
+    assert (row["clock"], row["virtual_s"]) == ("virtual", 1.5)
+    assert "virtual_s" not in row_of(RUN, Result(figures={"lost": 0}))
+
+
+@pytest.mark.parametrize("cost", COSTS)
+def test_what_computing_costs_is_part_of_a_run(cost):
+    runs = find("link_loss").plan(clock="virtual", **{cost: 500}).runs
+    assert {getattr(run, cost) for run in runs} == {500}
+    plain = replace(runs[0], **{cost: 0})
+    assert runs[0].id != plain.id
+    assert cost not in plain.content
+    assert row_of(runs[0], Result(figures={"lost": 0}))[cost] == 500
+    assert cost not in row_of(plain, Result(figures={"lost": 0}))
+
+
+@pytest.mark.parametrize("option", ["--hop-ns", "--syscall-ns"])
+def test_computing_costs_nothing_that_can_be_chosen_in_real_time(option, tmp_path, capsys):
+    assert main(["run", "link_loss", option, "500", "--results", str(tmp_path)]) == 2
+    assert f"{option} needs --clock virtual" in capsys.readouterr().err
+    assert main(["run", "link_loss", option, "-1", "--clock", "virtual", "--results", str(tmp_path)]) == 2
+    assert f"{option} must be 0 .. 1000000000, got -1" in capsys.readouterr().err
+
+
+def weft(*argv: str, results: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "weft.experiments.cli.cli", *argv, "--results", str(results)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.virtual
+def test_two_runs_give_the_same_row(tmp_path):
+    cell = ("run", "link_loss", "--clock", "virtual", "--seeds", "1", "--json", "--check-determinism")
+    done = weft(*cell, "--set", "topology=dcell:n=3,k=1", "failed_links=1", results=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "measured once more, 1 runs gave the same rows" in done.stderr
+    (row,) = json.loads(done.stdout)
+    assert row["clock"] == "virtual"
+    assert row["virtual_s"] > 0
+
+
+@pytest.mark.virtual
+def test_an_error_inside_is_the_runs_outcome():
+    run = Run(experiment="link_loss", version=1, parameters={"topology": "no such"}, seed=0, engine="kernel")
+    answer = virtual_runs.measure(run)
+    assert "no such" in answer.given.reason
+
+
+@pytest.mark.virtual
+def test_what_a_model_says_is_computed_outside(monkeypatch):
+    inside, start = [], uml.run
+
+    def run_and_look(argv, *, exchange, **options):
+        status = start(argv, exchange=exchange, **options)
+        inside.append(json.loads(exchange.taken[virtual_runs.ANSWER])["result"]["figures"])
+        return status
+
+    monkeypatch.setattr(uml, "run", run_and_look)
+    cell = {"topology": "fattree:n=2,d=2", "scheme": "ttc", "traffic": "udp:load=50", "rate_mbps": "1000"}
+    (run,) = find("ttc_kernel").plan({**cell, "seconds": "0.001"}, clock="virtual").runs
+    given, model = virtual_runs.measure(run).given, ttc_kernel.model(run)
+    assert [name for name in given.figures if name.startswith("model_")] == [*model] != []
+    assert given.figures == {**inside[0], **model}
+    assert not inside[0].keys() & model.keys()
+    assert given.virtual_s > 0
+
+
+def test_determinism_is_a_virtual_clocks(tmp_path):
+    done = weft("run", "link_loss", "--check-determinism", results=tmp_path)
+    assert done.returncode == 2
+    assert "--check-determinism needs --clock virtual" in done.stderr

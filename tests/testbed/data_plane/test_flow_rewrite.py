@@ -1,0 +1,233 @@
+"""Flows between real servers: TAR decides, the kernel does it."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import closing
+from itertools import pairwise
+
+import pytest
+
+from weft.daemons.core.actions import Flow, SetFlowRewrite
+from weft.daemons.routing import dr, first_octets
+from weft.daemons.routing.scope import dead_channels
+from weft.daemons.tar import routing as tar
+from weft.daemons.tar.own_flows import ACTIVE_S
+from weft.testbed.data_plane import flow_rewrite, transit_program
+from weft.testbed.data_plane.flow_rewrite import FlowRewriting
+from weft.testbed.linux import fib, icmp, netlink, netns
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure import traceroute
+from weft.testbed.measure.ping import ping
+from weft.testbed.node_daemon import control
+from weft.testbed.traffic.iperf import IperfSpec, iperf
+from weft.topologies.core.address import dotted
+from weft.topologies.core.failures import fail_links
+
+pytestmark = pytest.mark.kernel
+UDP = socket.IPPROTO_UDP
+IP_RECVTTL = 12
+TRACED = traceroute.PORTS[0] << 16 | traceroute.PORTS[1]
+AROUND = [0, 2, 8, 10, 6, 5]  # from server 0 to 5
+
+
+def expected(net, links, src, dst):
+    """The path of each attempt of the traced flow, None where it does not arrive, with `links` dead."""
+    network, address = net.topology.naming.network, net.topology.naming.address
+    down = dead_channels(fail_links(net.topology, links), network)
+    flow = tar.number(address(src), address(dst), UDP, TRACED)
+    found = []
+    for attempt in range(8):
+        path, arrives = tar.route(network.rule, network.t, down, src, dst, flow=flow, attempt=attempt)
+        found.append(path if arrives else None)
+    return found
+
+
+def flows_of(net, src):
+    """By destination, the traced flows as the daemon of `src` has them: (path, attempt)."""
+    told = control.status(net.identity.directory, f"h{src}")["protocol"]["flows"]
+    return {
+        int(flow["destination"][1:]): ([int(name[1:]) for name in flow["path"]], flow["attempt"])
+        for flow in told
+        if flow["protocol"] == UDP and tuple(flow["ports"]) == traceroute.PORTS
+    }
+
+
+def wrong(net, links, pairs):
+    """What is not as computed with `links` dead: the daemons' paths, and those that packets take.
+
+    A trace ends at a server that has no way to answer.
+    """
+    traces = traceroute.trace(net, pairs, timeout_s=0.3)
+    known = {src: flows_of(net, src) for src in {src for src, _ in pairs}}
+    found = []
+    for one in traces:
+        tried = expected(net, links, one.src, one.dst)
+        path, attempt = known[one.src].get(one.dst, ([], 0))
+        if not any(tried):
+            fits = one.reason is not None
+        else:
+            fits = path == tried[attempt] and list(one.nodes) == path[: len(one.nodes)]
+            fits = fits and (one.reason is None or one.reason.startswith("no answer"))
+        if not fits:
+            found.append((one, path, attempt))
+    return found
+
+
+def test_every_flow_takes_the_path_that_its_probe_found_also_with_a_tenth_of_the_links_dead(network):
+    # Links that carry so much that traces are nothing to them: no link is busier than another.
+    net = network("ficonn:n=4,k=2", link=None, scheme="tar:idle_s=60,refresh_ms=500,capacity_kbps=1000000000")
+    draw = random.Random(2)
+    pairs = [tuple(draw.sample(range(net.topology.servers), 2)) for _ in range(100)]
+    assert not [one for one in traceroute.trace(net, pairs) if one.reason]
+    wait_until("probed paths", lambda: not wrong(net, [], pairs), every_s=0.2)
+    dead = draw.sample(range(len(net.topology.links)), len(net.topology.links) // 10)
+    for link in dead:
+        net.fail(net.topology.link_name(link), silent=link % 2 == 0)
+    wait_until("paths around what is dead", lambda: not wrong(net, dead, pairs), every_s=0.2)
+
+
+def test_a_flow_that_goes_on_is_shown_at_least_twice_while_it_counts_as_active():
+    assert 2 * flow_rewrite.AGAIN_MS < 1000 * ACTIVE_S
+
+
+def test_pings_tcp_and_long_packets_get_through(network):
+    net = network("ficonn:n=4,k=1", scheme="tar")
+    servers = range(net.topology.servers)
+    assert not ping(net, [(src, dst) for src in servers for dst in servers if src != dst]).lost
+    assert iperf(net, 0, 11, IperfSpec(seconds=1)).goodput_bps > 1_000_000
+    address = dotted(net.topology.naming.address(11))
+    for arguments in (f"-M do -s 1472 {address}", f"-s 4000 {address}", "127.0.0.1"):
+        command = f"ip netns exec {net.plan.namespace(0)} ping -c 1 -W 2 {arguments}"
+        done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def tables(network):
+    """A FiConn whose servers route by DR and to each neighbour, and the FlowRewriting of each."""
+    net = network("ficonn:n=4,k=1", scheme="static")
+    ccrdn = net.topology.naming.network
+    made, transit_maps = [], transit_program.of(net)
+    for server in range(net.topology.servers):
+        neighbours = {node: port for port, nodes in net.topology.neighbours(server).items() for node in nodes}
+        routes = [(first_octets.prefix(own, 64), hop) for own, hop in dr.prefix_routes(ccrdn, server)]
+        routes += [(first_octets.everybody(65 + node), (port, node)) for node, port in neighbours.items()]
+        with net.at(server) as held:
+            held.request([route(net, server, prefix, *hop) for prefix, hop in routes])
+        with netns.inside(net.netns(server)):
+            made.append(FlowRewriting(net.plan.address(server), netlink.Socket(), {}, transit_maps.at(server)))
+    yield net, made
+    transit_maps.close()
+    for one in made:
+        one._routes.close()
+        one.close()
+
+
+def route(net, server, prefix, port, node):
+    end = net.plan.ends[server][port]
+    return fib.route_message(prefix, [(end.ifindex, end.dev, net.plan.address(node))], net.plan.address(server))
+
+
+def let(net, tables, path, protocol, ports):
+    """Let that flow from the first to the last of `path` take it."""
+    address = net.topology.naming.address
+    flow = Flow(address(path[0]), address(path[-1]), protocol, ports)
+    for server, onward in pairwise(path):
+        tables[server].set([SetFlowRewrite(flow, 65 + onward)])
+    return flow
+
+
+def test_a_flow_takes_its_path_and_others_of_the_same_servers_do_not(tables):
+    net, made = tables
+    straight = [0, 4, 5]
+    flow = let(net, made, AROUND, UDP, TRACED)
+
+    def taken(ports=traceroute.PORTS):
+        return list(traceroute.trace(net, [(0, 5)], ports=ports)[0].nodes)
+
+    assert taken() == AROUND
+    assert taken((40000, traceroute.PORTS[1])) == straight
+    made[0].set([SetFlowRewrite(flow, None)])
+    assert taken() == straight
+
+
+def test_flows_in_use_are_told_once_with_their_ports_if_they_have_any(tables):
+    net, made = tables
+    list(made[0].in_use())
+    address = net.topology.naming.address
+    with netns.inside(net.netns(0)):
+        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with closing(client):
+        client.bind(("", 40000))
+        for _ in range(3):
+            client.sendto(b"x", (dotted(address(5)), 50000))
+    ping(net, [(0, 5)], count=3)
+    assert sorted(made[0].in_use()) == [
+        Flow(address(0), address(5), socket.IPPROTO_ICMP, 0),
+        Flow(address(0), address(5), UDP, 40000 << 16 | 50000),
+    ]
+    assert list(made[4].in_use()) == []  # it passes them on
+
+
+def test_the_kernel_holds_the_rules_that_were_meant(tables):
+    net, made = tables
+    let(net, made, [0, 4, 5], UDP, TRACED)
+    listed = subprocess.run(
+        ["ip", "netns", "exec", net.plan.namespace(0), "nft", "list", "table", "ip", "weft"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "type ipv4_addr . ipv4_addr . inet_proto . mark" in listed
+    assert "10.0.0.0 . 64.0.1.1 . udp" in listed
+
+
+@pytest.mark.parametrize(("size", "options"), [(1, b""), (1000, b"\1\1\1\0"), (4000, b"")])
+def test_what_a_flow_carries_comes_whole_also_with_options_and_in_fragments(tables, size, options):
+    """The kernel computes the checksum of what leaves by a port without offloads, and whoever takes it checks it."""
+    net, made = tables
+    let(net, made, AROUND, UDP, 40000 << 16 | 50000)
+    address = net.topology.naming.address
+    with netns.inside(net.netns(0)):
+        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with netns.inside(net.netns(5)):
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with client, server:
+        client.bind((dotted(address(0)), 40000))
+        client.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, options)
+        server.bind((dotted(address(5)), 50000))
+        server.setsockopt(socket.IPPROTO_IP, IP_RECVTTL, 1)
+        server.settimeout(2)
+        client.sendto(bytes(size), (dotted(address(5)), 50000))
+        data, ancillary, _, who = server.recvmsg(5000, 64)
+    ttl = int.from_bytes(ancillary[0][2], sys.byteorder)
+    assert (data, who) == (bytes(size), (dotted(address(0)), 40000))
+    assert 64 - ttl == len(AROUND) - 2
+
+
+def test_a_checksum_that_the_sender_computed_is_right_at_the_end(tables):
+    net, made = tables
+    let(net, made, AROUND, UDP, 40000 << 16 | 50000)
+    address = net.topology.naming.address
+    with netns.inside(net.netns(0)):
+        raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, UDP)
+    with netns.inside(net.netns(5)):
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with raw, server:
+        server.bind((dotted(address(5)), 50000))
+        server.settimeout(2)
+        for text in (b"even", b"another"):
+            head = struct.pack(">HHH", 40000, 50000, 8 + len(text))
+            pseudo = struct.pack(">IIHH", address(0), address(5), UDP, 8 + len(text))
+            check = icmp.checksum(pseudo + head + b"\0\0" + text + bytes(len(text) % 2))
+            raw.sendto(head + struct.pack(">H", check) + text, (dotted(address(5)), 0))
+            assert server.recv(100) == text
+        raw.sendto(head + struct.pack(">H", check ^ 1) + text, (dotted(address(5)), 0))
+        server.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            server.recv(100)

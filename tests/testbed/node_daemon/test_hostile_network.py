@@ -1,0 +1,199 @@
+"""What a process at the end of a link may try against daemons on the real kernel, and what becomes of it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import pytest
+
+from weft.daemons.core import wire
+from weft.testbed.linux import clock, netns, tc
+from weft.testbed.linux.clock import wait_until
+from weft.testbed.network.network import Network
+from weft.testbed.node_daemon import control, daemon_set, keys
+from weft.testbed.node_daemon.sealed_channel import AHEAD_NS, FORGED, FUTURE, REPLAYED, Sealed
+from weft.testbed.node_daemon.sequence_file import Row, words
+from weft.testbed.node_daemon.sockets import FRAME_BYTES, ROUTINE, URGENT
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, Mbps
+
+pytestmark = pytest.mark.kernel
+SPEC = "dcell:n=3,k=1"
+LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
+ETH_P_IP, HEADERS_BYTES = 0x0800, 28
+PORT_UNREACHABLE = (3, 3)
+
+
+@pytest.fixture
+def routed(network: Callable[..., Network]) -> Network:
+    return network(SPEC, LINK, "dr")
+
+
+def losses(network: Network) -> int:
+    return sum(row.losses for row in network.rows().values())
+
+
+def told(network: Network, node: str) -> dict[str, object]:
+    return control.status(network.run.directory, node)
+
+
+@contextmanager
+def at(
+    network: Network, node: int, port: int, kind: int = socket.SOCK_DGRAM, protocol: int = 0
+) -> Iterator[socket.socket]:
+    """A socket of no daemon that sends by a node's port, as a neighbour does."""
+    with netns.inside(network.netns(node)), socket.socket(socket.AF_INET, kind, protocol) as sender:
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, network.plan.ends[node][port].dev.encode())
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 255)
+        yield sender
+
+
+def overheard(network: Network, node: int, port: int) -> bytes:
+    """A routine message that comes in at a node's port."""
+    with (
+        netns.inside(network.netns(node)),
+        socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_IP)) as listener,
+    ):
+        listener.bind((network.plan.ends[node][port].dev, ETH_P_IP))
+        listener.settimeout(5.0)
+        while True:
+            packet, (_, _, kind, *_) = listener.recvfrom(FRAME_BYTES)
+            if kind != socket.PACKET_OUTGOING and packet[16:20] == socket.inet_aton(ROUTINE[0]):
+                return packet[HEADERS_BYTES:]
+
+
+def pace(seconds: float, per_s: int) -> Iterator[None]:
+    """So many times a second, for so long."""
+    began_s = clock.monotonic()
+    for number in range(int(seconds * per_s)):
+        clock.sleep(max(0.0, began_s + number / per_s - clock.monotonic()))
+        yield
+
+
+def wait_for_hellos(network: Network, count: int = 10) -> None:
+    """Return when every daemon has ticked that often: what is dead after three hellos has been noticed."""
+    before = {node: row.ticks for node, row in network.rows().items()}
+    wait_until(
+        "hellos", lambda: all(row.ticks >= before[node] + count for node, row in network.rows().items()), every_s=0.01
+    )
+
+
+def test_forged_and_repeated_messages_change_nothing_and_floods_pass(routed: Network) -> None:
+    incarnation = 2**62
+    hello = wire.hello_body(0, incarnation, 30, 0, ((3, 1),)) + wire.SEQUENCE.pack(2**32 - 1)
+    heard = int(str(told(routed, "h3")["received"]))
+    with at(routed, 0, 1) as sender:
+        for _ in pace(0.4, 2500):
+            sender.sendto(hello, URGENT)
+            sender.sendto(b"\x77\x01\x01\x00", ROUTINE)
+    wait_for_hellos(routed)
+    assert losses(routed) == 0
+    assert int(str(told(routed, "h3")["received"])) < heard + 1000  # its filter lets none of them to the daemon
+
+
+def test_what_a_neighbour_said_is_believed_once(routed: Network) -> None:
+    frame = overheard(routed, 3, 1)
+    with at(routed, 0, 1) as sender:
+        for _ in range(20):
+            sender.sendto(frame, ROUTINE)
+        changed = bytes([*frame[:-1], frame[-1] ^ 1])
+        sender.sendto(changed, ROUTINE)
+    wait_until("they were refused", lambda: routed.rows()[3].refused >= 21)
+    assert told(routed, "h3")["refused"] == {"replayed": 20, "forged": 1}
+    assert losses(routed) == 0
+
+
+def forged(network: Network, node: int, port: int, number: int) -> bytes:
+    """Return a message in the name of `node` that carries `number`, of a process that has the run's key."""
+    interface = daemon_set.read(network.run.directory).interfaces[node].ports[port]
+    own = Row(memoryview(bytearray(8 * words([1]))).cast("Q"), {port: [node]})
+    memory, sent, _ = own.at(port)
+    memory[sent] = number - 1
+    with clock.using(replace(clock.current(), monotonic_ns=lambda: 0)):
+        return Sealed(node, port, interface.link, keys.read(network.run.directory), own).seal(bytes(4))
+
+
+def test_one_message_of_a_process_that_has_the_key_ends_no_adjacency(routed: Network) -> None:
+    """Neither at once, nor after a new key, nor after both daemons were started again; and replays are refused."""
+    recorded = overheard(routed, 3, 1)
+    with at(routed, 0, 1) as sender:
+        for _ in range(3):
+            sender.sendto(forged(routed, 0, 1, 2**64 - 1), ROUTINE)
+            sender.sendto(forged(routed, 0, 1, clock.monotonic_ns() + AHEAD_NS // 2), ROUTINE)
+        wait_until("three were refused", lambda: told(routed, "h3")["refused"] == {FUTURE: 3})
+        wait_for_hellos(routed)
+        assert losses(routed) == 0
+
+        for name in ("h0", "h3"):
+            control.restart(routed.run.directory, name)
+            routed.wait_until_converged()
+        sender.sendto(recorded, ROUTINE)
+        wait_until("a replay was refused", lambda: REPLAYED in told(routed, "h3")["refused"])  # type: ignore[operator]
+
+        routed.rekey()
+        before = losses(routed)
+        for frame in (recorded, forged(routed, 0, 1, 2**64 - 1)):
+            sender.sendto(frame, ROUTINE)
+        wait_until("one was refused", lambda: FUTURE in told(routed, "h3")["refused"])  # type: ignore[operator]
+        wait_for_hellos(routed)
+        routed.wait_until_converged()
+        assert losses(routed) == before
+        assert FORGED not in told(routed, "h3")["refused"], "the filter drops what the old key sealed"  # type: ignore[operator]
+
+
+def test_errors_that_anybody_may_send_about_its_hellos_cost_a_daemon_none(routed: Network) -> None:
+    source, dev = routed.plan.address(3).to_bytes(4, "big"), routed.plan.ends[3][1].dev
+    with netns.inside(routed.netns(3)), open("/proc/thread-self/net/udp") as file:
+        ends = [line.split()[1:3] for line in file.readlines()[1:]]
+    groups = [(socket.inet_aton(group)[::-1].hex().upper(), group) for group, _ in (ROUTINE, URGENT)]
+    connected = [
+        (int(local.split(":")[1], 16), group)
+        for local, far in ends
+        for address, group in groups
+        if far == f"{address}:{tc.CONTROL_PORT:04X}"
+    ]
+    assert connected, (dev, ends)
+    with at(routed, 0, 1, socket.SOCK_RAW, socket.IPPROTO_ICMP) as sender:
+        for _ in pace(0.5, 1000):
+            for port, group in connected:
+                inner = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 36, 0, 0, 255, 17, 0, source, socket.inet_aton(group))
+                body = inner + struct.pack(">HHHH", port, tc.CONTROL_PORT, 16, 0) + bytes(8)
+                message = struct.pack(">BBHI", *PORT_UNREACHABLE, 0, 0) + body
+                total = sum(struct.unpack(f">{len(message) // 2}H", message))
+                total = (total & 0xFFFF) + (total >> 16)
+                message = message[:2] + struct.pack(">H", ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF) + message[4:]
+                sender.sendto(message, (socket.inet_ntoa(source), 0))
+    wait_for_hellos(routed)
+    assert told(routed, "h3")["dropped"] == {}
+    assert losses(routed) == 0
+
+
+def test_a_key_is_replaced_under_way_and_a_daemon_that_starts_has_the_new_one(routed: Network) -> None:
+    before = (routed.run.directory / "key").read_text()
+    for _ in range(2):
+        routed.rekey()
+        wait_for_hellos(routed)
+    assert (routed.run.directory / "key").read_text() != before
+    assert losses(routed) == 0
+    assert sum(row.refused for row in routed.rows().values()) == 0
+    control.kill(routed.run.directory, "h1")
+    wait_until("its neighbours noticed", lambda: losses(routed) == 3)
+    control.start(routed.run.directory, "h1")
+    routed.wait_until_converged()
+
+
+def test_an_experiment_may_do_without() -> None:
+    with closing(Network.create(build(SPEC), LINK, scheme="dr", authenticated=False)) as network:
+        try:
+            with pytest.raises(ValueError, match="no key to replace"):
+                network.rekey()
+            with at(network, 0, 1) as sender:
+                for _ in range(5):
+                    sender.sendto(b"no\0nsense", URGENT)
+            wait_until("all were read", lambda: told(network, "h3")["protocol"]["garbage"] == 5)  # type: ignore[index]
+        finally:
+            network.down()

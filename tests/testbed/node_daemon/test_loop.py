@@ -1,0 +1,235 @@
+"""The loop without a kernel's network: what packets cannot do to it."""
+
+from __future__ import annotations
+
+import fcntl
+import select
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Note
+from weft.daemons.core.events import DestinationInUse, Event
+from weft.daemons.core.wire import Garbage
+from weft.testbed.linux import clock
+from weft.testbed.node_daemon.counters import COLUMNS, WORDS
+from weft.testbed.node_daemon.daemon import Daemon
+from weft.testbed.node_daemon.loop import TURN_S, Loop
+from weft.testbed.node_daemon.lost_packets import MOST_TRACEBACKS, LostPackets
+from weft.testbed.node_daemon.node_counters import NodeCounters
+from weft.testbed.node_daemon.sealed_channel import Bare
+from weft.testbed.node_daemon.sockets import SIOCGSTAMPNS, TIMESPEC
+
+
+class Machine:
+    """Raises over a packet what the packet says."""
+
+    deadline = inf
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+
+    def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
+        self.heard.append(payload)
+        if payload == b"garbage":
+            raise Garbage("no message")
+        if payload.startswith(b"in "):
+            self.deadline = float(payload.removeprefix(b"in "))
+        if payload == b"index":
+            raise IndexError("no such server")
+        if payload.isdigit():
+            exec(f"{chr(10) * int(payload)}raise KeyError({int(payload)})")
+        return UNCHANGED if payload == b"said again" else NOTHING
+
+
+@pytest.fixture
+def carried() -> Iterator[tuple[Loop, Daemon, socket.socket, list[str]]]:
+    """A loop that serves one daemon with one port, the far end of that, and the daemon's log."""
+    log: list[str] = []
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    daemon = Daemon.__new__(Daemon)
+    daemon.protocol, daemon.deadline, daemon.closed = Machine(), inf, False  # type: ignore[assignment]
+    daemon.received = daemon.garbage = 0
+    channel = Bare([1])
+    daemon._counters = NodeCounters(memoryview(bytearray(8 * WORDS)).cast("Q"), 0.03)
+    daemon.lost = LostPackets(daemon._counters, log.append, [channel])
+    loop = Loop([])
+    loop._ears[near.fileno()] = (near.recv, channel.open, daemon.protocol.receive, 0, daemon)
+    loop._queued.register(near, select.EPOLLIN)
+    with near, far:
+        yield loop, daemon, far, log
+
+
+def test_a_packet_over_which_the_state_machine_raises_is_dropped_counted_and_logged_once(
+    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+) -> None:
+    loop, daemon, far, log = carried
+    sent = [b"index", b"sound", b"index", b"garbage", b"sound"]
+    for payload in sent:
+        far.send(payload)
+    loop._hand_over(loop._read(loop._before, []), [])
+    assert daemon.protocol.heard == sent  # type: ignore[attr-defined]
+    assert (daemon.closed, loop.failed, daemon.garbage) == (False, 0, 1)
+    assert daemon._counters._cells[COLUMNS["packets_failed"]] == 2
+    assert len(log) == 1
+    assert "IndexError: no such server" in log[0]
+
+
+def test_a_packet_may_bring_the_deadline_forward_though_there_is_nothing_to_do(
+    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+) -> None:
+    loop, daemon, far, _ = carried
+    for payload, deadline in ((b"said again", inf), (b"in 7", 7.0), (b"in 9", 7.0), (b"in 3", 3.0)):
+        far.send(payload)
+        loop._hand_over(loop._read(loop._before, []), [])
+        assert daemon.deadline == deadline
+    assert daemon.received == 4
+
+
+def test_what_a_daemon_heard_that_has_gone_in_the_same_turn_is_nobodys(
+    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+) -> None:
+    loop, daemon, far, _ = carried
+    far.send(b"late")
+    heard = loop._read(loop._before, [])
+    loop._ears.clear()
+    loop._hand_over(heard, [])
+    assert daemon.received == 0
+
+
+def test_packets_cannot_fill_the_log(carried: tuple[Loop, Daemon, socket.socket, list[str]]) -> None:
+    loop, daemon, far, log = carried
+    for number in range(5 * MOST_TRACEBACKS):
+        far.send(b"%d" % number)
+        loop._hand_over(loop._read(loop._before, []), [])
+    assert daemon.lost.status()["packets_failed"] == 5 * MOST_TRACEBACKS
+    assert len(log) == MOST_TRACEBACKS
+
+
+@settings(max_examples=40)
+@given(st.lists(st.floats(-1e9, 1e9) | st.floats(-0.5, 0.5), min_size=1, max_size=6))
+def test_a_wall_clock_that_is_set_moves_no_arrival_out_of_its_turn(steps_s: list[float]) -> None:
+    """The kernel stamps packets by the wall clock, which may be set at any moment."""
+    step_s = 0.0
+    system = clock.current()
+    with (
+        clock.using(replace(system, wall=lambda: system.wall() + step_s)),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as near,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as far,
+    ):
+        near.bind(("127.0.0.1", 0))
+        with suppress(FileNotFoundError):
+            fcntl.ioctl(near, SIOCGSTAMPNS, bytearray(TIMESPEC.size))
+        loop = Loop([])
+        loop._ears[near.fileno()] = (near.recv, None, None, 0, None)  # type: ignore[assignment]
+        loop._queued.register(near, select.EPOLLIN)
+        for change_s in steps_s:
+            step_s = change_s
+            before = loop._before = clock.monotonic()
+            far.sendto(b"a", near.getsockname())
+            far.sendto(b"b", near.getsockname())
+            select.select([near], [], [], 30)
+            now = clock.monotonic() + 1.0  # late enough for stamps to be read
+            heard = loop._read(now, [])
+            assert [frame for *_, frame in heard] == [b"a", b"b"]
+            assert all(before <= at <= now for at, *_ in heard)
+
+
+class Eventful(Machine):
+    """Raises over an event what its destination says."""
+
+    def event(self, event: Event, now: float) -> Sequence[Action]:
+        assert isinstance(event, DestinationInUse)
+        if event.destination == 1:
+            raise KeyError("no such server")
+        return (Note(f"in use: {event.destination}"),)
+
+
+def test_an_event_over_which_the_state_machine_raises_is_dropped_and_those_after_it_are_not(
+    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+) -> None:
+    """Which destination is in use, whoever sends a packet says."""
+    loop, daemon, _, log = carried
+    daemon.protocol = Eventful()  # type: ignore[assignment]
+    told: list[Action] = []
+    daemon.perform = told.extend  # type: ignore[method-assign]
+    loop._do(daemon, daemon._tell, [DestinationInUse(number) for number in (1, 2, 1, 3)], 0.0)
+    assert told == [Note("in use: 2"), Note("in use: 3")]
+    assert (daemon.closed, loop.failed) == (False, 0)
+    assert daemon._counters._cells[COLUMNS["packets_failed"]] == 2
+    assert len(log) == 1
+    assert "a DestinationInUse was dropped over which this was raised" in log[0]
+    assert "no such server" in log[0]
+
+
+class Dying:
+    """A daemon all of whose own decisions raise."""
+
+    def __init__(self) -> None:
+        self.closed, self.deadline, self.deaths, self.logged, self.why = False, 0.0, 0, 0, ""
+
+    def decide(self, now: float) -> None:
+        raise KeyError("what next?")
+
+    start = tick = decide
+
+    def log_exception(self) -> None:
+        self.logged += 1
+
+    def count_death(self) -> None:
+        self.deaths += 1
+
+    def close(self, why: str) -> None:
+        self.closed, self.why = True, why
+
+
+@pytest.mark.parametrize("turn", ["start", "turn"])
+def test_a_daemon_whose_own_decision_raises_ends_counted_for_its_supervisor_to_start_another(turn: str) -> None:
+    loop, daemon = Loop([]), Dying()
+    loop._daemons = [daemon]  # type: ignore[list-item]
+    getattr(loop, turn)()
+    assert (daemon.closed, daemon.deaths, daemon.logged, daemon.why) == (True, 1, 1, "it failed")
+    assert (loop._daemons, loop.failed) == ([], 1)
+
+
+class Busy:
+    """A daemon with `work` slices of 2 ms to do, and something due every 10 ms beside them."""
+
+    closed, received = False, 0
+
+    def __init__(self, now: list[float], work: int) -> None:
+        self.now, self.work, self.deadline = now, work, 0.0
+        self.due = 0.0
+        self.late: list[float] = []
+
+    def tick(self, now: float) -> None:
+        if now >= self.due:
+            self.late.append(now - self.due)
+            self.due = now + 0.010
+        if self.work:
+            self.work -= 1
+            self.now[0] += 0.002
+        self.deadline = now if self.work else self.due
+
+
+def test_many_that_have_much_to_do_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits until all work is done, and sockets are read after every few milliseconds of it."""
+    now = [0.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    loop, many = Loop([]), [Busy(now, 20) for _ in range(10)]
+    loop._daemons = list(many)  # type: ignore[arg-type]
+    turns = 0
+    while any(one.work for one in many):
+        before = now[0]
+        loop.turn()
+        assert now[0] - before <= TURN_S + 0.002 + 1e-9
+        turns += 1
+    assert now[0] == pytest.approx(10 * 20 * 0.002)
+    assert max(max(one.late) for one in many) <= 10 * 0.002 + TURN_S
+    assert turns >= 60

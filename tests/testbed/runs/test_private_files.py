@@ -1,0 +1,120 @@
+"""Files of ours are closed to others, and are where we think they are."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+
+import pytest
+
+from weft.testbed.runs import private_files
+
+READ, MAKE = os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+
+
+@pytest.fixture(autouse=True)
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_they_are_made_closed_and_closed_if_they_are_open(tmp_path):
+    folder, file = tmp_path / "folder", tmp_path / "folder" / "file"
+    for _ in range(2):
+        private_files.make_folder(folder)
+        private_files.write(file, b"text", to_disk=True)
+        assert (mode(folder), mode(file), file.read_bytes()) == (0o700, 0o600, b"text")
+        folder.chmod(0o777)
+        file.chmod(0o666)
+    os.close(private_files.open_file(file, READ))
+    assert mode(file) == 0o600
+
+
+def test_a_link_is_not_followed(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    (tmp_path / "link").symlink_to(victim)
+    (tmp_path / "folder").symlink_to(tmp_path)
+    for flags in (READ, MAKE):
+        with pytest.raises(OSError, match=r"link is a link, and what it leads to is not ours to use; remove it"):
+            private_files.open_file(tmp_path / "link", flags)
+    with pytest.raises(OSError, match="folder is a link"):
+        private_files.make_folder(tmp_path / "folder")
+    assert victim.read_text() == "kept"
+
+
+def test_what_is_no_file_is_refused_and_what_is_not_there_is_not_found(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="pipe is no regular file"):
+        private_files.open_file(tmp_path / "pipe", os.O_RDWR)
+    with pytest.raises(FileNotFoundError):
+        private_files.open_file(tmp_path / "nothing", READ)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another user's files")
+def test_another_users_are_refused_and_told_of(tmp_path):
+    (tmp_path / "theirs").touch()
+    (tmp_path / "folder").mkdir()
+    for name in ("theirs", "folder"):
+        os.chown(tmp_path / name, 12345, 12345)
+    with pytest.raises(OSError, match=r"theirs belongs to user 12345, not to 0 as it must; remove it"):
+        private_files.open_file(tmp_path / "theirs", READ)
+    with pytest.raises(OSError, match="folder belongs to user 12345"):
+        private_files.make_folder(tmp_path / "folder")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: becomes another user")
+def test_nobody_else_can_lock_them(tmp_path):
+    private_files.make_folder(tmp_path / "folder")
+    private_files.write(tmp_path / "folder" / "lock", b"")
+    if not (pid := os.fork()):
+        os.setuid(12345)
+        try:
+            os.open(tmp_path / "folder" / "lock", READ)
+        except PermissionError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+@pytest.fixture
+def places(tmp_path):
+    """A file, its folder, and the one above, all ours."""
+    folder = tmp_path / "above" / "folder"
+    folder.mkdir(0o755, parents=True)
+    folder.parent.chmod(0o755)
+    (folder / "file").write_text("text")
+    (folder / "file").chmod(0o644)
+    return folder / "file", folder, folder.parent
+
+
+def test_a_file_that_is_ours_all_the_way_is_trusted_and_links_to_it_are_followed(places, tmp_path):
+    file, folder, above = places
+    (tmp_path / "link").symlink_to(folder)
+    assert private_files.trusted_file(tmp_path / "link" / "file") == file
+    above.chmod(0o1777)  # as /tmp is
+    assert private_files.trusted_file(file) == file
+
+
+@pytest.mark.parametrize(("number", "open_mode"), [(0, 0o664), (0, 0o646), (1, 0o775), (1, 0o1777), (2, 0o757)])
+def test_a_file_that_others_may_change_or_replace_is_not_trusted(places, tmp_path, number, open_mode):
+    place = places[number]
+    place.chmod(open_mode)
+    (tmp_path / "link").symlink_to(places[0])
+    for path in (places[0], tmp_path / "link"):
+        with pytest.raises(OSError, match=f"is not used: other users may write to {place}; chmod go-w {place}$"):
+            private_files.trusted_file(path)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_that_is_another_users_is_not_trusted(places, number):
+    os.chown(places[number], 1234, 1234)
+    with pytest.raises(OSError, match=f"{places[number]} belongs to user 1234, not to root or 0"):
+        private_files.trusted_file(places[0])

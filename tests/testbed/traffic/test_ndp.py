@@ -1,0 +1,163 @@
+"""Messages over the purified transport on real hosts and switches."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from weft.daemons.transport.packets import Ack, Data, encode
+from weft.daemons.transport.parameters import Parameters
+from weft.testbed.data_plane.data_plane import DataPlane
+from weft.testbed.linux import netns
+from weft.testbed.measure.port_counters import Counters
+from weft.testbed.network.network import Network
+from weft.testbed.traffic import ndp
+from weft.testbed.traffic.ndp import Message
+from weft.topologies import build
+from weft.topologies.core.address import dotted
+from weft.topologies.core.link import LinkSpec, Mbps
+
+LINK = LinkSpec(rate_bps=50 * Mbps, queue_packets=250, trim_packets=8)
+PARAMETERS = Parameters(rate_bps=50 * Mbps, timeout_ns=100_000_000)
+
+
+class Handle:
+    """As much of a network as is asked before anything is sent."""
+
+    topology = build("star:n=3")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Message(0, 1, 1, 5), Message(0, 3, 1, 5), Message(0, 0, 3, 5), Message(0, 0, 1, 0), Message(-1, 0, 1, 5)],
+)
+def test_messages_that_cannot_be_are_refused(message: Message) -> None:
+    with pytest.raises(ValueError, match="messages: Message"):
+        ndp.check(Handle(), [message], PARAMETERS)  # type: ignore[arg-type]
+
+
+def test_layers_are_first_octets() -> None:
+    assert list(ndp.octets(1)) == [10]
+    assert list(ndp.octets(3)) == [64, 65, 66]
+
+
+@pytest.mark.kernel
+def test_links_without_a_rate_cannot_pace(network: Callable[..., Network]) -> None:
+    with pytest.raises(ValueError, match="paces packets by the rate of links"):
+        ndp.parameters_of(network("star:n=2", None))
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("mtu_bytes", "size_bytes", "frames"), [(1500, 40_000, 28), (8986, 120_000, 14)])
+def test_incast_fills_the_link_and_loses_nothing(
+    network: Callable[..., Network], mtu_bytes: int, size_bytes: int, frames: int
+) -> None:
+    one = network("star:n=13", replace(LINK, mtu_bytes=mtu_bytes), "rps")
+    parameters = ndp.parameters_of(one)
+    assert (parameters.rate_bps, parameters.frame_bytes) == (50 * Mbps, mtu_bytes + 14)
+    with Counters(one) as counters, DataPlane.open(one) as plane:
+        before = counters.snapshot()
+        found = ndp.run(one, [Message(0.0, src, 0, size_bytes) for src in range(1, 13)], parameters, deadline_s=10)
+        ports = counters.snapshot().since(before).ports.values()
+        trimmed = sum(port.trimmed for port in plane.counters().values())
+    assert found.undelivered == []
+    assert {one.failed for one in found.results} == {None}
+    assert (found.garbage, found.unknown, found.corrupt, found.unsent, found.unread) == (0, 0, 0, 0, 0)
+    assert (found.counters.duplicates, found.counters.strange, found.counters.refused) == (0, 0, 0)
+    assert sum(port.queue_drops + port.header_drops + port.unexplained_drops for port in ports) == 0
+    assert found.counters.headers >= trimmed > 12
+    assert found.counters.data == 12 * frames
+    if not found.counters.timeouts:  # on a machine that stood still for a timeout, the rest holds nevertheless
+        assert found.counters.retransmissions == found.counters.headers == trimmed
+
+
+@pytest.mark.kernel
+def test_lost_headers_are_asked_after(network: Callable[..., Network]) -> None:
+    one = network("star:n=13", LinkSpec(rate_bps=50 * Mbps, queue_packets=250, trim_packets=8, header_packets=4), "rps")
+    with Counters(one) as counters:
+        found = ndp.run(
+            one, [Message(0.0, src, 0, 20_000) for src in range(1, 13)], ndp.parameters_of(one), deadline_s=10
+        )
+        lost = sum(port.header_drops for port in counters.snapshot().ports.values())
+    assert found.undelivered == []
+    assert lost > 10
+    assert found.counters.timeouts > 10  # one question may find that several headers of its message were lost
+    assert found.counters.data == 12 * 14
+
+
+@pytest.mark.kernel
+def test_a_host_that_cannot_be_reached_is_given_up_with_the_reason(network: Callable[..., Network]) -> None:
+    one = network("star:n=3", LINK, "rps")
+    one.fail("h0-r0", silent=True)
+    parameters = Parameters(rate_bps=50 * Mbps, timeout_ns=10_000_000, attempts=3)
+    found = ndp.run(one, [Message(0.0, 1, 0, 50_000), Message(0.0, 1, 2, 50_000)], parameters, deadline_s=10)
+    lost, arrived = found.results
+    assert arrived.delivered_s is not None
+    assert arrived.failed is None
+    assert lost.delivered_s is None
+    assert lost.failed is not None
+    assert found.undelivered == [lost.failed]
+    assert lost.failed.startswith("host 0 has not answered for")
+    assert lost.failed.endswith("35 of 35 packets not acknowledged")
+
+
+@pytest.mark.kernel
+def test_garbage_and_messages_that_the_run_does_not_have_are_counted_and_left(network: Callable[..., Network]) -> None:
+    one = network("star:n=3", LINK, "rps")
+    with netns.inside(one.netns(2)):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    stop = threading.Event()
+    garbage = (b"", b"n", bytes(22), b"\x6e\x01" + bytes(60), encode(Ack(0, 0, 200, 0)))
+    unknown = [encode(Data(flow, 0, 0, 8, 1450 << 24, 1450)) for flow in (0, 1, 1 << 31)]  # flow 0 is another host's
+
+    def send() -> None:
+        while not stop.wait(0.001):
+            for payload in (*garbage, *unknown):
+                sender.sendto(payload, (dotted(one.topology.naming.address(0)), ndp.PORT))
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        found = ndp.run(one, [Message(0.0, 1, 0, 100_000)], ndp.parameters_of(one), deadline_s=10)
+    finally:
+        stop.set()
+        thread.join()
+        sender.close()
+    assert found.undelivered == []
+    assert found.garbage >= 5
+    assert found.unknown >= 3
+
+
+@pytest.mark.kernel
+def test_messages_move_between_fatpaths_layers(network: Callable[..., Network]) -> None:
+    """Four hosts of one router send to four of another, which one link joins; other layers have other paths.  Of 416
+    packets seven layers leave some 60 to that link, and retransmissions."""
+    one = network("complete:n=6,p=4", LINK, "fatpaths:layers=7,rho=0.4,trigger=none")
+    messages = [Message(0.0, host, 4 + host, 150_000) for host in range(4)]
+    direct = one.ifindex(24, next(port for port, peer, *_ in one.topology.ports(24) if peer == 25))
+    carried = {}
+    for layers in (1, 7):
+        with Counters(one) as counters:
+            before = counters.snapshot()
+            parameters = ndp.parameters_of(one, layers=layers)
+            found = ndp.run(one, messages, parameters, deadline_s=10, first_flow=100 * layers)
+            carried[layers] = counters.snapshot().since(before).ports[direct].sent_bytes
+        assert found.undelivered == []
+        assert found.counters.data == 4 * 104
+    assert carried[1] > 4 * 150_000
+    assert carried[7] < 0.75 * carried[1]
+
+
+@pytest.mark.kernel
+def test_the_loop_ends_at_its_deadline(network: Callable[..., Network]) -> None:
+    one = network("star:n=2", LINK, "rps")
+    found = ndp.run(
+        one, [Message(0.0, 1, 0, 50_000_000), Message(9.0, 0, 1, 1)], ndp.parameters_of(one), deadline_s=0.2
+    )
+    assert found.undelivered == ["the time was up", "the time was up"]
+    assert found.results[0].began_s is not None
+    assert found.results[1].began_s is None

@@ -1,0 +1,212 @@
+"""Commands under a virtual clock: computing takes no time, rates and delays are exact, and runs repeat."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.testbed.uml import uml, virtual_kernel
+from weft.testbed.uml.uml import VirtualClock
+
+FRAME_BITS = 8 * 1514
+CLOCK = "print(time.clock_gettime_ns(time.CLOCK_MONOTONIC))"
+CABLE = Path(__file__).with_name("cable.py")
+virtual = pytest.mark.virtual
+
+
+def inside(*argv: str, seed: int = 1, syscall_ns: int = 0, status: int = 0) -> str:
+    """What a command prints under a virtual clock; what it complains about is told if it fails."""
+    out, err = io.BytesIO(), io.BytesIO()
+    clock = VirtualClock(seed=seed, syscall_ns=syscall_ns)
+    got = uml.run(argv, virtual=clock, timeout_s=500, stdout=out, stderr=err)
+    assert got == status, err.getvalue().decode()
+    return out.getvalue().decode()
+
+
+@virtual
+def test_an_hour_passes_at_once_and_no_longer_than_an_hour():
+    begin, end = inside("sh", "-c", "cat /proc/uptime; sleep 3600; cat /proc/uptime").splitlines()
+    assert float(end.split()[0]) - float(begin.split()[0]) == pytest.approx(3600, abs=0.011)  # printed in 10 ms
+
+
+@virtual
+def test_a_command_that_fails_is_told():
+    inside("sh", "-c", "exit 7", status=7)
+
+
+@virtual
+def test_what_is_random_repeats_with_the_seed_and_differs_without():
+    draw = ("sh", "-c", "head -c 16 /dev/urandom | sha256sum; date +%s.%N; mktemp --dry-run; echo $$")
+    assert inside(*draw, seed=3) == inside(*draw, seed=3) != inside(*draw, seed=4)
+
+
+@virtual
+def test_files_that_are_looked_for_in_vain_cost_no_time():
+    """Else what the host has in its caches would change what happens."""
+    few, many = (
+        inside(sys.executable, "-S", "-c", f"import os, time\n[os.path.exists('/no') for _ in range({n})]\n{CLOCK}")
+        for n in (10, 1000)
+    )
+    assert few == many
+
+
+@virtual
+def test_a_sleep_ends_when_it_should_and_not_when_other_timers_do():
+    program = (
+        "import time\ntime.sleep(0.01)  # starting takes the kernel some us\nfor ns in (1000, 12_112, 10**6, 10**9):\n"
+        " end = time.monotonic_ns() + ns; time.sleep(ns / 1e9); print(time.monotonic_ns() - end)"
+    )
+    assert max(int(late) for late in inside("python3", "-c", program).split()) < 50
+
+
+@virtual
+def test_whoever_polls_does_not_stop_the_clock():
+    program = "import time\nend = time.monotonic() + 0.01\nwhile time.monotonic() < end: pass\nprint('done')"
+    assert inside(sys.executable, "-S", "-c", program) == "done\n"
+
+
+def test_what_a_system_call_costs_is_said_to_the_kernel_unless_it_is_nothing():
+    assert "time-travel-syscall=250" in VirtualClock(syscall_ns=250).arguments()
+    assert not [word for word in VirtualClock().arguments() if "syscall" in word]
+
+
+@virtual
+def test_floating_point_registers_survive_page_faults_and_other_processes():
+    """Values lie in them while pages are filled for the first time, in two processes that take turns."""
+    program = (
+        "import os, numpy\n"
+        "child = os.fork()\n"
+        "for _ in range(20): os.sched_yield(); values = numpy.arange(100_000, dtype=float) * 1.5\n"
+        "if child: os.waitpid(child, 0)\n"
+        "print(values.sum(), flush=True)\n"
+        "os._exit(0)"
+    )
+    expected = sum(1.5 * each for each in range(100_000))
+    assert [float(each) for each in inside(sys.executable, "-c", program).split()] == [expected, expected]
+
+
+@virtual
+def test_a_system_call_costs_whoever_makes_it_and_nobody_else():
+    """Two processes that make 1,000 at the same time take as long as one."""
+    program = (
+        "import os, time\n"
+        "begin = time.monotonic_ns()\n"
+        "child = os.fork()\n"
+        "for _ in range(1000): os.getppid()\n"
+        "if child == 0: os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "print(time.monotonic_ns() - begin)"
+    )
+    free, costly = (int(inside(sys.executable, "-S", "-c", program, syscall_ns=cost)) for cost in (0, 2000))
+    assert free < 10_000
+    assert 2_000_000 < costly < 2_100_000
+
+
+@virtual
+@pytest.mark.parametrize("rate_bps", [10**7, 10**8, 10**9, 10**10])
+def test_gaps_between_packets_are_exact_to_a_nanosecond(rate_bps):
+    ideal_ns = FRAME_BITS * 10**9 / rate_bps
+    for qdisc in (f"tbf rate {rate_bps}bit burst 1600 limit 10mb", f"netem rate {rate_bps}bit limit 1000"):
+        gaps = json.loads(inside(sys.executable, str(CABLE), str(rate_bps), *qdisc.split()))
+        settled = gaps[len(gaps) // 3 :]
+        assert max(abs(gap - ideal_ns) for gap in settled) <= 1, (qdisc, settled)
+
+
+@virtual
+@pytest.mark.parametrize(("rate_bps", "seconds"), [(10**7, 2), (10**8, 2), (10**9, 0.5)])
+def test_tcp_gets_the_rate_of_its_links_and_their_delay(rate_bps, seconds):
+    """There and back is over four links of 5 us."""
+    got = json.loads(inside(sys.executable, str(CABLE.with_name("star.py")), str(rate_bps), "5", str(seconds)))
+    assert got["share"] == pytest.approx(1, abs=2e-4)
+    assert got["min_rtt_us"] == 20
+
+
+@virtual
+def test_it_is_known_who_must_be_root_outside():
+    assert inside("id", "--user") == "0\n"
+
+
+def test_what_is_kept_of_the_environment():
+    kept = uml.repeatable({"PATH": "/bin", "SSH_CLIENT": "1.2.3.4", "WEFT_RUN": "a"})
+    assert {"PATH", "WEFT_RUN", "PYTHONHASHSEED"} <= kept.keys()
+    assert "SSH_CLIENT" not in kept
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
+    monkeypatch.setattr(virtual_kernel, "SYSTEM_CACHE", tmp_path / "system")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def test_a_kernel_that_is_not_what_was_built_is_not_found(cache):
+    kernel = cache / f"linux-{virtual_kernel.identity()}"
+    kernel.write_bytes(b"built")
+    kernel.with_suffix(".sha256").write_text(hashlib.sha256(b"built").hexdigest() + "\n")
+    assert virtual_kernel.find() == kernel
+    kernel.write_bytes(b"changed")
+    assert virtual_kernel.find() is None
+
+
+@pytest.mark.parametrize("suffix", ["", ".sha256"])
+def test_a_kernel_that_another_user_can_change_is_not_run(cache, suffix):
+    kernel = cache / f"linux-{virtual_kernel.identity()}"
+    kernel.write_bytes(b"built")
+    kernel.with_suffix(".sha256").write_text(hashlib.sha256(b"built").hexdigest() + "\n")
+    kernel.with_suffix(suffix).chmod(0o666)
+    with pytest.raises(OSError, match=f"is not used: other users may write to .*{kernel.name}{suffix}; chmod go-w"):
+        virtual_kernel.require()
+
+
+def test_no_kernel_is_built_where_another_user_can_change_it(cache):
+    cache.chmod(0o1777)
+    with pytest.raises(OSError, match=f"other users may write to {cache}; chmod go-w"):
+        virtual_kernel._writable()
+
+
+def test_folders_that_are_made_for_it_are_0755_whatever_the_umask(cache, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE", str(cache / "one/two"))
+    monkeypatch.setattr(virtual_kernel, "ROOM_BYTES", 0)
+    for umask in (0, 0o077):
+        before = os.umask(umask)
+        try:
+            folder = virtual_kernel._writable()
+        finally:
+            os.umask(before)
+        assert [stat.S_IMODE(place.stat().st_mode) for place in (folder, folder.parent)] == [0o755, 0o755]
+        shutil.rmtree(cache / "one")
+
+
+def test_what_is_missing_to_build_it_is_named(cache, monkeypatch):
+    monkeypatch.setattr(virtual_kernel, "SOURCE", cache / "linux-source-6.12.tar.xz")
+    monkeypatch.setattr(shutil, "which", lambda tool: f"/usr/bin/{tool}")
+    with pytest.raises(FileNotFoundError, match=r"\(linux-source-6\.12\.tar\.xz\): make uml-kernel"):
+        virtual_kernel.require()
+    monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "flex" else f"/usr/bin/{tool}")
+    with pytest.raises(FileNotFoundError, match=r"\(flex, linux-source"):
+        virtual_kernel.require()
+
+
+def test_a_step_that_fails_tells_its_last_words(tmp_path):
+    with pytest.raises(OSError, match=r"sh -c echo one; echo two; exit 3: exit 3: one / two"):
+        list(virtual_kernel._lines(["sh", "-c", "echo one; echo two; exit 3"], tmp_path))
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere():
+    written = io.StringIO()
+    show = virtual_kernel.shown(written.write, terminal=False)
+    for fraction in (0.0, 0.05, 0.1, 0.999, 1.0):
+        show(fraction)
+    assert [line.split()[-3] for line in written.getvalue().splitlines()] == ["0", "10", "90", "100"]
+    bar = io.StringIO()
+    virtual_kernel.shown(bar.write, terminal=True)(1.0)
+    assert bar.getvalue() == f"\rkernel for virtual time [{'#' * 40}] 100%\n"
