@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.report import Line, show
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -45,12 +45,12 @@ print(json.dumps([up - began, time.perf_counter() - up]))
 """
 WEFT = """
 import json, sys, time
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec
 topology = build(sys.argv[1])
 began, began_cpu = time.perf_counter(), time.process_time()
-network = Network.create(topology, LinkSpec(rate_bps=20_000_000, queue_packets=250), scheme="static")
+network = RunningNetwork.create(topology, LinkSpec(rate_bps=20_000_000, queue_packets=250), scheme="static")
 up, up_cpu = time.perf_counter(), time.process_time()
 network.down()
 print(json.dumps([up - began, time.perf_counter() - up, up_cpu - began_cpu]))
@@ -69,7 +69,7 @@ def ours(spec: str, scheme: str, packed: int = 0) -> tuple[float, float]:
     """Seconds that `spec` takes to come up, shaped, with its routes, and to be gone again."""
     topology = build(spec)
     began = time.perf_counter()
-    network = Network.create(topology, LINK, scheme=scheme, packed=packed)
+    network = RunningNetwork.create(topology, LINK, scheme=scheme, packed=packed)
     up = time.perf_counter()
     network.down()
     return up - began, time.perf_counter() - up

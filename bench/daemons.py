@@ -15,7 +15,7 @@ import numpy as np
 from bench.report import Line, show
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.host_load import pss_kib
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic.iperf import IperfSpec, iperfs
 from weft.topologies import build
 from weft.topologies.core.failures import draw
@@ -38,7 +38,7 @@ def cpu_s(pids: set[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def cost(network: Network) -> tuple[float, float]:
+def cost(network: RunningNetwork) -> tuple[float, float]:
     """Share of one core that all daemons take together, and the median memory of a process in MB."""
     pids = {row.pid for row in network.rows().values()}
     before, began = cpu_s(pids), time.monotonic()
@@ -50,7 +50,7 @@ def cost(network: Network) -> tuple[float, float]:
 def us_per_message(topology: Topology, packed: int, among: Sequence[int], *, authenticated: bool) -> list[float]:
     """Processor time for each message that daemons hear, all else included; then how many ms it takes them to notice
     that each of the links `among` has died in silence."""
-    network = Network.create(topology, LINK, scheme="dr", packed=packed, authenticated=authenticated)
+    network = RunningNetwork.create(topology, LINK, scheme="dr", packed=packed, authenticated=authenticated)
     try:
         before = network.rows()
         pids = {row.pid for row in before.values()}
@@ -80,7 +80,7 @@ def seals(topology: Topology, packed: int, among: Sequence[int]) -> list[Line]:
     ]
 
 
-def noticed_ms(network: Network, link: int, *, silent: bool) -> float:
+def noticed_ms(network: RunningNetwork, link: int, *, silent: bool) -> float:
     """From the death of `link` until a daemon at an end of it says so."""
     name = network.topology.link_name(link)
     before = {node: row.losses for node, row in network.rows().items()}
@@ -96,7 +96,7 @@ def noticed_ms(network: Network, link: int, *, silent: bool) -> float:
     return (noticed_ns - began_ns) / 1e6
 
 
-def false_alarms(network: Network, seconds: int) -> int:
+def false_alarms(network: RunningNetwork, seconds: int) -> int:
     """Neighbours taken for dead while TCP fills links and nothing fails."""
     before = sum(row.losses for row in network.rows().values())
     pairs = [(node, node + 78) for node in range(0, 78, 13)]
@@ -111,7 +111,7 @@ def main() -> None:
     seconds = given.parse_args().alarm_s
     topology = build(SPEC)
     among = draw(range(len(topology.links)), count=FAILURES, generator=np.random.default_rng(1)).tolist()
-    network = Network.create(topology, LINK, scheme="dr", packed=0)
+    network = RunningNetwork.create(topology, LINK, scheme="dr", packed=0)
     try:
         share, own_mb = cost(network)
         announced = statistics.median(noticed_ms(network, link, silent=False) for link in among)
@@ -119,7 +119,7 @@ def main() -> None:
         alarms = false_alarms(network, seconds)
     finally:
         network.down()
-    network = Network.create(topology, LINK, scheme="dr", packed=2)
+    network = RunningNetwork.create(topology, LINK, scheme="dr", packed=2)
     try:
         packed, _ = cost(network)
     finally:

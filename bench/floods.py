@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.report import Line, show
 from weft.testbed.linux import netns
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.node_daemon.sockets import FRAME_BYTES, ROUTINE, URGENT
 from weft.topologies import build
@@ -93,7 +93,7 @@ def flood(fd: int, payload: bytes, per_s: int, seconds: float) -> None:
     print(sent)
 
 
-def overheard(network: Network, node: int, port: int, count: int) -> list[bytes]:
+def overheard(network: RunningNetwork, node: int, port: int, count: int) -> list[bytes]:
     """So many messages, sealed, of the daemon at the other end of the link at `port` of `node`, as they come in."""
     found: list[bytes] = []
     with netns.inside(network.netns(node)), socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0x8) as ear:
@@ -105,7 +105,7 @@ def overheard(network: Network, node: int, port: int, count: int) -> list[bytes]
     return found
 
 
-def lost_elsewhere(network: Network, before: int) -> int:
+def lost_elsewhere(network: RunningNetwork, before: int) -> int:
     """Neighbours that were lost since `before`, but for h0 and h3 by each other."""
     each_other = 0
     for name, other in (("h0", "h3"), ("h3", "h0")):
@@ -114,7 +114,7 @@ def lost_elsewhere(network: Network, before: int) -> int:
     return sum(row.losses for row in network.rows().values()) - each_other - before
 
 
-def one(network: Network, payload: bytes) -> tuple[float, int]:
+def one(network: RunningNetwork, payload: bytes) -> tuple[float, int]:
     """Packets a second that left, and neighbours that were lost elsewhere."""
     before = lost_elsewhere(network, 0)
     with netns.inside(network.netns(FLOODER)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -133,7 +133,7 @@ def main() -> None:
         flood(int(sys.argv[1]), bytes.fromhex(sys.argv[2]), PER_S, SECONDS)
         return
     lines, failed = [], 0
-    network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=0)
+    network = RunningNetwork.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=0)
     try:
         for name, payload in (
             ("of a stranger", STRANGE),

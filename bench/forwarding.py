@@ -26,8 +26,8 @@ from bench.report import Line, show
 from weft.daemons.transport.packets import TRIMMABLE
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import netns, tc
-from weft.testbed.measure.port_counters import Counters
-from weft.testbed.network.network import Network
+from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs.network_handle import netlink_of
 from weft.topologies.core.address import FabricNaming, Prefix, Tier, dotted
 from weft.topologies.core.link import Gbps, LinkSpec
@@ -56,7 +56,7 @@ def chain(switches: int) -> Topology:
 class Sender:
     """Sends from the first host of `network` to the second, a batch of messages in each system call."""
 
-    def __init__(self, network: Network, payload_bytes: int) -> None:
+    def __init__(self, network: RunningNetwork, payload_bytes: int) -> None:
         with netns.inside(network.netns(0)):
             self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
@@ -102,7 +102,7 @@ class Chains:
         self.planes = []
         for switches in (SHORT, LONG):
             topology = chain(switches)
-            network = Network.create(topology, link, scheme="none" if planes else "static")
+            network = RunningNetwork.create(topology, link, scheme="none" if planes else "static")
             stack.callback(network.down)
             self.networks.append(network)
             with closing(netlink_of(network, 1)) as sink:
@@ -126,7 +126,7 @@ class Chains:
         """Packets that have arrived at the ends."""
         found = 0
         for network in self.networks:
-            with Counters(network) as counters:
+            with PortCounterReader(network) as counters:
                 found += counters.snapshot().ports[network.ifindex(1, 0)].received_packets
         return found
 

@@ -23,7 +23,7 @@ from weft.testbed.frr.frr import frr
 from weft.testbed.frr.frr_config import Ospf
 from weft.testbed.machine import doctor
 from weft.testbed.measure.host_load import pss_kib
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 
 HELLO_MS = 30
@@ -33,9 +33,9 @@ MOST_LOAD = 0.85  # of all processors, that daemons may take: beyond, neither th
 
 
 @contextmanager
-def theirs(spec: str, hello_ms: int) -> Iterator[tuple[Network, set[int], float]]:
+def theirs(spec: str, hello_ms: int) -> Iterator[tuple[RunningNetwork, set[int], float]]:
     """FRR on a network of its own, gone afterwards: the network, its processes, and the memory of a node in MB."""
-    network = Network.create(build(spec), None)
+    network = RunningNetwork.create(build(spec), None)
     try:
         with frr(network, Ospf(network.plan, hello_ms)) as routed:
             yield network, routed.pids(), statistics.median(routed.memory_kib()) / 1024
@@ -44,9 +44,9 @@ def theirs(spec: str, hello_ms: int) -> Iterator[tuple[Network, set[int], float]
 
 
 @contextmanager
-def ours(spec: str, hello_ms: int) -> Iterator[tuple[Network, set[int], float]]:
+def ours(spec: str, hello_ms: int) -> Iterator[tuple[RunningNetwork, set[int], float]]:
     """The same for our daemons."""
-    network = Network.create(build(spec), None, scheme=f"{SCHEME}:hello_ms={hello_ms}", packed=0)
+    network = RunningNetwork.create(build(spec), None, scheme=f"{SCHEME}:hello_ms={hello_ms}", packed=0)
     try:
         pids = {row.pid for row in network.rows().values()}
         yield network, pids, statistics.median(map(pss_kib, pids)) / 1024

@@ -25,7 +25,7 @@ from bench.floods import BATCH, Batches, overheard
 from bench.report import Line, show
 from tests.fuzz.hostile_messages import Campaign, network_for, schemes
 from weft.testbed.linux import fib, netns
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon.sockets import URGENT
 from weft.topologies import build
 
@@ -65,9 +65,9 @@ def hostile(scheme: str, sealed: list[bytes], target: int, draw: Random) -> list
 
 
 @contextmanager
-def up(scheme: str) -> Iterator[Network]:
+def up(scheme: str) -> Iterator[RunningNetwork]:
     """A small network that `scheme` routes, converged."""
-    network = Network.create(build(network_for(scheme)), None, scheme=scheme)
+    network = RunningNetwork.create(build(network_for(scheme)), None, scheme=scheme)
     try:
         network.wait_until_converged()
         yield network
@@ -75,7 +75,7 @@ def up(scheme: str) -> Iterator[Network]:
         network.down()
 
 
-def routes(network: Network) -> Mapping[int, object]:
+def routes(network: RunningNetwork) -> Mapping[int, object]:
     """The kernel's routes of every node that has a daemon."""
     found = {}
     for node in network.rows():
@@ -84,7 +84,7 @@ def routes(network: Network) -> Mapping[int, object]:
     return found
 
 
-def memory(network: Network) -> Mapping[int, int]:
+def memory(network: RunningNetwork) -> Mapping[int, int]:
     """Bytes of each daemon's process that are in memory."""
     page = resource.getpagesize()
     return {
@@ -117,7 +117,7 @@ def one(scheme: str, count: int, per_s: int, seed: int) -> tuple[float, list[str
 
 
 def wrong(
-    network: Network, before: Mapping[int, object], routed: Mapping[int, object], size: Mapping[int, int]
+    network: RunningNetwork, before: Mapping[int, object], routed: Mapping[int, object], size: Mapping[int, int]
 ) -> Iterator[str]:
     """What is not as it was."""
     name = network.topology.naming.name

@@ -120,7 +120,7 @@ def half_broken(name: str) -> list[str]:
     return []
 
 
-def leftovers(mine: list[run.Run], journals: list[dict[str, Any]]) -> list[str]:
+def leftovers(mine: list[run.RunRecord], journals: list[dict[str, Any]]) -> list[str]:
     """What there still is of these runs, which had these journals."""
     names = {space for journal in journals for space in journal.get("namespaces", [])}
     found = [f"directory {one.directory}" for one in mine if one.directory.exists()]

@@ -19,7 +19,7 @@ from weft.daemons.core import registry
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.outage import OutageProbe
 from weft.testbed.measure.ping import ping
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 
 SPEC, SCHEME = "slimfly:q=5,p=4", "fatpaths:layers=9,trigger=none"
@@ -28,7 +28,7 @@ BEFORE_S, AFTER_S = 0.2, 0.6
 MOST_MS = {False: 20.0, True: 150.0}  # announced, silent
 
 
-def failures(network: Network, count: int, *, silent: bool) -> Recovery:
+def failures(network: RunningNetwork, count: int, *, silent: bool) -> Recovery:
     """Let so many links die, one after the other, each mended before the next."""
     topology, draw = network.topology, random.Random(3)
     pairs = some_pairs(topology, PAIRS)
@@ -63,7 +63,7 @@ def main() -> None:
     given.add_argument("--processes", type=int, default=2, help="that share the daemons; 0: each has its own")
     asked = given.parse_args()
     used = resource.getrusage(resource.RUSAGE_SELF)
-    network = Network.create(build(SPEC), None, scheme=SCHEME, packed=asked.processes)
+    network = RunningNetwork.create(build(SPEC), None, scheme=SCHEME, packed=asked.processes)
     try:
         spent = resource.getrusage(resource.RUSAGE_SELF)
         own_s = spent.ru_utime + spent.ru_stime - used.ru_utime - used.ru_stime

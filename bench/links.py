@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.report import Line, show
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -14,7 +14,9 @@ SECONDS = 5
 
 def goodput_share(rate_bps: int) -> float:
     """Goodput of one TCP flow across two links and a crossbar, as a share of what the rate allows."""
-    network = Network.create(build("dcell:n=3,k=0"), LinkSpec(rate_bps=rate_bps, queue_packets=250), scheme="static")
+    network = RunningNetwork.create(
+        build("dcell:n=3,k=0"), LinkSpec(rate_bps=rate_bps, queue_packets=250), scheme="static"
+    )
     try:
         found = iperf(network, 0, 1, IperfSpec(seconds=SECONDS, omit_s=2))
     finally:

@@ -14,9 +14,9 @@ from weft.testbed.machine import doctor
 from weft.testbed.measure.dequeue_gaps import GapMonitor
 from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.ping import ping
-from weft.testbed.measure.port_counters import Counters
+from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.measure.traceroute import ForwardingTables, fib_paths, trace
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs.network_handle import all_pairs
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -32,7 +32,7 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def dequeue_cost_ns(net: Network) -> float:
+def dequeue_cost_ns(net: RunningNetwork) -> float:
     """Time of the program that watches dequeues, per dequeue, as the kernel counts it."""
     enable = libbpf.library().bpf_enable_stats
     enable.argtypes = [ctypes.c_int]
@@ -44,7 +44,7 @@ def dequeue_cost_ns(net: Network) -> float:
     return int(counts["run_time_ns"]) / int(counts["run_cnt"])
 
 
-def tc_shows_all(net: Network) -> None:
+def tc_shows_all(net: RunningNetwork) -> None:
     """The counters of every queue by `tc`, a process for each namespace."""
     for node in range(net.topology.nodes):
         subprocess.run(
@@ -52,7 +52,7 @@ def tc_shows_all(net: Network) -> None:
         )
 
 
-def ping_processes(net: Network, count: int) -> None:
+def ping_processes(net: RunningNetwork, count: int) -> None:
     """A `ping` process each for the first `count` pairs."""
     for src, dst in all_pairs(net)[:count]:
         address = ".".join(map(str, net.topology.naming.address(dst).to_bytes(4, "big")))
@@ -60,7 +60,7 @@ def ping_processes(net: Network, count: int) -> None:
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 
-def lines(net: Network) -> list[Line]:
+def lines(net: RunningNetwork) -> list[Line]:
     pairs = all_pairs(net)
 
     def tables() -> None:
@@ -72,7 +72,7 @@ def lines(net: Network) -> list[Line]:
         with Fidelity(net):
             pass
 
-    with Counters(net) as counters:
+    with PortCounterReader(net) as counters:
         snapshot = timed(counters.snapshot)
     by_tc = timed(lambda: tc_shows_all(net))
     few = 20
@@ -95,7 +95,7 @@ def lines(net: Network) -> list[Line]:
 
 def main() -> None:
     """Print all of it for a DCell of 156 servers."""
-    net = Network.create(build("dcell:n=3,k=2"), LINK, scheme="static")
+    net = RunningNetwork.create(build("dcell:n=3,k=2"), LINK, scheme="static")
     try:
         show("What measuring costs", lines(net))
     finally:

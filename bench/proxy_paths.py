@@ -26,7 +26,7 @@ from weft.daemons.proxy import routing as proxy
 from weft.experiments.engines.predicted_paths import both_ways, lengths
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.traceroute import Trace, trace
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links, random_links
@@ -63,7 +63,7 @@ def scheme_for(name: str, servers: int, questions_per_s: int) -> str:
     return f"{name}:{OPTIONS.format(rate=max(2, questions_per_s // servers))}"
 
 
-def break_links(network: Network, fraction: float, seed: int = 1) -> Topology:
+def break_links(network: RunningNetwork, fraction: float, seed: int = 1) -> Topology:
     """Let that part of the links die; the topology without them."""
     topology = network.topology
     links = random_links(topology, fraction=fraction, generator=np.random.default_rng(seed))
@@ -72,7 +72,9 @@ def break_links(network: Network, fraction: float, seed: int = 1) -> Topology:
     return fail_links(topology, links)
 
 
-def verdict(network: Network, live: Topology, scheme: str, hops: dict[Pair, int], pairs: Sequence[Pair]) -> Verdict:
+def verdict(
+    network: RunningNetwork, live: Topology, scheme: str, hops: dict[Pair, int], pairs: Sequence[Pair]
+) -> Verdict:
     """What is true of `pairs` now; `live`: the topology without what is dead; `hops`: of the paths that the algorithm
     computes for those that it connects."""
     connected = sorted(both_ways(hops) & set(pairs))
@@ -99,7 +101,7 @@ def mute(live: Topology, scheme: str, one: Trace, route: Sequence[int]) -> bool:
     return back not in (lengths(live, scheme, [back]) or {})
 
 
-def choices(network: Network, sources: set[int]) -> dict[Pair, int]:
+def choices(network: RunningNetwork, sources: set[int]) -> dict[Pair, int]:
     """The proxy that each of `sources` has chosen for each of its destinations, -1 for DR."""
     naming = network.topology.naming
     found: dict[Pair, int] = {}
@@ -109,7 +111,7 @@ def choices(network: Network, sources: set[int]) -> dict[Pair, int]:
     return found
 
 
-def settle(network: Network, live: Topology, scheme: str, pairs: Sequence[Pair], within_s: float) -> Verdict:
+def settle(network: RunningNetwork, live: Topology, scheme: str, pairs: Sequence[Pair], within_s: float) -> Verdict:
     """The first verdict that is whole, or the last one within that time."""
     hops = lengths(live, scheme, pairs)
     assert hops is not None
@@ -133,7 +135,7 @@ def check(spec: str, name: str, asked: argparse.Namespace) -> list[Line]:
     topology = build(spec)
     scheme = scheme_for(name, topology.servers, asked.questions_per_s)
     pairs = some_pairs(topology.servers, asked.pairs or SPECS[spec])
-    network = Network.create(topology, None, scheme=scheme, packed=asked.processes)
+    network = RunningNetwork.create(topology, None, scheme=scheme, packed=asked.processes)
     lines = []
     try:
         for fraction in (0.0, FAILED_FRACTION):

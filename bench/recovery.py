@@ -21,7 +21,7 @@ from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.outage import OutageProbe
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.traceroute import trace
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.topology import Topology
 
@@ -67,7 +67,7 @@ def some_pairs(topology: Topology, count: int) -> Pairs:
     return [tuple(draw.sample(range(topology.servers), 2)) for _ in range(count)]  # type: ignore[misc]
 
 
-def links_in_use(network: Network, pairs: Pairs) -> list[str]:
+def links_in_use(network: RunningNetwork, pairs: Pairs) -> list[str]:
     """The links between servers that packets of `pairs` take, there or back, by name."""
     topology, both = network.topology, [*pairs, *((dst, src) for src, dst in pairs)]
     wired = {frozenset(link) for link in topology.links[:, [0, 2]].tolist()}
@@ -75,7 +75,7 @@ def links_in_use(network: Network, pairs: Pairs) -> list[str]:
     return sorted("-".join(topology.naming.name(node) for node in sorted(hop)) for hop in hops & wired)
 
 
-def recovery(network: Network, pairs: Pairs, failures: int, *, after_s: float = AFTER_S) -> Recovery:
+def recovery(network: RunningNetwork, pairs: Pairs, failures: int, *, after_s: float = AFTER_S) -> Recovery:
     """Let so many links die in silence, one after the other, each mended `after_s` later and before the next."""
     found = Recovery([], 0, 0.0, after_s)
     for _, outages, lost, late_ms in one_by_one(network, pairs, failures, after_s=after_s):
@@ -84,7 +84,7 @@ def recovery(network: Network, pairs: Pairs, failures: int, *, after_s: float = 
 
 
 def one_by_one(
-    network: Network, pairs: Pairs, failures: int, *, after_s: float = AFTER_S
+    network: RunningNetwork, pairs: Pairs, failures: int, *, after_s: float = AFTER_S
 ) -> Iterator[tuple[str, list[float], int, float]]:
     """(link, outages in ms, pairs that found no other way, latest ping in ms) of each failure."""
     draw = random.Random(2)
@@ -110,7 +110,7 @@ def one_by_one(
 def ours(spec: str, failures: int, *, packed: int = 0, scheme: str = SCHEME) -> list[Line]:
     """The lines of our daemons."""
     topology = build(spec)
-    network = Network.create(topology, None, scheme=scheme, packed=packed)
+    network = RunningNetwork.create(topology, None, scheme=scheme, packed=packed)
     try:
         pairs = some_pairs(topology, PAIRS)
         found = recovery(network, pairs, failures)

@@ -22,14 +22,14 @@ from contextlib import ExitStack, closing, contextmanager
 
 from bench.forwarding import Chains, arrived, hops_ns
 from bench.report import Line, show
-from weft.daemons.core.actions import Flow, SetFlowRewrite, SetPrefixRewrite
+from weft.daemons.core.actions import FiveTuple, SetFlowRewrite, SetPrefixRewrite
 from weft.daemons.routing import first_octets, proxy_addresses
 from weft.testbed.data_plane import transit_program
 from weft.testbed.data_plane.flow_rewrite import FlowRewriting
 from weft.testbed.data_plane.prefix_rewrite import PrefixRewriting
 from weft.testbed.data_plane.source_rewrite import SourceRewriting
 from weft.testbed.linux import fib, netlink, netns
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.plan.network_plan import End
 from weft.topologies import build
 from weft.topologies.core.address import Prefix, dotted
@@ -43,19 +43,19 @@ ONWARD = 65
 THOUSANDS = 4000
 TTL = 64
 PORT = 9
-Equip = Callable[[Network, ExitStack, int], int]
+Equip = Callable[[RunningNetwork, ExitStack, int], int]
 NAMING = build(SPEC).naming
 assert isinstance(NAMING, CcrdnNaming)
 
 
-def hops(network: Network) -> Iterator[tuple[int, int, End]]:
+def hops(network: RunningNetwork) -> Iterator[tuple[int, int, End]]:
     """(node, port, its end) of the hop towards the second host, at the first host and every router."""
     for node in (0, *range(2, network.topology.nodes)):
         port = 1 if node else 0
         yield node, port, network.plan.ends[node][port]
 
 
-def lead(network: Network, octets: set[int]) -> None:
+def lead(network: RunningNetwork, octets: set[int]) -> None:
     """Give routers the routes of a server of SPEC, and everybody one to the second host for packets that carry one of
     these octets."""
     prefixes = {prefix for prefix, _ in proxy_addresses.prefix_routes(NAMING.network, NAMING.network.t[-1] // 2)}
@@ -68,13 +68,13 @@ def lead(network: Network, octets: set[int]) -> None:
 
 
 @contextmanager
-def inside(network: Network, node: int) -> Iterator[netlink.Socket]:
+def inside(network: RunningNetwork, node: int) -> Iterator[netlink.Socket]:
     """A netlink socket within the namespace of `node`, where the thread is meanwhile."""
     with netns.inside(network.netns(node)), closing(netlink.Socket()) as own:
         yield own
 
 
-def pr(network: Network, stack: ExitStack, _: int) -> int:
+def pr(network: RunningNetwork, stack: ExitStack, _: int) -> int:
     """Routers steer their own packets; the octet that packets for the second host carry."""
     octet = first_octets.first_octet(WAY)
     lead(network, {octet})
@@ -91,7 +91,7 @@ def pr(network: Network, stack: ExitStack, _: int) -> int:
 def dfr(octet: int) -> Equip:
     """Routers reroute packets that carry BEFORE, and by turns AFTER."""
 
-    def equip(network: Network, stack: ExitStack, _: int) -> int:
+    def equip(network: RunningNetwork, stack: ExitStack, _: int) -> int:
         lead(network, {PASSING, BEFORE, AFTER})
         transit_maps = stack.enter_context(closing(transit_program.of(network)))
         for node, _, _ in hops(network):
@@ -108,7 +108,7 @@ def dfr(octet: int) -> Equip:
     return equip
 
 
-def tar(network: Network, stack: ExitStack, first_port: int) -> int:
+def tar(network: RunningNetwork, stack: ExitStack, first_port: int) -> int:
     """Routers know THOUSANDS of flows, from ports from `first_port` on, and let each carry ONWARD."""
     lead(network, {ONWARD})
     transit_maps = stack.enter_context(closing(transit_program.of(network)))
@@ -120,7 +120,7 @@ def tar(network: Network, stack: ExitStack, first_port: int) -> int:
                 made = FlowRewriting(network.plan.address(node), own, {end.ifindex: port}, transit_maps.at(node))
             stack.enter_context(closing(made))
             ports = [(first_port + i & 0xFFFF) << 16 | PORT for i in range(THOUSANDS)]
-            flows = [Flow(source, destination, socket.IPPROTO_UDP, each) for each in ports]
+            flows = [FiveTuple(source, destination, socket.IPPROTO_UDP, each) for each in ports]
             made.set([SetFlowRewrite(flow, ONWARD) for flow in flows])
     return ONWARD
 

@@ -22,7 +22,7 @@ from weft.experiments.engines.reachability import around, wait_for_notice
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import clock
 from weft.testbed.mininet.net import Net
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import flows
 from weft.testbed.uml import uml
 from weft.topologies import build
@@ -60,7 +60,7 @@ def tcp(spec: str, scheme: str, seconds: float) -> dict[str, float]:
     order = np.random.default_rng(1).permutation(half).tolist()
     pairs = [(host, half + order[host]) for host in range(half)] + [(half + order[host], host) for host in range(half)]
     link = LinkSpec(rate_bps=Gbps, queue_packets=250, delay_us=5)
-    network = Network.create(topology, link, scheme=scheme, packed=0)
+    network = RunningNetwork.create(topology, link, scheme=scheme, packed=0)
     try:
         wanted = [flows.Flow(0.0, src, dst, None) for src, dst in pairs]
         begin_s = clock.monotonic()
@@ -75,7 +75,7 @@ def tcp(spec: str, scheme: str, seconds: float) -> dict[str, float]:
 
 def up(spec: str, packed: int) -> dict[str, float]:
     """A network of routing daemons comes up."""
-    network = Network.create(build(spec), LinkSpec(rate_bps=Gbps, queue_packets=250), scheme="dr", packed=packed)
+    network = RunningNetwork.create(build(spec), LinkSpec(rate_bps=Gbps, queue_packets=250), scheme="dr", packed=packed)
     servers = network.topology.servers
     network.down()
     return {"servers": servers, "virtual_s": sum(network.stages.values())}

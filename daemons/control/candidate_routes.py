@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
+from weft.daemons.control.hello import HelloOutcome, NeighbourChanged, Neighbourhood
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Hop, SetRoute
 from weft.daemons.core.contract import Adjacencies, useless
-from weft.daemons.core.events import Event
+from weft.daemons.core.events import DaemonEvent
 from weft.topologies.core.address import Prefix
 
 
@@ -56,7 +56,7 @@ class LiveRoutes:
         (self._alive.update if up else self._alive.difference_update)(changed)
         return self._set_routes(changed) + self._follow(self._neighbourhood.link_changed(port, up, now))
 
-    def event(self, event: Event, now: float) -> Sequence[Action]:
+    def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
         raise useless(event)
 
     def tick(self, now: float) -> Sequence[Action]:
@@ -80,7 +80,7 @@ class LiveRoutes:
             "routes_lost": lost,
         }
 
-    def _follow(self, events: Iterable[Outcome]) -> list[Action]:
+    def _follow(self, events: Iterable[HelloOutcome]) -> list[Action]:
         """Set the routes that `events` change, and then do the rest of them."""
         changed: list[Hop] = []
         rest: list[Action] = []

@@ -71,10 +71,10 @@ class NeighbourChanged:
     up: bool
 
 
-Outcome = NeighbourChanged | Send | Note
+HelloOutcome = NeighbourChanged | Send | Note
 
 
-class Port:
+class HelloPort:
     """One port that carries hellos."""
 
     __slots__ = ("body", "carrier", "digest", "due_s", "known", "neighbours", "number", "sent_s")
@@ -114,7 +114,7 @@ class Neighbourhood:
     ) -> None:
         self.node = node
         self.deadline = inf
-        self._ports = {number: Port(number, nodes) for number, nodes in ports.items()}
+        self._ports = {number: HelloPort(number, nodes) for number, nodes in ports.items()}
         self._neighbours = [neighbour for port in self._ports.values() for neighbour in port.neighbours.values()]
         self._incarnation = incarnation
         self._interval_ms, self._interval_s = interval_ms, interval_ms / 1000
@@ -132,7 +132,7 @@ class Neighbourhood:
         self._strangers: set[Hop] = set()
         self._counters = {"hellos_sent": 0, "downs": 0, "late_ticks": 0, "strangers": 0, "old_hellos": 0}
 
-    def start(self, now: float) -> list[Outcome]:
+    def start(self, now: float) -> list[HelloOutcome]:
         """Say hello everywhere."""
         self._regular_s = now + self._interval_s * self._phase_fraction
         return self._speak(now, everywhere=True)
@@ -152,7 +152,7 @@ class Neighbourhood:
             return True
         return False
 
-    def receive(self, hello: wire.Hello, payload: bytes, port: int, now: float) -> list[Outcome]:
+    def receive(self, hello: wire.Hello, payload: bytes, port: int, now: float) -> list[HelloOutcome]:
         """A hello, `payload` as it was on the wire, that refresh() left."""
         if port not in self._ports or not self._ports[port].carrier:
             return []  # read after the carrier had gone, sent before
@@ -200,7 +200,7 @@ class Neighbourhood:
         neighbour.old = hello.sequence
         return neighbour.olds >= RESYNC and now >= neighbour.old_s + 2 * hello.interval_ms / 1000
 
-    def link_changed(self, port: int, up: bool, now: float) -> list[Outcome]:
+    def link_changed(self, port: int, up: bool, now: float) -> list[HelloOutcome]:
         """The carrier of `port` came or went."""
         if port not in self._ports or self._ports[port].carrier == up:
             return []
@@ -211,7 +211,7 @@ class Neighbourhood:
             neighbour.heard_s = -inf  # its next hello tells nothing of its lateness
         return events + self._speak(now)
 
-    def tick(self, now: float) -> list[Outcome]:
+    def tick(self, now: float) -> list[HelloOutcome]:
         """Note who is dead, say hello where it is time to."""
         late_s = now - self.deadline
         if late_s > self._interval_s:
@@ -220,7 +220,7 @@ class Neighbourhood:
                 neighbour.heard_s = min(neighbour.heard_s + late_s, now)
                 neighbour.allow(min(late_s, MOST_OWN_LATENESS * self._interval_s))
             self._late = True
-        events: list[Outcome] = []
+        events: list[HelloOutcome] = []
         if now >= self._dies_s:
             for neighbour in self._neighbours:
                 if neighbour.heard and neighbour.heard_s + neighbour.dead_s + neighbour.lateness_s <= now:
@@ -279,7 +279,7 @@ class Neighbourhood:
             return "up"
         return "damped" if neighbour in self._damped else "heard" if neighbour.heard else "silent"
 
-    def _set_up(self, neighbour: Neighbour, up: bool, why: str, now: float) -> list[Outcome]:
+    def _set_up(self, neighbour: Neighbour, up: bool, why: str, now: float) -> list[HelloOutcome]:
         self._damped.discard(neighbour)
         if neighbour.up == up:
             return []
@@ -298,7 +298,7 @@ class Neighbourhood:
         text = f"port {neighbour.hop.port}: neighbour {self.name(neighbour.hop.node)} {state}: {why}"
         return [NeighbourChanged(neighbour.hop, up), Note(text)]
 
-    def _silence(self, neighbour: Neighbour, why: str, now: float) -> list[Outcome]:
+    def _silence(self, neighbour: Neighbour, why: str, now: float) -> list[HelloOutcome]:
         """It is not heard any more."""
         if neighbour.heard:
             neighbour.heard = False
@@ -307,21 +307,21 @@ class Neighbourhood:
             at.body = None
         return self._set_up(neighbour, False, why, now)
 
-    def _stranger(self, hop: Hop) -> list[Outcome]:
+    def _stranger(self, hop: Hop) -> list[HelloOutcome]:
         self._counters["strangers"] += 1
         if hop in self._strangers or len(self._strangers) >= STRANGERS_NOTED:
             return []
         self._strangers.add(hop)
         return [Note(f"port {hop.port}: hello from {self.name(hop.node)}, which the topology does not promise there")]
 
-    def _body(self, port: Port) -> bytes:
+    def _body(self, port: HelloPort) -> bytes:
         heard = [(node, other.incarnation) for node, other in port.neighbours.items() if other.heard]
         port.digest = self._digest
         return wire.hello_body(self.node, self._incarnation, self._interval_ms, self._digest, heard)
 
-    def _speak(self, now: float, everywhere: bool = False) -> list[Outcome]:
+    def _speak(self, now: float, everywhere: bool = False) -> list[HelloOutcome]:
         """Send what has to be sent now, and find the next deadline."""
-        events: list[Outcome] = []
+        events: list[HelloOutcome] = []
         sequence = b""
         deadline = self._regular_s
         for port in self._ports.values():

@@ -38,7 +38,7 @@ MOST_PATIENCE = 16  # times settle_s, with a neighbour whose database differs, w
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LinkStateEntry:
     """What one origin said last; links as in wire.Advertisement, check: of them."""
 
     sequence: int
@@ -78,7 +78,7 @@ class Database:
         self.deadline = inf
         self.digest = 0
         self.changes = 0
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, LinkStateEntry] = {}
         self._ports = {port: frozenset(nodes) for port, nodes in ports.items() if nodes}
         self._sequence = incarnation
         self._limit = SequenceLimit(incarnation)
@@ -183,7 +183,7 @@ class Database:
         if held is None or (sequence, check) > (held.sequence, held.check):
             self._counters["advertisements_new"] += 1
             lifetime_ms = min(heard.lifetime_ms, self._lifetime_ms)
-            self._keep(origin, Entry(sequence, heard.links, now + lifetime_ms / 1000, check))
+            self._keep(origin, LinkStateEntry(sequence, heard.links, now + lifetime_ms / 1000, check))
             self._pass_on(origin)
             self.deadline = self._own_changed_s = now
         kept = self.entries[origin]
@@ -200,14 +200,14 @@ class Database:
         ]
         return [Send(port, payload) for payload in wire.packed(self.node, self._advertisements(lacking, now))]
 
-    def _keep(self, origin: int, entry: Entry) -> None:
+    def _keep(self, origin: int, entry: LinkStateEntry) -> None:
         held = self._drop(origin)
         self.entries[origin] = entry
         self.digest ^= told(origin, entry)
         self.changes += held is None or held.links != entry.links
         self._purge_s = min(self._purge_s, entry.expires_s)
 
-    def _drop(self, origin: int) -> Entry | None:
+    def _drop(self, origin: int) -> LinkStateEntry | None:
         held = self.entries.pop(origin, None)
         if held:
             self.digest ^= told(origin, held)
@@ -234,7 +234,7 @@ class Database:
             self._stale, self._originated_s = False, now
             self._own_changed_s = now
             links, expires_s = wire.pack_links(sorted(self._live)), now + self._lifetime_ms / 1000
-            self._keep(self.node, Entry(self._sequence, links, expires_s, crc32(links)))
+            self._keep(self.node, LinkStateEntry(self._sequence, links, expires_s, crc32(links)))
             self._pass_on(self.node)
         if now >= self._purge_s:
             for origin in [origin for origin, entry in self.entries.items() if entry.expires_s <= now]:
@@ -289,7 +289,7 @@ class Database:
         return actions
 
 
-def told(origin: int, entry: Entry) -> int:
+def told(origin: int, entry: LinkStateEntry) -> int:
     """The part that what `origin` said last has in a digest."""
     return mixed(origin, entry.sequence + (entry.check << 32))
 

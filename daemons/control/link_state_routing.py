@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any
 
-from weft.daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
+from weft.daemons.control.hello import HelloOutcome, NeighbourChanged, Neighbourhood
 from weft.daemons.control.link_state import Database, backoff
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Hop
 from weft.daemons.core.contract import Adjacencies, useless
-from weft.daemons.core.events import Event
+from weft.daemons.core.events import DaemonEvent
 
 LATE = 2  # rest after a computation, in its lateness
 
@@ -66,11 +66,11 @@ class Flooding(ABC):
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         return self._follow(self._neighbourhood.link_changed(port, up, now), now)
 
-    def event(self, event: Event, now: float) -> Sequence[Action]:
+    def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
         raise useless(event)
 
     def tick(self, now: float) -> Sequence[Action]:
-        events: list[Outcome] = []
+        events: list[HelloOutcome] = []
         if now >= self._neighbourhood.deadline:
             events += self._neighbourhood.tick(now)
         if now >= self._database.deadline:
@@ -94,7 +94,7 @@ class Flooding(ABC):
     def status(self) -> dict[str, Any]:
         return {**self._neighbourhood.status(), **self._database.status(), **self._counters}
 
-    def _follow(self, events: Iterable[Outcome], now: float) -> list[Action]:
+    def _follow(self, events: Iterable[HelloOutcome], now: float) -> list[Action]:
         """Tell the database what `events` say, the neighbours its digest, and do the rest."""
         actions: list[Action] = []
         for event in events:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.control.link_state import Database
 from weft.daemons.core.node_config import NodeConfig
-from weft.topologies.core.family import Parameter
+from weft.topologies.core.family import IntegerParameter
 
 HELLO = {
-    "hello_ms": Parameter(meaning="time between hellos, in ms", least=1, most=10_000, default=30),
-    "dead": Parameter(meaning="hellos missing before a neighbour is dead", least=1, most=100, default=3),
+    "hello_ms": IntegerParameter(meaning="time between hellos, in ms", least=1, most=10_000, default=30),
+    "dead": IntegerParameter(meaning="hellos missing before a neighbour is dead", least=1, most=100, default=3),
 }
 LINK_STATE = {
-    "hold_ms": Parameter(meaning="from a change to new routes, in ms", least=0, most=10_000, default=2),
-    "lifetime_s": Parameter(meaning="how long link state is believed, in s", least=1, most=86_400, default=300),
+    "hold_ms": IntegerParameter(meaning="from a change to new routes, in ms", least=0, most=10_000, default=2),
+    "lifetime_s": IntegerParameter(meaning="how long link state is believed, in s", least=1, most=86_400, default=300),
 }
 DAMPING = {
-    "damp_ms": Parameter(
+    "damp_ms": IntegerParameter(
         meaning="how long a link that flaps is held down, the first time, in ms; 0: no longer than it is dead",
         least=0,
         most=60_000,
         default=500,
     ),
-    "most_damp_ms": Parameter(
+    "most_damp_ms": IntegerParameter(
         meaning="how long at most, where it flaps on and on, in ms", least=0, most=3_600_000, default=10_000
     ),
 }

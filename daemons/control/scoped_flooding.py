@@ -20,13 +20,13 @@ from typing import Generic, NamedTuple, TypeVar
 
 from weft.daemons.control.sequence_limit import SequenceLimit
 from weft.daemons.core.actions import Send
-from weft.daemons.core.wire import Garbage
+from weft.daemons.core.wire import MalformedMessage
 
-Body = TypeVar("Body")
+NoticeBody = TypeVar("NoticeBody")
 
 
 @dataclass(frozen=True, slots=True)
-class Notice(Generic[Body]):
+class Notice(Generic[NoticeBody]):
     """What `origin` says, which `sender` passes on to its neighbour `target`.
 
     sequence: larger in each notice of one origin and kind.
@@ -40,18 +40,18 @@ class Notice(Generic[Body]):
     sequence: int
     lifetime_ms: int
     hops: int
-    body: Body
+    body: NoticeBody
 
 
-class Held(NamedTuple, Generic[Body]):
+class HeldNotice(NamedTuple, Generic[NoticeBody]):
     """What an origin said last, until when it is believed, and the port at which it came in."""
 
-    notice: Notice[Body]
+    notice: Notice[NoticeBody]
     expires_s: float
     port: int
 
 
-class Notices(Generic[Body]):
+class Notices(Generic[NoticeBody]):
     """The notices of one kind that `node` says, hears and passes on.
 
     neighbours: by port, who is there.
@@ -69,16 +69,16 @@ class Notices(Generic[Body]):
         *,
         incarnation: int,
         says_at: Collection[int],
-        onward: Callable[[Notice[Body], int], Collection[int]],
+        onward: Callable[[Notice[NoticeBody], int], Collection[int]],
         scope: int,
-        empty: Callable[[Body], bool],
-        encode: Callable[[Notice[Body]], bytes],
+        empty: Callable[[NoticeBody], bool],
+        encode: Callable[[Notice[NoticeBody]], bytes],
         lifetime_ms: int,
         repeats: int = 3,
         gap_s: float = 0.030,
     ) -> None:
         self.deadline = inf
-        self.held: dict[int, Held[Body]] = {}
+        self.held: dict[int, HeldNotice[NoticeBody]] = {}
         self._node, self._neighbours = node, dict(neighbours)
         self._sequence = incarnation
         self._limit = SequenceLimit(incarnation)
@@ -86,23 +86,23 @@ class Notices(Generic[Body]):
         self._empty, self._encode = empty, encode
         self._lifetime_ms = lifetime_ms
         self._repeats, self._gap_s = repeats, gap_s
-        self._body: Body | None = None
+        self._body: NoticeBody | None = None
         self._left = 0  # how often it has yet to be repeated
         self._due_s = inf
 
-    def say(self, body: Body, now: float) -> list[Send]:
+    def say(self, body: NoticeBody, now: float) -> list[Send]:
         """Tell everybody `body`, unless that is what was said last."""
         if body == self._body or (self._body is None and self._empty(body)):
             return []
         self._body, self._left = body, self._repeats
         return self._say_again(now)
 
-    def hear(self, notice: Notice[Body], port: int, now: float) -> tuple[bool, list[Send]]:
+    def hear(self, notice: Notice[NoticeBody], port: int, now: float) -> tuple[bool, list[Send]]:
         """A notice that came in at `port`: whether it says something new, and what to pass on.
 
-        Garbage if it is of no neighbour at that port."""
+        MalformedMessage if it is of no neighbour at that port."""
         if self._neighbours.get(port) != notice.sender:
-            raise Garbage(f"node {notice.sender} is no neighbour at port {port}")
+            raise MalformedMessage(f"node {notice.sender} is no neighbour at port {port}")
         if notice.target != self._node or notice.lifetime_ms == 0:
             return False, []
         if not self._limit.holds(notice.sequence, now) or notice.hops >= self._scope:
@@ -113,13 +113,13 @@ class Notices(Generic[Body]):
         if held and (notice.sequence, notice.hops) <= (held.notice.sequence, held.notice.hops):
             return False, []
         lifetime_ms = min(notice.lifetime_ms, self._lifetime_ms)
-        self.held[notice.origin] = Held(notice, now + lifetime_ms / 1000, port)
+        self.held[notice.origin] = HeldNotice(notice, now + lifetime_ms / 1000, port)
         self._find_deadline()
         ports = [other for other in self._onward(notice, port) if other != port] if notice.hops else []
         is_news = held is None or held.notice.body != notice.body
         return is_news, [self._send(notice, other, notice.hops - 1) for other in ports]
 
-    def _contradict(self, notice: Notice[Body], now: float) -> list[Send]:
+    def _contradict(self, notice: Notice[NoticeBody], now: float) -> list[Send]:
         """Somebody says `notice` of this node: jump past its number, and say what is true if that is something else."""
         if notice.sequence <= self._sequence:
             return []
@@ -160,11 +160,11 @@ class Notices(Generic[Body]):
         self._find_deadline()
         return [self._send(self._own(), port, self._scope - 1) for port in self._says_at]
 
-    def _own(self) -> Notice[Body]:
+    def _own(self) -> Notice[NoticeBody]:
         assert self._body is not None
         return Notice(self._node, 0, self._node, self._sequence, self._lifetime_ms, 0, self._body)
 
-    def _send(self, notice: Notice[Body], port: int, hops: int) -> Send:
+    def _send(self, notice: Notice[NoticeBody], port: int, hops: int) -> Send:
         onward = replace(notice, sender=self._node, target=self._neighbours[port], hops=hops)
         return Send(port, self._encode(onward))
 

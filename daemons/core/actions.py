@@ -21,7 +21,7 @@ class Hop(NamedTuple):
     node: int
 
 
-class Flow(NamedTuple):
+class FiveTuple(NamedTuple):
     """A flow of packets: IPv4 addresses of the servers as integers, protocol number, and both ports in one integer.
 
     ports: source port in the upper 16 bits, destination port in the lower; 0 for a protocol without ports.
@@ -101,7 +101,7 @@ class SetFlowRewrite(Action):
     first_octet: None gives them the octet of flows without state.
     """
 
-    flow: Flow
+    flow: FiveTuple
     first_octet: int | None
 
 
@@ -116,7 +116,7 @@ class SetQueueState(Action):
 class SetFlowPort(Action):
     """Send packets of `flow` from this switch's own hosts by `port`, regardless of the route's ports."""
 
-    flow: Flow
+    flow: FiveTuple
     port: int
 
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from weft.daemons.core.actions import Action
-from weft.daemons.core.events import Event
+from weft.daemons.core.events import DaemonEvent
 
 
 class Adjacencies(NamedTuple):
@@ -58,7 +58,7 @@ class StateMachine(Protocol):
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         """Handle gain or loss of carrier at `port`.  Ports count as up before the first call."""
 
-    def event(self, event: Event, now: float) -> Sequence[Action]:
+    def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
         """Handle an event of a capability or of an operator.
 
         Raises:
@@ -78,6 +78,6 @@ class StateMachine(Protocol):
         """Return neighbours, routes and counters for people, JSON-able."""
 
 
-def useless(event: Event) -> ValueError:
+def useless(event: DaemonEvent) -> ValueError:
     """Return the error that event() raises for an event that the scheme does not use."""
     return ValueError(f"the scheme of this node does not use {event}")

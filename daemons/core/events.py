@@ -9,52 +9,52 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 
 
-class Event:
+class DaemonEvent:
     """Something that happened at a node."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class DestinationInUse(Event):
+class DestinationInUse(DaemonEvent):
     """This server sent a packet of its own to `destination`, the first one ever or after a pause."""
 
     destination: int
 
 
 @dataclass(frozen=True, slots=True)
-class FlowInUse(Event):
+class FlowInUse(DaemonEvent):
     """This server sent a packet of its own in `flow`, the first one ever or after a pause."""
 
-    flow: Flow
+    flow: FiveTuple
 
 
 @dataclass(frozen=True, slots=True)
-class Refused(Event):
+class Refused(DaemonEvent):
     """A server on the path refused a packet of this server's own to `destination`."""
 
     destination: int
 
 
 @dataclass(frozen=True, slots=True)
-class Measured(Event):
+class Measured(DaemonEvent):
     """Measured load of each port, in kbit/s sent."""
 
     loads: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class QueuesCall(Event):
+class QueuesCall(DaemonEvent):
     """The queue lengths of this switch require `state` (LBSP, section 5.1)."""
 
     state: int
 
 
 @dataclass(frozen=True, slots=True)
-class LinkDegraded(Event):
+class LinkDegraded(DaemonEvent):
     """The link at `port` carries less than its rate, or, with degraded=False, its full rate again."""
 
     port: int
@@ -70,7 +70,7 @@ class SeenFlow(NamedTuple):
     queued: True if a recent packet met a queue long enough to move the flow.
     """
 
-    flow: Flow
+    flow: FiveTuple
     port: int
     idle_s: float = 0.0
     rested_s: float = 0.0
@@ -78,7 +78,7 @@ class SeenFlow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FlowsSeen(Event):
+class FlowsSeen(DaemonEvent):
     """The flow table of a switch, once a period; flows between two hosts of the switch are left out."""
 
     flows: tuple[SeenFlow, ...]

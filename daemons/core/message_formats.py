@@ -20,7 +20,7 @@ class Malformed(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MessageField:
     """One number.  kind: u8, u16, u32, u64, i32, or address, an IPv4 address."""
 
     name: str
@@ -44,7 +44,7 @@ class Bits:
     count: str
 
 
-Part = Field | Repeat | Bits
+Part = MessageField | Repeat | Bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class Format:
     parts: tuple[Part, ...]
 
 
-def fields(text: str) -> tuple[Field, ...]:
+def fields(text: str) -> tuple[MessageField, ...]:
     """Fields as words: name:kind name:kind."""
-    return tuple(Field(*word.split(":")) for word in text.split())
+    return tuple(MessageField(*word.split(":")) for word in text.split())
 
 
 def take_apart(parts: tuple[Part, ...], data: bytes, at: int) -> tuple[dict[str, Any], int]:
@@ -75,8 +75,10 @@ def take_apart(parts: tuple[Part, ...], data: bytes, at: int) -> tuple[dict[str,
         size = -(-found[part.count] // 8) if isinstance(part, Bits) else BYTES[part.kind]
         if at + size > len(data):
             raise Malformed(f"{part.name}: {len(data)} bytes are too few")
-        number = int.from_bytes(data[at : at + size], "big", signed=isinstance(part, Field) and part.kind == "i32")
-        is_address = isinstance(part, Field) and part.kind == "address"
+        number = int.from_bytes(
+            data[at : at + size], "big", signed=isinstance(part, MessageField) and part.kind == "i32"
+        )
+        is_address = isinstance(part, MessageField) and part.kind == "address"
         found[part.name] = dotted(number) if is_address else number
         at += size
     return found, at
@@ -86,7 +88,7 @@ def flat(parts: tuple[Part, ...]) -> Mapping[str, str]:
     """The kind of every field, by path: advertisements.links.port; entries and bits as such."""
     found: dict[str, str] = {}
     for part in parts:
-        if isinstance(part, Field):
+        if isinstance(part, MessageField):
             found[part.name] = part.kind
         elif isinstance(part, Bits):
             found[part.name] = "bits"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.daemons.core import wire
-from weft.daemons.core.message_formats import BYTES, Bits, Field, Format, Malformed, Repeat, fields, take_apart
+from weft.daemons.core.message_formats import BYTES, Bits, Format, Malformed, MessageField, Repeat, fields, take_apart
 
 FLOW = "source:address destination:address protocol:u8 ports:u32"
 NOTICE = "sender:u32 target:u32 origin:u32 sequence:u64 lifetime_ms:u32 hops:u8"
@@ -21,7 +21,7 @@ FORMATS = (
         (
             *fields("sender:u32 incarnation:u64 interval_ms:u16 digest:u64 heard_count:u16"),
             Repeat("heard", "heard_count", fields("node:u32 incarnation:u64")),
-            Field("sequence", "u32"),
+            MessageField("sequence", "u32"),
         ),
     ),
     Format(

@@ -14,21 +14,21 @@ from weft.daemons.core.capabilities import Capability
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options
 from weft.daemons.core.selection_rule import SelectionRule
-from weft.topologies.core.family import Parameter
+from weft.topologies.core.family import IntegerParameter
 from weft.topologies.core.grammar import unknown
 from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-ECN = Parameter(
+ECN = IntegerParameter(
     meaning="queue length in packets from which packets are marked, 0 for none", least=0, most=1 << 24, default=0
 )
 UNSHAPED_KBPS = 10**6  # assumed rate of a link without shaping
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class RoutedPath:
     """A path between two servers.
 
     nodes: from source to destination, both included, crossbars left out.
@@ -49,7 +49,7 @@ class Selection:
     rule: (values of these parameters) -> selection rule; ValueError for values that do not go together.
     """
 
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, IntegerParameter]
     rule: Callable[[Options], SelectionRule]
 
 
@@ -76,9 +76,9 @@ class Scheme:
     name: str
     summary: str
     source: str
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, IntegerParameter]
     configure: Callable[[Topology, Options, int], Mapping[int, NodeConfig]]
-    path: Callable[[Topology, Options, int, int], Sequence[Path]]
+    path: Callable[[Topology, Options, int, int], Sequence[RoutedPath]]
     check: Callable[[Topology, Options], None] = check_nothing
     machine: Callable[[NodeConfig, int], StateMachine] | None = None
     selection: Selection | None = None
@@ -99,7 +99,7 @@ class Scheme:
         return self.selection.rule({key: options[key] for key in self.selection.parameters})
 
 
-def options_of(owner: str, parameters: Mapping[str, Parameter], texts: Mapping[str, str]) -> dict[str, int]:
+def options_of(owner: str, parameters: Mapping[str, IntegerParameter], texts: Mapping[str, str]) -> dict[str, int]:
     """Return the values in `texts` as integers, defaults filled in; a word becomes its position among the words.
 
     Raises:

@@ -2,7 +2,7 @@
 
 Every message begins with MAGIC, VERSION and its type; those of type 4 and above are for one neighbour alone, its
 target.  A message of a type that a scheme has no decoder for is another scheme's and decodes to None; anything else
-that is not exactly a message is Garbage.  So is one whose numbers no node can mean: a field has room for more than
+that is not exactly a message is a MalformedMessage.  So is one whose numbers no node can mean: a field has room for more than
 there is of what it counts, and what lies beyond must not reach those who look things up by it.
 """
 
@@ -44,7 +44,7 @@ VISITED = struct.Struct(">I")
 Decoded = TypeVar("Decoded")
 
 
-class Garbage(ValueError):
+class MalformedMessage(ValueError):
     """Bytes that are no message."""
 
 
@@ -143,7 +143,7 @@ class HopDied(NamedTuple):
     visited: tuple[int, ...]
 
 
-Message = Hello | LinkStates | Summary | Probe | HopDied
+DaemonMessage = Hello | LinkStates | Summary | Probe | HopDied
 
 
 def is_ours(payload: bytes) -> bool:
@@ -158,7 +158,7 @@ def hello_body(sender: int, incarnation: int, interval_ms: int, digest: int, hea
     return fixed + b"".join(listed)
 
 
-def encode(message: Message) -> bytes:
+def encode(message: DaemonMessage) -> bytes:
     """`message` as bytes; struct.error if a field has no room."""
     match message:
         case Hello(sender, incarnation, sequence, interval_ms, digest, heard):
@@ -181,7 +181,7 @@ def encode(message: Message) -> bytes:
             return fixed + b"".join([VISITED.pack(node) for node in visited])
 
 
-def decode(payload: bytes, nodes: int = 1 << 32) -> Message | None:
+def decode(payload: bytes, nodes: int = 1 << 32) -> DaemonMessage | None:
     """The message of this file that `payload` is, None if its type is another; Garbage if it is none, or a question
     or an answer that names a node which is none of the first `nodes`."""
     message = decoded(payload, _DECODERS)
@@ -196,7 +196,7 @@ def within(numbers: Iterable[int], nodes: int) -> None:
     """Garbage unless all of `numbers` are numbers of the first `nodes` nodes."""
     for number in numbers:
         if not 0 <= number < nodes:
-            raise Garbage(f"there is no node {number}, only 0 to {nodes - 1}")
+            raise MalformedMessage(f"there is no node {number}, only 0 to {nodes - 1}")
 
 
 def decoded(payload: bytes, decoders: Mapping[int, Callable[[bytes], Decoded]]) -> Decoded | None:
@@ -205,10 +205,10 @@ def decoded(payload: bytes, decoders: Mapping[int, Callable[[bytes], Decoded]]) 
     try:
         magic, version, kind = HEADER.unpack_from(payload)
         if (magic, version) != (MAGIC, VERSION):
-            raise Garbage(f"begins with {payload[:2].hex()}, expected {MAGIC:02x}{VERSION:02x}")
+            raise MalformedMessage(f"begins with {payload[:2].hex()}, expected {MAGIC:02x}{VERSION:02x}")
         return decoders[kind](payload) if kind in decoders else None
     except struct.error as error:
-        raise Garbage(f"{len(payload)} bytes: {error}") from None
+        raise MalformedMessage(f"{len(payload)} bytes: {error}") from None
 
 
 def pack_links(links: Iterable[tuple[int, int]]) -> bytes:
@@ -226,7 +226,7 @@ def _hello(payload: bytes) -> Hello:
     end = HELLO_FIXED.size + count * HEARD.size
     _require(len(payload) == end + SEQUENCE.size)
     if not 0 < interval_ms <= MOST_INTERVAL_MS or incarnation >> 63:
-        raise Garbage(f"no hello has interval {interval_ms} ms and incarnation {incarnation}")
+        raise MalformedMessage(f"no hello has interval {interval_ms} ms and incarnation {incarnation}")
     heard = tuple(HEARD.iter_unpack(payload[HELLO_FIXED.size : end]))
     return Hello(sender, incarnation, SEQUENCE.unpack_from(payload, end)[0], interval_ms, digest, heard)
 
@@ -270,10 +270,10 @@ def _visited(payload: bytes, at: int, count: int) -> tuple[int, ...]:
 
 def _require(well_formed: bool) -> None:
     if not well_formed:
-        raise Garbage("lengths do not fit")
+        raise MalformedMessage("lengths do not fit")
 
 
-_DECODERS: dict[int, Callable[[bytes], Message]] = {
+_DECODERS: dict[int, Callable[[bytes], DaemonMessage]] = {
     HELLO: _hello,
     LINK_STATES: _link_states,
     SUMMARY: _summary,

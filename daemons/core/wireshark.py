@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.daemons.core import wire
-from weft.daemons.core.message_formats import BYTES, Bits, Field, Format, Part, fields, flat
+from weft.daemons.core.message_formats import BYTES, Bits, Format, MessageField, Part, fields, flat
 from weft.daemons.core.message_registry import FORMATS, HEADER, SEAL, SEAL_BYTES
 
 FIELD_TYPES = {"u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "i32": "int32", "address": "ipv4"}
@@ -84,7 +84,7 @@ def _parts(parts: tuple[Part, ...]) -> str:
 
 
 def _part(part: Part) -> str:
-    if isinstance(part, Field):
+    if isinstance(part, MessageField):
         return f'{{ name = "{part.name}", size = {BYTES[part.kind]} }}'
     if isinstance(part, Bits):
         return f'{{ name = "{part.name}", count = "{part.count}" }}'

@@ -22,12 +22,12 @@ from typing import Any
 from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.control.link_state import Database
 from weft.daemons.core import wire
-from weft.daemons.core.actions import NOTHING, Action, Flow, Hop, Send, SetFlowPort, SetRoute
+from weft.daemons.core.actions import NOTHING, Action, FiveTuple, Hop, Send, SetFlowPort, SetRoute
 from weft.daemons.core.capabilities import FlowPlacement
-from weft.daemons.core.events import Event, FlowsSeen, SeenFlow
-from weft.daemons.core.wire import Garbage, within
+from weft.daemons.core.events import DaemonEvent, FlowsSeen, SeenFlow
+from weft.daemons.core.wire import MalformedMessage, within
 from weft.daemons.dar import messages
-from weft.daemons.dar.leaf import Choices, Leaf, Random
+from weft.daemons.dar.leaf import LeafFlows, LeafSettings, Random
 from weft.daemons.dar.messages import Ear
 from weft.daemons.shortest_paths.daemon import Bfs
 from weft.topologies.core.address import Prefix
@@ -52,7 +52,7 @@ class Dar(Bfs):
         local: Sequence[tuple[Prefix, tuple[Hop, ...]]],
         *,
         hold_s: float,
-        choices: Choices,
+        choices: LeafSettings,
         looks: FlowPlacement | None,
         first_spine: int,
         spines: int,
@@ -63,7 +63,7 @@ class Dar(Bfs):
         self._first_spine, self._spines = first_spine, spines
         self._own = {prefix.network for prefix, _ in local}
         self._random = Random(database.node, incarnation)
-        self._leaf = Leaf(choices, self._random)
+        self._leaf = LeafFlows(choices, self._random)
         self._far = {neighbour.hop.port: neighbour.hop.node for neighbour in neighbourhood.neighbours()}
         self._ears = {"sent": 0, "passed_on": 0, "heard": 0, "stale": 0}
         self._sequence = incarnation
@@ -86,7 +86,7 @@ class Dar(Bfs):
         if ear is None or ear.target != self._node:
             return NOTHING
         if all(near.hop != (port, ear.sender) for near in self._neighbourhood.neighbours()):
-            raise Garbage(f"switch {ear.sender} is no neighbour at port {port}")
+            raise MalformedMessage(f"switch {ear.sender} is no neighbour at port {port}")
         within((ear.origin,), self._first_spine + self._spines)
         return self._adapt(ear, now) if ear.leaf == self._node else self._pass_on(ear)
 
@@ -98,7 +98,7 @@ class Dar(Bfs):
             self._look_s = self._looks.next_s(now)
         return self._with_flows(super().tick(now), now)
 
-    def event(self, event: Event, now: float) -> Sequence[Action]:
+    def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
         if not isinstance(event, FlowsSeen):
             return super().event(event, now)
         return self._look(event.flows, now) if self._own else self._look_at_queues(event.flows)
@@ -157,7 +157,7 @@ class Dar(Bfs):
             return []
         return [self._request(seen.flow, self._random.pick(hops), towards[1], self._far[seen.port], count)]
 
-    def _request(self, flow: Flow, by: Hop, leaf: int, spine: int, count: int) -> Send:
+    def _request(self, flow: FiveTuple, by: Hop, leaf: int, spine: int, count: int) -> Send:
         self._sequence += 1
         self._ears["sent"] += 1
         spines, room = (self._spines, self._room()) if self._choices.informed and not self._choices.by_queue else (0, 0)

@@ -26,7 +26,7 @@ NOWHERE = -1  # the spine of a flow that needs none
 REQUESTS, MOVES, SWAPS = range(3)  # what `counts` counts
 
 
-class Words(Protocol):
+class MutableIntSequence(Protocol):
     """Integers in a row that can be replaced: a list, or an array."""
 
     def __len__(self) -> int: ...
@@ -38,7 +38,7 @@ class Words(Protocol):
     def __setitem__(self, i: int, value: int, /) -> None: ...
 
 
-class Rules(NamedTuple):
+class IterationRules(NamedTuple):
     """What the paper leaves open; flags are 0 or 1.
 
     p: flows that a link carries.
@@ -69,7 +69,7 @@ class Rules(NamedTuple):
     rest: int = 0
 
 
-class Network(NamedTuple):
+class ClosFlows(NamedTuple):
     """Flows on CLOS(n,r,m) and where they are, changed in place.
 
     destination: of each of the n r flows.  source: source[o n : o n + n] are the flows to output leaf o, or NOWHERE; of
@@ -83,14 +83,14 @@ class Network(NamedTuple):
     n: int
     r: int
     m: int
-    destination: Words
-    source: Words
-    spine: Words
-    up: Words
-    down: Words
-    requested: Words
-    room: Words
-    rest: Words
+    destination: MutableIntSequence
+    source: MutableIntSequence
+    spine: MutableIntSequence
+    up: MutableIntSequence
+    down: MutableIntSequence
+    requested: MutableIntSequence
+    room: MutableIntSequence
+    rest: MutableIntSequence
 
 
 def rearrangeable(n: int, m: int, p: int) -> bool:
@@ -106,7 +106,7 @@ def strictly_nonblocking(n: int, m: int, p: int) -> bool:
     return m >= 2 * ((n - 1) // p) + 1
 
 
-def check(n: int, r: int, m: int, rules: Rules) -> None:
+def check(n: int, r: int, m: int, rules: IterationRules) -> None:
     """ValueError, in one line, for a network or rules under which the iteration cannot converge."""
     if min(n, r, m, rules.p) < 1:
         raise ValueError(f"dar: n, r, m and p must be at least 1, got {n}, {r}, {m} and {rules.p}")
@@ -120,7 +120,7 @@ def check(n: int, r: int, m: int, rules: Rules) -> None:
         raise ValueError(f"dar: flows rest for 0 iterations or more, got {rules.rest}")
 
 
-def check_traffic(network: Network, rules: Rules) -> None:
+def check_traffic(network: ClosFlows, rules: IterationRules) -> None:
     """ValueError, in one line, for flows that no routing without bad links has room for, as far as counting tells."""
     n, p = network.n, rules.p
     outputs = Counter(host // n for host in network.destination)
@@ -136,7 +136,7 @@ def check_traffic(network: Network, rules: Rules) -> None:
             raise ValueError(f"dar: {n} flows by {max(sizes)} do not fit {network.m} spines at p={p}: take key=flow")
 
 
-def draw(state: Words) -> int:
+def draw(state: MutableIntSequence) -> int:
     """The next 32 random bits of `state`, four words of 32 bits that are not all 0 (xoshiro128++, Blackman, Vigna)."""
     a, b, c, d = state[0], state[1], state[2], state[3]
     total = a + d & WORD
@@ -149,7 +149,7 @@ def draw(state: Words) -> int:
     return found
 
 
-def invert(network: Network) -> None:
+def invert(network: ClosFlows) -> None:
     """Set `source` by `destination`: a flow is at its host's place, or at the next free one of that leaf.
 
     Where a leaf has more than n flows, those with the highest numbers are left out.
@@ -166,7 +166,7 @@ def invert(network: Network) -> None:
                 break
 
 
-def place(network: Network, rules: Rules, state: Words) -> None:
+def place(network: ClosFlows, rules: IterationRules, state: MutableIntSequence) -> None:
     """Give every flow its first spine, and count the flows on every link."""
     n, m = network.n, network.m
     for link in range(network.r * m):
@@ -182,7 +182,7 @@ def place(network: Network, rules: Rules, state: Words) -> None:
             network.down[output * m + spine] += 1
 
 
-def first_spine(network: Network, rules: Rules, flow: int, state: Words) -> int:
+def first_spine(network: ClosFlows, rules: IterationRules, flow: int, state: MutableIntSequence) -> int:
     """The spine that `flow` starts on."""
     n, m, first = network.n, network.m, flow // network.n * network.n
     size = 1
@@ -203,7 +203,15 @@ def first_spine(network: Network, rules: Rules, flow: int, state: Words) -> int:
     return flow % n % m
 
 
-def random_with_room(one: Words, first: int, other: Words, start: int, m: int, p: int, state: Words) -> int:
+def random_with_room(
+    one: MutableIntSequence,
+    first: int,
+    other: MutableIntSequence,
+    start: int,
+    m: int,
+    p: int,
+    state: MutableIntSequence,
+) -> int:
     """A random spine with fewer than p in both of one[first:first+m] and other[start:start+m], NOWHERE if none has."""
     found, seen = NOWHERE, 0
     for spine in range(m):
@@ -214,7 +222,7 @@ def random_with_room(one: Words, first: int, other: Words, start: int, m: int, p
     return found
 
 
-def settled(network: Network, p: int) -> bool:
+def settled(network: ClosFlows, p: int) -> bool:
     """Whether no link has more than p flows."""
     link, links = 0, network.r * network.m
     while link < links and network.up[link] <= p and network.down[link] <= p:
@@ -222,7 +230,7 @@ def settled(network: Network, p: int) -> bool:
     return link == links
 
 
-def fullest(load: Words, first: int, m: int) -> int:
+def fullest(load: MutableIntSequence, first: int, m: int) -> int:
     """The most flows on one of the links load[first:first+m]."""
     most = 0
     for link in range(first, first + m):
@@ -230,7 +238,7 @@ def fullest(load: Words, first: int, m: int) -> int:
     return most
 
 
-def of_output(network: Network, output: int, least: int, only: int, state: Words) -> int:
+def of_output(network: ClosFlows, output: int, least: int, only: int, state: MutableIntSequence) -> int:
     """A random flow of `output` that does not rest, whose link has `least` flows or more and whose spine is `only`, if
     that is one; NOWHERE if there is none."""
     found, seen = NOWHERE, 0
@@ -246,7 +254,7 @@ def of_output(network: Network, output: int, least: int, only: int, state: Words
     return found
 
 
-def of_input(network: Network, leaf: int, least: int, state: Words) -> int:
+def of_input(network: ClosFlows, leaf: int, least: int, state: MutableIntSequence) -> int:
     """A random flow of input `leaf` that does not rest and whose uplink has `least` flows or more, or NOWHERE."""
     found, seen = NOWHERE, 0
     for flow in range(leaf * network.n, (leaf + 1) * network.n):
@@ -258,7 +266,7 @@ def of_input(network: Network, leaf: int, least: int, state: Words) -> int:
     return found
 
 
-def victim(network: Network, rules: Rules, flow: int, state: Words) -> int:
+def victim(network: ClosFlows, rules: IterationRules, flow: int, state: MutableIntSequence) -> int:
     """A random flow on the uplink of `flow` that is not placed together with it, or NOWHERE."""
     found, seen, first = NOWHERE, 0, flow // network.n * network.n
     for other in range(first, first + network.n):
@@ -269,14 +277,14 @@ def victim(network: Network, rules: Rules, flow: int, state: Words) -> int:
     return found
 
 
-def together(network: Network, rules: Rules, flow: int, other: int) -> bool:
+def together(network: ClosFlows, rules: IterationRules, flow: int, other: int) -> bool:
     """Whether `other`, of the same input leaf, is placed and moved with `flow`, as `flow` itself is."""
     if flow == other:
         return True
     return rules.key == DEST and network.destination[flow] == network.destination[other]
 
 
-def request(network: Network, rules: Rules, state: Words) -> tuple[int, int]:
+def request(network: ClosFlows, rules: IterationRules, state: MutableIntSequence) -> tuple[int, int]:
     """Write to `requested` the flows that leaves want moved: first those of output leaves, then those of input leaves.
 
     Returns how many there are of output leaves, and of all.
@@ -301,7 +309,7 @@ def request(network: Network, rules: Rules, state: Words) -> tuple[int, int]:
     return of_outputs, count
 
 
-def new_spine(network: Network, rules: Rules, flow: int, informed: int, state: Words) -> int:
+def new_spine(network: ClosFlows, rules: IterationRules, flow: int, informed: int, state: MutableIntSequence) -> int:
     """The spine that `flow` moves to; `informed` if the request for it carries the output leaf's map `room`."""
     m, leaf, output = network.m, flow // network.n, network.destination[flow] // network.n
     if informed:
@@ -319,7 +327,7 @@ def new_spine(network: Network, rules: Rules, flow: int, informed: int, state: W
     return (network.spine[flow] + 1 + below(draw(state), m - 1)) % m
 
 
-def put(network: Network, rules: Rules, flow: int, spine: int) -> int:
+def put(network: ClosFlows, rules: IterationRules, flow: int, spine: int) -> int:
     """Move `flow`, and what is placed together with it, to `spine`; returns how many flows those are."""
     leaf, output = flow // network.n * network.m, network.destination[flow] // network.n * network.m
     old, first, count = network.spine[flow], flow // network.n * network.n, 0
@@ -334,7 +342,14 @@ def put(network: Network, rules: Rules, flow: int, spine: int) -> int:
     return count
 
 
-def move(network: Network, rules: Rules, flow: int, informed: int, counts: Words, state: Words) -> None:
+def move(
+    network: ClosFlows,
+    rules: IterationRules,
+    flow: int,
+    informed: int,
+    counts: MutableIntSequence,
+    state: MutableIntSequence,
+) -> None:
     """Move `flow` to a new spine, and swap as many flows back as have moved, while its uplink is overfull."""
     old, spine = network.spine[flow], new_spine(network, rules, flow, informed, state)
     if spine == old:
@@ -349,7 +364,7 @@ def move(network: Network, rules: Rules, flow: int, informed: int, counts: Words
     counts[SWAPS] += back
 
 
-def iterate(network: Network, rules: Rules, counts: Words, state: Words) -> None:
+def iterate(network: ClosFlows, rules: IterationRules, counts: MutableIntSequence, state: MutableIntSequence) -> None:
     """One iteration: all requests are made before the first flow moves, and are served in random order.
 
     counts: requests (one EAR message each, unless an input leaf makes it for itself), flows moved on request, and flows
@@ -373,7 +388,9 @@ def iterate(network: Network, rules: Rules, counts: Words, state: Words) -> None
         move(network, rules, wanted // 2, rules.informed * (wanted % 2), counts, state)
 
 
-def converge(network: Network, rules: Rules, most: int, counts: Words, state: Words) -> int:
+def converge(
+    network: ClosFlows, rules: IterationRules, most: int, counts: MutableIntSequence, state: MutableIntSequence
+) -> int:
     """Iterations until no link is bad, or -1 if `most` of them are not enough."""
     for iterations in range(most + 1):
         if settled(network, rules.p):

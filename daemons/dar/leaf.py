@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from weft.daemons.core.actions import Flow, SetFlowPort
+from weft.daemons.core.actions import FiveTuple, SetFlowPort
 from weft.daemons.core.events import SeenFlow
 from weft.daemons.core.mixing import mixed
 from weft.daemons.dar.iteration import draw
@@ -31,7 +31,7 @@ One = TypeVar("One")
 Ways = Callable[[int], Collection[int]]  # the uplinks by which an address can be reached
 
 
-class Choices(NamedTuple):
+class LeafSettings(NamedTuple):
     """What the paper leaves open, as in daemons/dar/iteration.py, and times.
 
     by_queue: flows are judged by the queues that they find (section 4), and not counted.
@@ -52,7 +52,7 @@ class Choices(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outgoing:
+class OutgoingFlow:
     """A flow of a host of this leaf: its uplink, since when, whether it counts, and the last request for it of each
     switch that asked, with its time.  Switches number their requests each for itself."""
 
@@ -75,16 +75,16 @@ class Random:
         return of[below(draw(self._state), len(of))]
 
 
-class Leaf:
+class LeafFlows:
     """The flows of one leaf; `counters` counts what was done with them."""
 
-    def __init__(self, choices: Choices, random: Random) -> None:
+    def __init__(self, choices: LeafSettings, random: Random) -> None:
         self._choices, self._random = choices, random
-        self.outgoing: dict[Flow, Outgoing] = {}
+        self.outgoing: dict[FiveTuple, OutgoingFlow] = {}
         self.incoming: list[SeenFlow] = []  # those that count
         self._certain: list[SeenFlow] = []  # those among them whose link is certain
-        self._new: set[Flow] = set()  # outgoing ones that were not there at the last look
-        self._asked: dict[Flow, int] = {}  # those asked for at the last look, and by which port they came
+        self._new: set[FiveTuple] = set()  # outgoing ones that were not there at the last look
+        self._asked: dict[FiveTuple, int] = {}  # those asked for at the last look, and by which port they came
         self.counters = {"moves": 0, "swaps": 0, "replaced": 0}
 
     def learn(self, outgoing: Iterable[SeenFlow], incoming: Iterable[SeenFlow], now: float) -> None:
@@ -92,7 +92,7 @@ class Leaf:
         known, active_s = self.outgoing, self._choices.active_s
         self.outgoing = {}
         for seen in outgoing:
-            flow = known.get(seen.flow) or Outgoing(seen.port, now - seen.rested_s, True, False)
+            flow = known.get(seen.flow) or OutgoingFlow(seen.port, now - seen.rested_s, True, False)
             flow.port, flow.active, flow.queued = seen.port, seen.idle_s <= active_s, seen.queued
             self.outgoing[seen.flow] = flow
         self._new = self.outgoing.keys() - known.keys()
@@ -133,11 +133,11 @@ class Leaf:
         most = self.most(load, links)
         return [port for port, count in load.items() if count >= most]
 
-    def crowded(self, links: int, now: float) -> list[Flow]:
+    def crowded(self, links: int, now: float) -> list[FiveTuple]:
         """One flow of the fullest uplink, if that is overfull; or one of each whose queue calls for that."""
         rested = [(flow, each) for flow, each in self.outgoing.items() if each.active and self.rested(flow, now)]
         if self._choices.by_queue:
-            by_port: dict[int, list[Flow]] = {}
+            by_port: dict[int, list[FiveTuple]] = {}
             for flow, each in rested:
                 if each.queued:
                     by_port.setdefault(each.port, []).append(flow)
@@ -147,7 +147,7 @@ class Leaf:
         found = [flow for flow, each in rested if load[each.port] == fullest > self.most(load, links)]
         return [self._random.pick(found)] if found else []
 
-    def accepts(self, flow: Flow, port: int, origin: int, sequence: int, now: float) -> bool:
+    def accepts(self, flow: FiveTuple, port: int, origin: int, sequence: int, now: float) -> bool:
         """Whether a request of `origin` for `flow`, which was on `port` then, still says something; it does so once."""
         known = self.outgoing.get(flow)
         if known is None:
@@ -158,11 +158,11 @@ class Leaf:
         known.heard[origin] = sequence, now
         return known.port == port and self.rested(flow, now)
 
-    def rested(self, flow: Flow, now: float) -> bool:
+    def rested(self, flow: FiveTuple, now: float) -> bool:
         """Whether `flow`, which is known, was moved long enough ago."""
         return now - self.outgoing[flow].moved_s >= self._choices.cool_s
 
-    def together(self, flow: Flow) -> list[Flow]:
+    def together(self, flow: FiveTuple) -> list[FiveTuple]:
         """The flows that are placed and moved with `flow`, which is one of them; also such as do not count."""
         if not self._choices.by_destination:
             return [flow]
@@ -196,7 +196,7 @@ class Leaf:
 
     def adapt(
         self,
-        flow: Flow,
+        flow: FiveTuple,
         usable: Sequence[int],
         links: int,
         now: float,
@@ -230,7 +230,7 @@ class Leaf:
         self.counters["swaps"] += back
         return placed
 
-    def replace(self, flow: Flow, usable: Sequence[int], links: int, now: float) -> list[SetFlowPort]:
+    def replace(self, flow: FiveTuple, usable: Sequence[int], links: int, now: float) -> list[SetFlowPort]:
         """Move `flow`, and what is moved with it, to one of the `usable` uplinks that has room, or to any."""
         load, group = self.up(), self.together(flow)
         most, moved = self.most(load, links), self._count(group)
@@ -238,10 +238,10 @@ class Leaf:
         port = self._random.pick([port for port in usable if load[port] + moved <= most] or usable)
         return [self._place(one, port, now) for one in group]
 
-    def _count(self, group: Sequence[Flow]) -> int:
+    def _count(self, group: Sequence[FiveTuple]) -> int:
         """How many of a group count: one at least, for which it is moved."""
         return max(1, sum(self.outgoing[one].active for one in group))
 
-    def _place(self, flow: Flow, port: int, now: float) -> SetFlowPort:
+    def _place(self, flow: FiveTuple, port: int, now: float) -> SetFlowPort:
         self.outgoing[flow].port, self.outgoing[flow].moved_s = port, now
         return SetFlowPort(flow, port)

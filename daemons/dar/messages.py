@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from weft.daemons.core.actions import Flow
-from weft.daemons.core.wire import DAR_EAR, MAGIC, VERSION, Garbage, decoded
+from weft.daemons.core.actions import FiveTuple
+from weft.daemons.core.wire import DAR_EAR, MAGIC, VERSION, MalformedMessage, decoded
 
 # header, sender, target, origin, leaf, sequence; source, destination, protocol, ports; spine, count, spines
 FIXED = struct.Struct(">BBBIIIIQIIBIIHB")
@@ -32,7 +32,7 @@ class Ear:
     origin: int
     leaf: int
     sequence: int
-    flow: Flow
+    flow: FiveTuple
     spine: int
     count: int
     spines: int = 0
@@ -59,6 +59,6 @@ def _ear(payload: bytes) -> Ear:
     )
     room = int.from_bytes(payload[FIXED.size :], "big")
     if len(payload) != FIXED.size + -(-spines // 8) or spines > MOST_SPINES or room >> spines:
-        raise Garbage(f"a map of {spines} spines in {len(payload) - FIXED.size} bytes")
-    flow = Flow(source, destination, protocol, ports)
+        raise MalformedMessage(f"a map of {spines} spines in {len(payload) - FIXED.size} bytes")
+    flow = FiveTuple(source, destination, protocol, ports)
     return Ear(sender, target, origin, leaf, sequence, flow, spine, count, spines, room)

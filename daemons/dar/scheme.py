@@ -9,13 +9,13 @@ from weft.daemons.control import parameters
 from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import GOLDEN_FRACTION, NodeConfig, Options, node_configs, own_hosts
-from weft.daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
+from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.dar.daemon import Dar
-from weft.daemons.dar.leaf import Choices
+from weft.daemons.dar.leaf import LeafSettings
 from weft.daemons.dar.messages import MOST_SPINES
 from weft.topologies.core.address import FabricNaming
-from weft.topologies.core.family import Parameter
+from weft.topologies.core.family import IntegerParameter
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -23,44 +23,44 @@ if TYPE_CHECKING:
 QUEUE = 1  # among the words of `detect`
 LIMITED = 2  # among those of `start`
 OWN = {
-    "p": Parameter(meaning="flows that a link carries", least=1, most=64, default=2),
-    "period_us": Parameter(
+    "p": IntegerParameter(meaning="flows that a link carries", least=1, most=64, default=2),
+    "period_us": IntegerParameter(
         meaning="time between looks at a switch's flows, in us", least=1, most=10_000_000, default=10_000
     ),
-    "cool": Parameter(meaning="periods that a flow rests when it has been moved", least=0, most=1000, default=2),
-    "every": Parameter.flag("1: an output leaf asks for a flow of each bad link at once, not only of the fullest"),
-    "swap": Parameter.flag(
+    "cool": IntegerParameter(meaning="periods that a flow rests when it has been moved", least=0, most=1000, default=2),
+    "every": IntegerParameter.flag("1: an output leaf asks for a flow of each bad link at once, not only of the fullest"),
+    "swap": IntegerParameter.flag(
         "1: a flow that is moved to an uplink with p flows changes places with one of them", default=True
     ),
-    "informed": Parameter.flag("1: requests carry the map of spines with room; not in the paper"),
-    "active_us": Parameter(
+    "informed": IntegerParameter.flag("1: requests carry the map of spines with room; not in the paper"),
+    "active_us": IntegerParameter(
         meaning="silence from which on a flow does not count, in us", least=1, most=60_000_000, default=50_000
     ),
-    "idle_ms": Parameter(
+    "idle_ms": IntegerParameter(
         meaning="silence after which a flow is forgotten, in ms", least=1, most=600_000, default=1000
     ),
-    "together": Parameter.flag("1: all leaves look at the same time, as in the iteration"),
+    "together": IntegerParameter.flag("1: all leaves look at the same time, as in the iteration"),
 }  # fmt: skip
 PLANE = {
-    "detect": Parameter.word(
+    "detect": IntegerParameter.word(
         "what makes a link bad: flows that output leaves count (section 2), or queues that spines see (4)",
         ("count", "queue"),
     ),
-    "start": Parameter.word(
+    "start": IntegerParameter.word(
         "where a flow begins: spine (source mod n), as in figure 9; its hash; or that if the uplink has room, else one "
         "that has (section 2)",
         ("modulo", "hash", "limited"),
     ),
-    "key": Parameter.word(
+    "key": IntegerParameter.word(
         "what a leaf places and moves: a flow, or all of its flows to one host (section 4)", ("flow", "dest")
     ),
-    "elephant_kb": Parameter(
+    "elephant_kb": IntegerParameter(
         meaning="data from which on a flow is counted and moved, in kB; before, it goes by its hash",
         least=0,
         most=1 << 20,
         default=100,
     ),
-    "queue": Parameter(
+    "queue": IntegerParameter(
         meaning="packets waiting from which on a queue is too long, if queues are what is looked at",
         least=1,
         most=1 << 24,
@@ -72,9 +72,9 @@ PLANE = {
 
 def rule(options: Options) -> SelectionRule:
     """What the data plane does."""
-    from weft.daemons.load_balancing.scheme import Rule  # which a daemon does not need
+    from weft.daemons.load_balancing.scheme import ChoiceRule  # which a daemon does not need
 
-    return SelectionRule(Rule.DAR, options, compares_queues=options["detect"] == QUEUE)
+    return SelectionRule(ChoiceRule.DAR, options, compares_queues=options["detect"] == QUEUE)
 
 
 def sizes(topology: Topology) -> tuple[int, int, int]:
@@ -97,7 +97,7 @@ def check(topology: Topology, options: Options) -> None:
     from weft.daemons.dar import iteration
 
     n, r, m = sizes(topology)
-    iteration.check(n, r, m, iteration.Rules(p=options["p"]))
+    iteration.check(n, r, m, iteration.IterationRules(p=options["p"]))
     if m > MOST_SPINES:
         raise ValueError(f"scheme dar: a request has a map of at most {MOST_SPINES} spines, {topology.spec} has {m}")
 
@@ -122,7 +122,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     leaves, hosts = config.radices
     spines = [node for _, (node,) in config.ports]
     period_s = options["period_us"] / 1e6
-    choices = Choices(
+    choices = LeafSettings(
         p=options["p"],
         by_queue=options["detect"] == QUEUE,
         by_destination=bool(options["key"]),
@@ -147,7 +147,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     )
 
 
-def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """All shortest paths: a flow may be moved to any of them."""
     from weft.daemons.routing import path_shares
 

@@ -26,7 +26,7 @@ from weft.daemons.control.link_state_routing import Flooding
 from weft.daemons.core.actions import Action, Hop, SetPrefixRewrite, SetRoute
 from weft.daemons.dfr import dfr_addresses
 from weft.daemons.dfr import routing as dfr
-from weft.daemons.dfr.dfr_addresses import NO_COPY, State
+from weft.daemons.dfr.dfr_addresses import NO_SUBNETWORK, HopState
 from weft.daemons.routing import dr, first_octets, shortest
 from weft.daemons.routing.scope import distances
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
@@ -101,7 +101,7 @@ class DfrRouting(Flooding):
         routes: dict[Prefix, tuple[Hop, ...]] = {OWN_PACKETS: tuple(sorted(up))[:1]}
         octets: dict[Prefix, int] = {}
 
-        def decide(prefix: Prefix, state: State, dst: int) -> None:
+        def decide(prefix: Prefix, state: HopState, dst: int) -> None:
             dfr_addresses.write(network, state, self._node, packet)
             to = dfr.onward(
                 network.rule, network.t, settings, down, self._node, dst, packet, self._node, distance, parent
@@ -114,11 +114,11 @@ class DfrRouting(Flooding):
 
         for number, state in enumerate(self._states):
             octet = first_octets.first_octet(number)
-            if state.copy == NO_COPY:
+            if state.copy == NO_SUBNETWORK:
                 for own, dst in self._prefixes:
                     decide(first_octets.prefix(own, octet), state, dst)
             elif self._node % network.t[state.level] // network.t[state.level - 1] == state.copy:
-                arrived = State(state.level, NO_COPY, state.retry)
+                arrived = HopState(state.level, NO_SUBNETWORK, state.retry)
                 octets[first_octets.everybody(octet)] = first_octets.first_octet(self._numbers[arrived])
             else:
                 dfr_addresses.write(network, state, self._node, packet)

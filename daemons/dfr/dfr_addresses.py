@@ -24,11 +24,11 @@ from weft.daemons.dfr.routing import LEVEL, NOWHERE, PROXY, RETRY, TTL, Dfr
 from weft.daemons.routing.first_octets import COUNT
 from weft.topologies.recursive.ccrdn import Ccrdn, gateway
 
-NO_COPY = -1
+NO_SUBNETWORK = -1
 
 
-class State(NamedTuple):
-    """What a packet carries: the copy, of level `level`, where its proxy is, or NO_COPY; the level at which it was
+class HopState(NamedTuple):
+    """What a packet carries: the copy, of level `level`, where its proxy is, or NO_SUBNETWORK; the level at which it was
     rerouted last, or 0; reroutes that are left."""
 
     level: int
@@ -37,12 +37,12 @@ class State(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def states(network: Ccrdn, dfr: Dfr) -> tuple[State, ...]:
+def states(network: Ccrdn, dfr: Dfr) -> tuple[HopState, ...]:
     """All of them, that of a packet at its source first; ValueError if there are more than first octets."""
-    found = [State(0, NO_COPY, dfr.retry)]
+    found = [HopState(0, NO_SUBNETWORK, dfr.retry)]
     for level in range(dfr.b + 1, network.k + 1):
-        for copy in range(NO_COPY, network.copies[level]):
-            found += [State(level, copy, retry) for retry in range(dfr.retry)]
+        for copy in range(NO_SUBNETWORK, network.copies[level]):
+            found += [HopState(level, copy, retry) for retry in range(dfr.retry)]
     if len(found) > COUNT:
         raise ValueError(
             f"dfr: what packets carry takes {len(found)} addresses of each server, and there are {COUNT}; "
@@ -52,23 +52,23 @@ def states(network: Ccrdn, dfr: Dfr) -> tuple[State, ...]:
 
 
 @lru_cache(maxsize=4)
-def numbers(network: Ccrdn, dfr: Dfr) -> dict[State, int]:
+def numbers(network: Ccrdn, dfr: Dfr) -> dict[HopState, int]:
     """Where each state stands in states()."""
     return {state: i for i, state in enumerate(states(network, dfr))}
 
 
-def write(network: Ccrdn, state: State, cur: int, packet: MutableSequence[int]) -> None:
+def write(network: Ccrdn, state: HopState, cur: int, packet: MutableSequence[int]) -> None:
     """Fill in the fields of a packet that is at server `cur` in `state`, and may go on."""
     packet[PROXY], packet[RETRY], packet[TTL], packet[LEVEL] = NOWHERE, state.retry, 1, state.level
-    if state.copy != NO_COPY:
+    if state.copy != NO_SUBNETWORK:
         t, level = network.t, state.level
         own = cur % t[level] // t[level - 1]
         first = cur - cur % t[level] + state.copy * t[level - 1]
         packet[PROXY] = first + gateway(network.rule, t, level, state.copy, own) if own != state.copy else cur
 
 
-def read(network: Ccrdn, packet: MutableSequence[int]) -> State:
+def read(network: Ccrdn, packet: MutableSequence[int]) -> HopState:
     """The state of a packet with these fields."""
     level, proxy = packet[LEVEL], packet[PROXY]
-    copy = NO_COPY if proxy == NOWHERE else proxy % network.t[level] // network.t[level - 1]
-    return State(level, copy, packet[RETRY])
+    copy = NO_SUBNETWORK if proxy == NOWHERE else proxy % network.t[level] // network.t[level - 1]
+    return HopState(level, copy, packet[RETRY])

@@ -8,24 +8,26 @@ from weft.daemons.control import parameters
 from weft.daemons.core.capabilities import PrefixRewrite
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs
-from weft.daemons.core.scheme import Path, Scheme, for_servers
+from weft.daemons.core.scheme import RoutedPath, Scheme, for_servers
 from weft.daemons.dfr import dfr_addresses
 from weft.daemons.dfr import routing as dfr
 from weft.daemons.dfr.daemon import DfrRouting
 from weft.daemons.dfr.routing import Dfr
 from weft.daemons.routing.first_octets import first_octet
 from weft.daemons.routing.scope import dead_channels
-from weft.topologies.core.family import Parameter
+from weft.topologies.core.family import IntegerParameter
 from weft.topologies.recursive.ccrdn import Ccrdn
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 OWN = {
-    "b": Parameter(meaning="level of the sub-network whose link state a server knows", least=0, most=8, default=1),
-    "retry": Parameter(meaning="how often a packet may be rerouted", least=0, most=100, default=3),
-    "ttl": Parameter(meaning="how many hops a packet may make", least=1, most=255, default=64),
-    "nearest": Parameter.flag("1: reroute over the nearest proxy link; 0: over any", default=True),
+    "b": IntegerParameter(
+        meaning="level of the sub-network whose link state a server knows", least=0, most=8, default=1
+    ),
+    "retry": IntegerParameter(meaning="how often a packet may be rerouted", least=0, most=100, default=3),
+    "ttl": IntegerParameter(meaning="how many hops a packet may make", least=1, most=255, default=64),
+    "nearest": IntegerParameter.flag("1: reroute over the nearest proxy link; 0: over any", default=True),
 }
 
 
@@ -69,12 +71,12 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     )
 
 
-def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """The path of a packet, every server on it knowing of the dead links within its own scope."""
     network = for_servers("dfr", topology)
     down = dead_channels(topology, network)
     found, arrives = dfr.route(network.rule, network.t, settings(network, options), down, src, dst)
-    return [Path(tuple(found))] if arrives else []
+    return [RoutedPath(tuple(found))] if arrives else []
 
 
 SCHEMES = (

@@ -12,7 +12,7 @@ from weft.daemons.control import parameters
 from weft.daemons.control.candidate_routes import LiveRoutes
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs
-from weft.daemons.core.scheme import Path, Scheme, for_servers
+from weft.daemons.core.scheme import RoutedPath, Scheme, for_servers
 from weft.daemons.routing import dr
 from weft.daemons.routing.candidates import candidates
 
@@ -35,16 +35,16 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     return LiveRoutes(parameters.neighbourhood(config, incarnation), config.candidates)
 
 
-def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """DR's one path; DR knows no other if a link of it is dead."""
     network = for_servers("dr", topology)
     return if_alive(topology, dr.route(network.rule, network.t, src, dst))
 
 
-def if_alive(topology: Topology, path: list[int]) -> list[Path]:
+def if_alive(topology: Topology, path: list[int]) -> list[RoutedPath]:
     """`path`, unless a link of it is dead."""
     live = topology.adjacency
-    return [Path(tuple(path))] if all(b in live[a] for a, b in pairwise(path)) else []
+    return [RoutedPath(tuple(path))] if all(b in live[a] for a, b in pairwise(path)) else []
 
 
 def without_daemons(topology: Topology, options: Options, link_kbps: int) -> Mapping[int, NodeConfig]:
@@ -52,7 +52,7 @@ def without_daemons(topology: Topology, options: Options, link_kbps: int) -> Map
     return {}
 
 
-def static_path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+def static_path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """DR's path; or a fabric's shortest ones, of which a switch leaves out those that begin with a dead link of its own
     and no others."""
     if topology.server_centric:

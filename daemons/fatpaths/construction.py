@@ -12,15 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from weft.daemons.fatpaths import in_trees, near_minimal, overlap, trees
-from weft.daemons.fatpaths.layers import (
-    Graph,
-    as_it_is,
-    distances,
-    everything,
-    next_hops,
-    tables,
-    with_fallback,
-)
+from weft.daemons.fatpaths.layers import RouterArrays, as_it_is, distances, everything, next_hops, tables, with_fallback
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +32,7 @@ def check(n: int, rho: float = 1.0) -> None:
         raise ValueError(f"layered routing: rho must lie in (0, 1], got {rho}")
 
 
-def random_layers(graph: Graph, n: int, rho: float, generator: Generator) -> NDArray[np.int32]:
+def random_layers(graph: RouterArrays, n: int, rho: float, generator: Generator) -> NDArray[np.int32]:
     """Listing 1: each layer but the first has floor(rho |E|) links, drawn until they join all routers.
 
     Ours: a link runs both ways in a layer; the listing's "pi(u) < pi(v)", "if needed", would leave every second ordered
@@ -64,7 +56,7 @@ def random_layers(graph: Graph, n: int, rho: float, generator: Generator) -> NDA
     return tables(graph, layers, generator)
 
 
-def _joined(graph: Graph, arcs: NDArray[np.bool_]) -> bool:
+def _joined(graph: RouterArrays, arcs: NDArray[np.bool_]) -> bool:
     import numpy as np
 
     reached = np.zeros(graph.routers, dtype=bool)
@@ -77,7 +69,7 @@ def _joined(graph: Graph, arcs: NDArray[np.bool_]) -> bool:
 
 
 def overlap_layers(
-    graph: Graph,
+    graph: RouterArrays,
     n: int,
     generator: Generator,
     *,
@@ -118,7 +110,7 @@ def overlap_layers(
 
 
 def near_minimal_layers(
-    graph: Graph, n: int, generator: Generator, *, accelerate: Compiler = as_it_is
+    graph: RouterArrays, n: int, generator: Generator, *, accelerate: Compiler = as_it_is
 ) -> NDArray[np.int32]:
     """The authors' later construction (see near_minimal.py): in-trees of paths of D + 1 links.
 
@@ -144,7 +136,7 @@ def near_minimal_layers(
 
 
 def in_tree_layers(
-    graph: Graph,
+    graph: RouterArrays,
     n: int,
     generator: Generator,
     *,
@@ -179,7 +171,7 @@ def in_tree_layers(
 
 
 def layers_of(
-    name: str, graph: Graph, n: int, generator: Generator, *, rho: float = 1.0, accelerate: Compiler = as_it_is
+    name: str, graph: RouterArrays, n: int, generator: Generator, *, rho: float = 1.0, accelerate: Compiler = as_it_is
 ) -> NDArray[np.int32]:
     """The layers that the construction called `name`, one of CONSTRUCTIONS, makes.
 
@@ -189,7 +181,7 @@ def layers_of(
     return CONSTRUCTIONS[name](graph, n, rho, generator, accelerate)
 
 
-CONSTRUCTIONS: Mapping[str, Callable[[Graph, int, float, Generator, Compiler], NDArray[np.int32]]] = {
+CONSTRUCTIONS: Mapping[str, Callable[[RouterArrays, int, float, Generator, Compiler], NDArray[np.int32]]] = {
     "random": lambda graph, n, rho, generator, _: random_layers(graph, n, rho, generator),
     "overlap": lambda graph, n, _, generator, accelerate: overlap_layers(graph, n, generator, accelerate=accelerate),
     "lnmp": lambda graph, n, _, generator, accelerate: near_minimal_layers(graph, n, generator, accelerate=accelerate),

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from weft.daemons.control.hello import Neighbourhood, Outcome
+from weft.daemons.control.hello import HelloOutcome, Neighbourhood
 from weft.daemons.control.link_state import Database
 from weft.daemons.core.actions import Action, Hop, SetRoute
 from weft.daemons.fatpaths.forwarding import tagged
@@ -88,7 +88,7 @@ class Layered(Bfs):
         routes = told["routes"] + len(self._places) - len(lost)
         return {**told, "routes": routes, "routes_lost": told["routes_lost"] + lost, "layers": layers}
 
-    def _follow(self, events: Iterable[Outcome], now: float) -> list[Action]:
+    def _follow(self, events: Iterable[HelloOutcome], now: float) -> list[Action]:
         actions = super()._follow(events, now)
         if not self._complete and self._changes != self._database.changes:
             # Where many daemons start one after the other, routers are missing for long.

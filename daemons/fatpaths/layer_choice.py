@@ -54,7 +54,7 @@ class Choice(IntEnum):
 
 
 @dataclass
-class FlowState:
+class LayerFlowState:
     """What a host knows of a flow of its own; sequence numbers have 32 bits."""
 
     layer: int = 0
@@ -78,7 +78,7 @@ def ends_gap(idle_ns: int, gap_us: int) -> bool:
     return idle_ns > gap_us * 1000
 
 
-def shows_cut(flow: FlowState, seq: int, end: int, reduced: bool) -> bool:
+def shows_cut(flow: LayerFlowState, seq: int, end: int, reduced: bool) -> bool:
     """Whether a packet with the sequence numbers from `seq` up to, not including, `end` shows that its window was cut.
 
     reduced: it carries CWR.
@@ -100,7 +100,7 @@ def shows_cut(flow: FlowState, seq: int, end: int, reduced: bool) -> bool:
     return cut
 
 
-def ends_congested_rounds(flow: FlowState, ack: int, echo: bool, *, percent: int, rounds: int) -> bool:
+def ends_congested_rounds(flow: LayerFlowState, ack: int, echo: bool, *, percent: int, rounds: int) -> bool:
     """Whether the acknowledgement of all before `ack` ends the last of `rounds` congested rounds; `echo`: it carries
     ECE."""
     flow.acks += 1

@@ -37,14 +37,14 @@ def as_it_is(function: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class RouterArrays:
     """Routers and their links as arrays, see the module."""
 
     start: Array
     peer: Array
 
     @classmethod
-    def of(cls, topology: Topology) -> Graph:
+    def of(cls, topology: Topology) -> RouterArrays:
         """The routers of `topology` and their links that have not failed; ValueError if its servers forward."""
         import numpy as np
 
@@ -82,14 +82,14 @@ class Graph:
         return found
 
 
-def everything(graph: Graph) -> Flags:
+def everything(graph: RouterArrays) -> Flags:
     """All arcs of `graph`."""
     import numpy as np
 
     return np.ones(len(graph.peer), dtype=bool)
 
 
-def distances(graph: Graph, arcs: Flags) -> NDArray[np.int8]:
+def distances(graph: RouterArrays, arcs: Flags) -> NDArray[np.int8]:
     """Links from u to t over `arcs` alone, shape (routers u, routers t), UNREACHED where there is no path."""
     import numpy as np
 
@@ -106,7 +106,7 @@ def distances(graph: Graph, arcs: Flags) -> NDArray[np.int8]:
     return found
 
 
-def next_hops(graph: Graph, arcs: Flags, generator: Generator) -> NDArray[np.int32]:
+def next_hops(graph: RouterArrays, arcs: Flags, generator: Generator) -> NDArray[np.int32]:
     """A table of shortest paths over `arcs`, shape (routers t, routers u): a random hop where several are as good, and
     -1 where there is no path."""
     import numpy as np
@@ -133,7 +133,7 @@ def with_fallback(table: NDArray[np.int32], first: NDArray[np.int32]) -> NDArray
     return np.where(table < 0, first, table)
 
 
-def tables(graph: Graph, layers: Sequence[Flags], generator: Generator) -> NDArray[np.int32]:
+def tables(graph: RouterArrays, layers: Sequence[Flags], generator: Generator) -> NDArray[np.int32]:
     """The tables of layer 0 and of each of `layers`, sets of arcs."""
     import numpy as np
 

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 from weft.daemons.control import parameters
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
-from weft.daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
+from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
 from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
 from weft.daemons.fatpaths import construction
 from weft.daemons.fatpaths.daemon import Layered
 from weft.daemons.fatpaths.forwarding import MOST_LAYERS
 from weft.daemons.fatpaths.layer_choice import Trigger
-from weft.daemons.fatpaths.layers import Graph, as_it_is
+from weft.daemons.fatpaths.layers import RouterArrays, as_it_is
 from weft.daemons.fatpaths.live_layers import LayerTables, packed
-from weft.topologies.core.family import Parameter
+from weft.topologies.core.family import IntegerParameter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,16 +39,16 @@ RHO_DECIMALS = 3
 MOST_UNCOMPILED = 60  # routers up to which layers are there before a compiler is
 WAIT = 3  # times how long it takes to find a neighbour dead
 OWN = {
-    "layers": Parameter(meaning="n, layer 0 with all links counted", least=1, most=MOST_LAYERS, default=9),
-    "construction": Parameter.word("how layers are made", WORDS, default="random"),
-    "rho": Parameter(
+    "layers": IntegerParameter(meaning="n, layer 0 with all links counted", least=1, most=MOST_LAYERS, default=9),
+    "construction": IntegerParameter.word("how layers are made", WORDS, default="random"),
+    "rho": IntegerParameter(
         meaning="links of a random layer, as a fraction of all",
         least=1,
         most=10**RHO_DECIMALS,
         default=600,
         decimals=RHO_DECIMALS,
     ),
-    "seed": Parameter(meaning="of the random numbers by which layers are made", least=0, default=1),
+    "seed": IntegerParameter(meaning="of the random numbers by which layers are made", least=0, default=1),
 }
 
 TRIGGERS = {
@@ -62,29 +62,35 @@ TRIGGERS = {
     "gap-cut-ecn": Trigger.GAP | Trigger.CUT | Trigger.ECN,
 }
 HOSTS = {
-    "trigger": Parameter.word("what makes a flow take another layer", TRIGGERS),
-    "gap_us": Parameter(meaning="silence that ends a flowlet, in microseconds", least=1, most=1 << 24, default=500),
-    "start": Parameter.word(
+    "trigger": IntegerParameter.word("what makes a flow take another layer", TRIGGERS),
+    "gap_us": IntegerParameter(
+        meaning="silence that ends a flowlet, in microseconds", least=1, most=1 << 24, default=500
+    ),
+    "start": IntegerParameter.word(
         "a flow's first layer: layer 0, any, or the next after the last flow between the same hosts",
         ("first", "random", "turn"),
     ),
-    "choice": Parameter.word(
+    "choice": IntegerParameter.word(
         "which layer a flowlet takes: any, or the one whose packets were marked least", ("random", "least")
     ),
-    "ecn_percent": Parameter(
+    "ecn_percent": IntegerParameter(
         meaning="echoes among a round's acknowledgements that make it congested, in per cent",
         least=1,
         most=100,
         default=50,
     ),
-    "ecn_rounds": Parameter(meaning="congested rounds in a row that are a trigger", least=1, most=1000, default=1),
+    "ecn_rounds": IntegerParameter(
+        meaning="congested rounds in a row that are a trigger", least=1, most=1000, default=1
+    ),
 }
-FORWARDING = Parameter.word("who forwards: the data plane's program, or the kernel's own table", ("ebpf", "kernel"))
+FORWARDING = IntegerParameter.word(
+    "who forwards: the data plane's program, or the kernel's own table", ("ebpf", "kernel")
+)
 PLANE = {"layers": OWN["layers"], **HOSTS, "forwarding": FORWARDING, "ecn": ECN}
 
 
 @dataclass(frozen=True)
-class Wiring:
+class LayerWiring:
     """A network by what joins what: two of the same links are equal."""
 
     spec: str
@@ -100,19 +106,19 @@ def tables(topology: Topology, options: Options) -> NDArray[np.int32]:
     """
     for_switches("fatpaths", topology)
     intact = replace(topology, failed=topology.failed & False)
-    wiring = Wiring(topology.spec, topology.links.tobytes(), intact)
+    wiring = LayerWiring(topology.spec, topology.links.tobytes(), intact)
     return _tables(wiring, *(options[key] for key in OWN))
 
 
 @lru_cache(maxsize=4)
-def _tables(wiring: Wiring, layers: int, kind: int, rho: int, seed: int) -> NDArray[np.int32]:
+def _tables(wiring: LayerWiring, layers: int, kind: int, rho: int, seed: int) -> NDArray[np.int32]:
     import numpy as np
 
     from weft.daemons.core.compiled import compiled  # which a daemon does not need
 
     found = construction.layers_of(
         WORDS[kind],
-        Graph.of(wiring.topology),
+        RouterArrays.of(wiring.topology),
         layers,
         np.random.Generator(np.random.PCG64(seed)),
         rho=rho / 10**RHO_DECIMALS,
@@ -161,22 +167,22 @@ def rule(options: Options) -> SelectionRule:
     return SelectionRule(KERNEL if options["forwarding"] else FLOW_HASH, {"ecn": options["ecn"]}, hosts=hosts)
 
 
-def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """The path of each layer over the links that live (live_layers.py), all of them taken equally often."""
     if src == dst:
-        return [Path((src,))]
+        return [RoutedPath((src,))]
     first, live = topology.servers, topology.adjacency
     edges = [next(peer for _, peer, _, _ in topology.ports(host)) for host in (src, dst)]
     if any(edge not in live[host] for host, edge in zip((src, dst), edges, strict=True)):
         return []
     if edges[0] == edges[1]:
-        return [Path((src, edges[0], dst))]
+        return [RoutedPath((src, edges[0], dst))]
     known = LayerTables(packed(tables(topology, options), first))
     routers = [{peer - first for peer in live[first + router] if peer >= first} for router in range(known.routers)]
     s, t = (edge - first for edge in edges)
     found = [(layer, known.live_path(layer, t, s, routers)) for layer in range(known.layers)]
     ways = [(layer, (src, *(first + router for router in way), dst)) for layer, way in found if way]
-    return [Path(nodes, 1 / len(ways), layer) for layer, nodes in ways]
+    return [RoutedPath(nodes, 1 / len(ways), layer) for layer, nodes in ways]
 
 
 SCHEMES = (

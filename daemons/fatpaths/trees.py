@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.daemons.fatpaths import spain
-from weft.daemons.fatpaths.layers import Graph, as_it_is, distances, everything, next_hops, tables, with_fallback
+from weft.daemons.fatpaths.layers import RouterArrays, as_it_is, distances, everything, next_hops, tables, with_fallback
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,7 @@ NO_ROOM = -1
 ROOM = 1 << 8  # routers of paths, and groups of paths, to begin with
 
 
-def past_layers(graph: Graph, n: int, generator: Generator) -> NDArray[np.int32]:
+def past_layers(graph: RouterArrays, n: int, generator: Generator) -> NDArray[np.int32]:
     """PAST (Stephens et al., CoNEXT 2012) in its minimal variant: for each layer and each destination the spanning tree
     of a breadth-first search from it, ties broken at random.
 
@@ -42,7 +42,7 @@ def connected(table: NDArray[np.int32]) -> NDArray[np.int32]:
     return table
 
 
-def past_valiant_layers(graph: Graph, n: int, generator: Generator) -> NDArray[np.int32]:
+def past_valiant_layers(graph: RouterArrays, n: int, generator: Generator) -> NDArray[np.int32]:
     """PAST (Stephens et al., CoNEXT 2012) in its non-minimal variant (FatPaths, listing 5): for each layer but the
     first and each destination the spanning tree of a breadth-first search from a random router, ties broken at random;
     paths follow the tree's links, up and then down.
@@ -70,7 +70,7 @@ def past_valiant_layers(graph: Graph, n: int, generator: Generator) -> NDArray[n
 
 
 def spain_layers(
-    graph: Graph, n: int, generator: Generator, *, paths: int = 3, accelerate: Compiler = as_it_is
+    graph: RouterArrays, n: int, generator: Generator, *, paths: int = 3, accelerate: Compiler = as_it_is
 ) -> NDArray[np.int32]:
     """SPAIN (listing 4): for each destination `paths` paths from each router, as disjoint as can be, coloured into
     trees, and trees of all destinations merged in random order while they have no circle.
@@ -98,14 +98,14 @@ def spain_layers(
     return tables(graph, chosen, generator)
 
 
-def _coloured(graph: Graph, t: int, paths: int, generator: Generator, accelerate: Compiler) -> NDArray[np.int32]:
+def _coloured(graph: RouterArrays, t: int, paths: int, generator: Generator, accelerate: Compiler) -> NDArray[np.int32]:
     """The trees to `t`, shape (colours, routers); neighbours and routers in random order, as the listing leaves open
     which of equal paths is found."""
     import numpy as np
 
     after = np.empty((graph.routers * paths, graph.routers), dtype=np.int32)
     peer = graph.peer[np.lexsort((generator.random(len(graph.peer)), graph.tail))]
-    shuffled = Graph(graph.start, peer)
+    shuffled = RouterArrays(graph.start, peer)
     integers = (np.empty(len(peer), dtype=np.int64), *np.empty((2, graph.routers), dtype=np.int64))
     colours = accelerate(spain.colour_paths)(
         *(graph.start, peer, shuffled.arc_of(), t, generator.permutation(graph.routers), after),
@@ -115,7 +115,7 @@ def _coloured(graph: Graph, t: int, paths: int, generator: Generator, accelerate
 
 
 def k_shortest_layers(
-    graph: Graph, n: int, generator: Generator, *, accelerate: Compiler = as_it_is
+    graph: RouterArrays, n: int, generator: Generator, *, accelerate: Compiler = as_it_is
 ) -> NDArray[np.int32]:
     """The n shortest paths of each pair (Singla et al., NSDI 2012; appendix C-D), as far as routes by destination hold
     them.
@@ -169,7 +169,7 @@ def put(layers: NDArray[np.int32], nodes: NDArray[np.int32], begin: int, end: in
 
 
 def k_shortest_paths(
-    graph: Graph, n: int, generator: Generator, *, accelerate: Compiler = as_it_is
+    graph: RouterArrays, n: int, generator: Generator, *, accelerate: Compiler = as_it_is
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """The n shortest paths of every pair that enter no router twice; of equally long ones any, and fewer where there
     are not as many.

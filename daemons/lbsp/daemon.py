@@ -22,21 +22,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from weft.daemons.control.hello import NeighbourChanged, Neighbourhood, Outcome
+from weft.daemons.control.hello import HelloOutcome, NeighbourChanged, Neighbourhood
 from weft.daemons.control.scoped_flooding import Notice, Notices
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Hop, Note, Send, SetQueueState, SetRoute
 from weft.daemons.core.contract import Adjacencies, useless
-from weft.daemons.core.events import Event, LinkDegraded, QueuesCall
+from weft.daemons.core.events import DaemonEvent, LinkDegraded, QueuesCall
 from weft.daemons.lbsp import messages
 from weft.daemons.lbsp import routing as lbsp
-from weft.daemons.lbsp.messages import MOST_STATE, Body, Crowding, Failure, Failures, Told
-from weft.daemons.lbsp.routing import AGGREGATION, CORE, EDGE, Link, Place, Route, Shape
+from weft.daemons.lbsp.messages import MOST_STATE, Crowding, Failures, LbspBody, LbspNotice, LinkFailure
+from weft.daemons.lbsp.routing import AGGREGATION, CORE, EDGE, LbspRoute, LbspShape, SwitchPosition, Uplink
 from weft.topologies.core.address import Prefix
 
 FAILURE_SCOPE = 3  # hops (section 3.3.1)
 CROWDING_SCOPE = 2
-Hosts = Sequence[tuple[Prefix, tuple[Hop, ...]]]
+HostRoutes = Sequence[tuple[Prefix, tuple[Hop, ...]]]
 
 
 class Lbsp:
@@ -51,8 +51,8 @@ class Lbsp:
     def __init__(
         self,
         neighbourhood: Neighbourhood,
-        shape: Shape,
-        hosts: Hosts,
+        shape: LbspShape,
+        hosts: HostRoutes,
         *,
         incarnation: int,
         lifetime_ms: int = 3000,
@@ -79,10 +79,10 @@ class Lbsp:
             "lifetime_ms": lifetime_ms,
             "gap_s": gap_s,
         }
-        self._failures: Notices[Body] = Notices(
+        self._failures: Notices[LbspBody] = Notices(
             node, self._at, incarnation=incarnation, says_at=self._at, onward=self._onward, scope=FAILURE_SCOPE, **told
         )  # fmt: skip
-        self._crowding: Notices[Body] = Notices(
+        self._crowding: Notices[LbspBody] = Notices(
             node, self._at, incarnation=incarnation, says_at=self._down if self._place.tier == AGGREGATION else (),
             onward=self._onward, scope=CROWDING_SCOPE, **told
         )  # fmt: skip
@@ -138,7 +138,7 @@ class Lbsp:
             actions += self._work_out()
         return actions
 
-    def event(self, event: Event, now: float) -> Sequence[Action]:
+    def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
         match event:
             case LinkDegraded(port, degraded):
                 return self._degrade(port, degraded, now)
@@ -205,7 +205,7 @@ class Lbsp:
             for prefix in prefixes
         ]
 
-    def _follow(self, events: Iterable[Outcome], now: float) -> list[Action]:
+    def _follow(self, events: Iterable[HelloOutcome], now: float) -> list[Action]:
         """Note who came and went, say so, and do the rest of `events`."""
         came: list[int] = []
         rest: list[Action] = []
@@ -240,11 +240,11 @@ class Lbsp:
         self._due_s = min(self._due_s, now + self._hold_s)
         return self._failures.say(Failures(tuple(self._own_failures())), now)
 
-    def _own_failures(self) -> Iterable[Failure]:
+    def _own_failures(self) -> Iterable[LinkFailure]:
         for port, link in sorted(self._links.items()):
             if (port not in self._up and port in self._ever) or self._is_degraded(port):
                 affected = self._shape.affected(link, self._place)
-                yield Failure(self._shape.kind(link), affected, self._at[port], degraded=port in self._up)
+                yield LinkFailure(self._shape.kind(link), affected, self._at[port], degraded=port in self._up)
 
     def _is_degraded(self, port: int) -> bool:
         """Whether we say so, or the lower end does, whose messages do not reach all whom they concern."""
@@ -253,7 +253,7 @@ class Lbsp:
         said = body.failures if isinstance(body, Failures) else ()
         return port in self._degraded or any(each.degraded and each.neighbour == self._node for each in said)
 
-    def _hear(self, notice: Told, port: int, now: float) -> Sequence[Action]:
+    def _hear(self, notice: LbspNotice, port: int, now: float) -> Sequence[Action]:
         if not self._makes_sense(notice):
             self._counters["contradictions"] += 1
             return NOTHING
@@ -263,7 +263,7 @@ class Lbsp:
         is_news, sends = self._failures.hear(notice, port, now)
         return [*sends, *self._changed(now)] if is_news else sends
 
-    def _onward(self, notice: Told, port: int) -> Sequence[int]:
+    def _onward(self, notice: LbspNotice, port: int) -> Sequence[int]:
         """Where what came in at `port` is passed on: to whom it may matter."""
         if self._place.tier == CORE:
             return self._down
@@ -271,7 +271,7 @@ class Lbsp:
             return self._down if port in self._above else ()
         return self._above
 
-    def _makes_sense(self, notice: Told) -> bool:
+    def _makes_sense(self, notice: LbspNotice) -> bool:
         """Whether the origin is a switch, and types and ranges are those of links that it has."""
         shape, origin, body = self._shape, notice.origin, notice.body
         try:
@@ -282,10 +282,10 @@ class Lbsp:
             return False
         return all((each.kind, each.affected) == (shape.kind(at), shape.affected(at, reporter)) for each, at in links)
 
-    def _known(self) -> dict[Link, bool]:
+    def _known(self) -> dict[Uplink, bool]:
         """The links that have failed (False) or are degraded (True), as far as is known; of its own, what it sees."""
         shape = self._shape
-        found: dict[Link, bool] = {}
+        found: dict[Uplink, bool] = {}
         for origin, (notice, *_) in self._failures.held.items():
             body = notice.body
             for each in body.failures if isinstance(body, Failures) else ():
@@ -316,10 +316,10 @@ class Lbsp:
         self._routes = wanted
         return changes + self._note_asymmetry(table)
 
-    def _hops(self, route: Route) -> tuple[Hop, ...]:
+    def _hops(self, route: LbspRoute) -> tuple[Hop, ...]:
         return tuple(Hop(port, self._at[port]) for port in route.ports)
 
-    def _note_asymmetry(self, table: Mapping[Prefix, Route]) -> list[Action]:
+    def _note_asymmetry(self, table: Mapping[Prefix, LbspRoute]) -> list[Action]:
         was, self._asymmetric = (
             self._asymmetric,
             frozenset(prefix for prefix, route in table.items() if not route.symmetric),
@@ -342,13 +342,13 @@ class Lbsp:
         self._state = state
         return [SetQueueState(state)]
 
-    def _alike(self, other: Place) -> bool:
+    def _alike(self, other: SwitchPosition) -> bool:
         """Whether an aggregation switch chooses as this one does, for it carries the same flows."""
         tier, pod, number = self._place
         apart = (other.number - number) % self._shape.groups
         return tier == AGGREGATION and other[:2] == (tier, pod) and not apart
 
-    def _link_name(self, link: Link) -> str:
+    def _link_name(self, link: Uplink) -> str:
         letters = {EDGE: "e", AGGREGATION: "a"}
         tier, pod, number = link.lower
         upper = link.upper
@@ -363,5 +363,5 @@ def covering(prefix: Prefix, table: Iterable[Prefix]) -> Prefix:
     )
 
 
-def _says_nothing(body: Body) -> bool:
+def _says_nothing(body: LbspBody) -> bool:
     return not (body.failures if isinstance(body, Failures) else body.state)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from weft.daemons.control.scoped_flooding import Notice
-from weft.daemons.core.wire import LBSP_CROWDING, LBSP_FAILURES, MAGIC, VERSION, Garbage, decoded
+from weft.daemons.core.wire import LBSP_CROWDING, LBSP_FAILURES, MAGIC, VERSION, MalformedMessage, decoded
 from weft.topologies.core.address import Prefix
 
 NOTICE = struct.Struct(">BBBIIIQIB")  # header, sender, target, origin, sequence, lifetime_ms, hops
@@ -23,7 +23,7 @@ MOST_STATE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class LinkFailure:
     """One failed or degraded link of a notice's origin (LBSP, section 3.3.1).
 
     kind: its failure type (Table 2).  affected: the destinations that are.
@@ -40,7 +40,7 @@ class Failure:
 class Failures:
     """All links of the origin that do not work as they should; none: they all do."""
 
-    failures: tuple[Failure, ...]
+    failures: tuple[LinkFailure, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Crowding:
     state: int
 
 
-Body = Failures | Crowding
-Told = Notice[Body]  # what is sent
+LbspBody = Failures | Crowding
+LbspNotice = Notice[LbspBody]  # what is sent
 
 
-def encode(notice: Told) -> bytes:
+def encode(notice: LbspNotice) -> bytes:
     """`notice` as bytes; struct.error if a field has no room."""
     kind = LBSP_FAILURES if isinstance(notice.body, Failures) else LBSP_CROWDING
     fixed = NOTICE.pack(
@@ -67,12 +67,12 @@ def encode(notice: Told) -> bytes:
     return fixed + COUNT.pack(len(entries)) + b"".join(entries)
 
 
-def decode(payload: bytes) -> Told | None:
+def decode(payload: bytes) -> LbspNotice | None:
     """The notice that `payload` is, None for a message of another type; Garbage if it is neither."""
     return decoded(payload, _DECODERS)
 
 
-def _notice(body: Callable[[bytes], Body], payload: bytes) -> Told:
+def _notice(body: Callable[[bytes], LbspBody], payload: bytes) -> LbspNotice:
     *_, sender, target, origin, sequence, lifetime_ms, hops = NOTICE.unpack_from(payload)
     return Notice(sender, target, origin, sequence, lifetime_ms, hops, body(payload[NOTICE.size :]))
 
@@ -80,23 +80,23 @@ def _notice(body: Callable[[bytes], Body], payload: bytes) -> Told:
 def _failures(rest: bytes) -> Failures:
     (count,) = COUNT.unpack_from(rest)
     if len(rest) != COUNT.size + count * FAILURE.size:
-        raise Garbage("lengths do not fit")
+        raise MalformedMessage("lengths do not fit")
     found = []
     for kind, degraded, network, length, neighbour in FAILURE.iter_unpack(rest[COUNT.size :]):
         if degraded > 1 or length > 32:
-            raise Garbage(f"no failure is degraded {degraded} and affects a prefix of length {length}")
-        found.append(Failure(kind, Prefix(network, length), neighbour, bool(degraded)))
+            raise MalformedMessage(f"no failure is degraded {degraded} and affects a prefix of length {length}")
+        found.append(LinkFailure(kind, Prefix(network, length), neighbour, bool(degraded)))
     return Failures(tuple(found))
 
 
 def _crowding(rest: bytes) -> Crowding:
     (state,) = STATE.unpack(rest)
     if state > MOST_STATE:
-        raise Garbage(f"there is no state {state}")
+        raise MalformedMessage(f"there is no state {state}")
     return Crowding(state)
 
 
-_DECODERS: dict[int, Callable[[bytes], Told]] = {
+_DECODERS: dict[int, Callable[[bytes], LbspNotice]] = {
     LBSP_FAILURES: partial(_notice, _failures),
     LBSP_CROWDING: partial(_notice, _crowding),
 }

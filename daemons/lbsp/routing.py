@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from weft.topologies.core.address import EVERYTHING, Layout, Prefix
+from weft.topologies.core.address import EVERYTHING, AddressLayout, Prefix
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -38,7 +38,7 @@ MOST_PORTS = 64  # candidates that a route of the data plane holds
 Columns = tuple[tuple[int, ...], ...]
 
 
-class Place(NamedTuple):
+class SwitchPosition(NamedTuple):
     """A switch: its tier, its pod and its number there; core switches of one stride share their `pod`.
 
     Aggregation switch `number` of every pod reaches the core switches of that number, by uplink `pod`.
@@ -49,19 +49,19 @@ class Place(NamedTuple):
     number: int
 
 
-class Link(NamedTuple):
+class Uplink(NamedTuple):
     """The link at uplink `up` of the edge or aggregation switch `lower`."""
 
-    lower: Place
+    lower: SwitchPosition
     up: int
 
     @property
-    def upper(self) -> Place:
+    def upper(self) -> SwitchPosition:
         tier, pod, number = self.lower
-        return Place(AGGREGATION, pod, self.up) if tier == EDGE else Place(CORE, self.up, number)
+        return SwitchPosition(AGGREGATION, pod, self.up) if tier == EDGE else SwitchPosition(CORE, self.up, number)
 
 
-class Route(NamedTuple):
+class LbspRoute(NamedTuple):
     """Ports of a switch by the link group that is the destination's own; a single column for the one way down.
 
     symmetric: whether each column is a link group, intact as far as is known.
@@ -86,7 +86,7 @@ class Route(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shape:
+class LbspShape:
     """A k-ary fat-tree of so many pods (at most k), with d = k/2, `hosts` at each edge switch, and `groups` link groups
     at each switch.
 
@@ -99,7 +99,7 @@ class Shape:
     groups: int = 2
 
     @classmethod
-    def of(cls, radices: Sequence[int], groups: int = 2) -> Shape:
+    def of(cls, radices: Sequence[int], groups: int = 2) -> LbspShape:
         """The fat-tree whose hosts' labels have these radices."""
         pods, d, hosts = radices
         return cls(pods, d, hosts, groups)
@@ -117,23 +117,23 @@ class Shape:
         return self.pods * self.d * self.hosts
 
     @cached_property
-    def layout(self) -> Layout:
-        return Layout((self.pods, self.d, self.hosts))
+    def layout(self) -> AddressLayout:
+        return AddressLayout((self.pods, self.d, self.hosts))
 
     @cached_property
     def members(self) -> tuple[tuple[int, ...], ...]:
         """The uplinks of each link group; also the numbers of the aggregation switches that choose alike."""
         return tuple(tuple(range(group, self.d, self.groups)) for group in range(self.groups))
 
-    def place(self, node: int) -> Place:
+    def place(self, node: int) -> SwitchPosition:
         """Which switch `node` is; ValueError if it is none."""
         rest, in_tier = node - self.servers, self.pods * self.d
         if not 0 <= rest < 2 * in_tier + self.d * self.d:
             raise ValueError(f"node {node} is no switch of a fat-tree with k = {2 * self.d}")
         below = min(rest // in_tier, 2)  # tiers
-        return Place(below + 1, *divmod(rest - below * in_tier, self.d))
+        return SwitchPosition(below + 1, *divmod(rest - below * in_tier, self.d))
 
-    def node(self, place: Place) -> int:
+    def node(self, place: SwitchPosition) -> int:
         """The switch at `place`."""
         return self.servers + (place.tier - 1) * self.pods * self.d + place.pod * self.d + place.number
 
@@ -141,18 +141,18 @@ class Shape:
         """How many ports of a switch lead down; its uplinks follow them."""
         return {EDGE: self.hosts, AGGREGATION: self.d, CORE: self.pods}[tier]
 
-    def link(self, node: int, neighbour: int) -> Link:
+    def link(self, node: int, neighbour: int) -> Uplink:
         """The link between two switches; ValueError if there is none."""
         low, high = self.place(min(node, neighbour)), self.place(max(node, neighbour))
-        link = Link(low, high.number if low.tier == EDGE else high.pod)
+        link = Uplink(low, high.number if low.tier == EDGE else high.pod)
         if low.tier == CORE or link.upper != high:
             raise ValueError(f"no link joins switches {node} and {neighbour}")
         return link
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Uplink]:
         """All links between switches."""
         return [
-            Link(Place(tier, pod, number), up)
+            Uplink(SwitchPosition(tier, pod, number), up)
             for tier in (EDGE, AGGREGATION)
             for pod in range(self.pods)
             for number in range(self.d)
@@ -163,15 +163,15 @@ class Shape:
         """The link group of its own that host number `destination` has at switches of `tier` (section 3.2)."""
         return (destination if tier == EDGE else destination // self.groups) % self.groups
 
-    def own_range(self, at: Place) -> Prefix:
+    def own_range(self, at: SwitchPosition) -> Prefix:
         """The addresses below an edge or aggregation switch, those that no host has included."""
         return self.layout.prefix((at.pod, at.number) if at.tier == EDGE else (at.pod,))
 
-    def kind(self, link: Link) -> int:
+    def kind(self, link: Uplink) -> int:
         """The failure type of `link` (Table 2): 0 .. groups-1 below, groups .. 2 groups - 1 above aggregation."""
         return (link.lower.tier - 1) * self.groups + link.up % self.groups
 
-    def affected(self, link: Link, reporter: Place) -> Prefix:
+    def affected(self, link: Uplink, reporter: SwitchPosition) -> Prefix:
         """The destinations that the failure of `link` affects, as the switch at `reporter`, an end of it, tells
         (3.3.1): from above, those that the port leads down to; from below, all."""
         if reporter == link.lower:
@@ -179,13 +179,13 @@ class Shape:
         return self.own_range(link.lower)
 
 
-def shape_of(topology: Topology, groups: int = 2) -> Shape:
+def shape_of(topology: Topology, groups: int = 2) -> LbspShape:
     """The fat-tree that `topology` is, its switches with so many link groups; ValueError if LBSP cannot part its paths,
     or a route of the data plane cannot hold them."""
     radices = topology.naming.layout.radices
     if topology.family != "fattree" or len(radices) != 3:
         raise ValueError(f"LBSP needs a fat-tree of three tiers such as fattree:k=8, not {topology.spec}")
-    shape = Shape.of(radices, groups)
+    shape = LbspShape.of(radices, groups)
     if shape.d > MOST_PORTS:
         raise ValueError(f"LBSP: a switch has at most {MOST_PORTS} uplinks here, got k = {2 * shape.d}")
     return shape
@@ -226,10 +226,12 @@ def agreed(wants: Iterable[int]) -> int:
     return called.pop() if len(called) == 1 else 0
 
 
-Table = Mapping[Prefix, Route]
+LbspTable = Mapping[Prefix, LbspRoute]
 
 
-def table(shape: Shape, at: Place, dead: Collection[Link], degraded: Collection[Link] = ()) -> Table:
+def table(
+    shape: LbspShape, at: SwitchPosition, dead: Collection[Uplink], degraded: Collection[Uplink] = ()
+) -> LbspTable:
     """The routes of the switch at `at` that knows of these links: one for everything above, one for each range that an
     alternative group serves, and the ways down.
 
@@ -239,31 +241,33 @@ def table(shape: Shape, at: Place, dead: Collection[Link], degraded: Collection[
     """
     if at.tier == CORE:
         return {
-            shape.layout.prefix((pod,)): way_down(pod, Link(Place(AGGREGATION, pod, at.number), at.pod) not in dead)
+            shape.layout.prefix((pod,)): way_down(
+                pod, Uplink(SwitchPosition(AGGREGATION, pod, at.number), at.pod) not in dead
+            )
             for pod in range(shape.pods)
         }
     view = _View(shape, at, frozenset(dead), frozenset(degraded) | frozenset(dead))
     return view.edge() if at.tier == EDGE else view.aggregation()
 
 
-NOWHERE = Route(((),))
+NOWHERE = LbspRoute(((),))
 
 
-def way_down(port: int, works: bool) -> Route:
+def way_down(port: int, works: bool) -> LbspRoute:
     """By the one port that leads to a destination below, or not at all: a packet must not go up again."""
-    return Route(((port,) if works else (),))
+    return LbspRoute(((port,) if works else (),))
 
 
 class _View:
     """What the switch at `at` makes of the failures it knows; `bad` are links to be avoided, dead ones included."""
 
-    def __init__(self, shape: Shape, at: Place, dead: frozenset[Link], bad: frozenset[Link]) -> None:
+    def __init__(self, shape: LbspShape, at: SwitchPosition, dead: frozenset[Uplink], bad: frozenset[Uplink]) -> None:
         self.shape, self.at, self.dead, self.bad = shape, at, dead, bad
         self.ups = range(shape.d)
         self.suspect_pods = {link.lower.pod for link in bad if link.lower.tier == AGGREGATION}
         self.suspect_edges = {link.lower[1:] for link in bad if link.lower.tier == EDGE}
 
-    def edge(self) -> Table:
+    def edge(self) -> LbspTable:
         """Columns for each edge switch elsewhere, those that most have told once."""
         shape, found = self.shape, {}
         sound = self.pick(self.first_hop, self.up_works)
@@ -279,50 +283,52 @@ class _View:
         return {**self.compressed(found), self.shape.own_range(self.at): NOWHERE}
 
     def up_works(self, up: int) -> bool:
-        return Link(self.at, up) not in self.dead
+        return Uplink(self.at, up) not in self.dead
 
-    def first_hop(self, group: int, avoid: frozenset[Link]) -> bool:
+    def first_hop(self, group: int, avoid: frozenset[Uplink]) -> bool:
         """Whether all our uplinks of a link group work."""
-        return not any(Link(self.at, up) in avoid for up in self.shape.members[group])
+        return not any(Uplink(self.at, up) in avoid for up in self.shape.members[group])
 
-    def to_edge(self, pod: int, number: int) -> Route:
+    def to_edge(self, pod: int, number: int) -> LbspRoute:
         """The columns for the hosts of an edge switch."""
-        below = Place(EDGE, pod, number)
+        below = SwitchPosition(EDGE, pod, number)
 
-        def intact(group: int, avoid: frozenset[Link]) -> bool:
+        def intact(group: int, avoid: frozenset[Uplink]) -> bool:
             members = self.shape.members[group]
-            if not self.first_hop(group, avoid) or any(Link(below, j) in avoid for j in members):
+            if not self.first_hop(group, avoid) or any(Uplink(below, j) in avoid for j in members):
                 return False
             return pod == self.at.pod or any(self.second_hops(group, h, pod, avoid) for h in range(self.shape.groups))
 
         def leads_on(j: int) -> bool:
-            if not self.up_works(j) or Link(below, j) in self.dead:
+            if not self.up_works(j) or Uplink(below, j) in self.dead:
                 return False
             return pod == self.at.pod or any(self.path_above(j, u, pod, self.dead) for u in self.ups)
 
         return self.pick(intact, leads_on)
 
-    def second_hops(self, group: int, h: int, pod: int, avoid: frozenset[Link]) -> bool:
+    def second_hops(self, group: int, h: int, pod: int, avoid: frozenset[Uplink]) -> bool:
         """Whether link group `h` of all aggregation switches of a group here works all the way down into `pod`."""
         members = self.shape.members
         return all(self.path_above(j, u, pod, avoid) for j in members[group] for u in members[h])
 
-    def path_above(self, j: int, u: int, pod: int, avoid: frozenset[Link]) -> bool:
+    def path_above(self, j: int, u: int, pod: int, avoid: frozenset[Uplink]) -> bool:
         """Whether both links between aggregation switches j here and in `pod` by core switch (u, j) work."""
-        here, there = Place(AGGREGATION, self.at.pod, j), Place(AGGREGATION, pod, j)
-        return Link(here, u) not in avoid and Link(there, u) not in avoid
+        here, there = SwitchPosition(AGGREGATION, self.at.pod, j), SwitchPosition(AGGREGATION, pod, j)
+        return Uplink(here, u) not in avoid and Uplink(there, u) not in avoid
 
-    def aggregation(self) -> Table:
+    def aggregation(self) -> LbspTable:
         """One column for each edge switch below, columns for each other pod."""
         shape, (_, own, j) = self.shape, self.at
         found = {(pod, 0): self.to_pod(pod) for pod in range(shape.pods) if pod != own}
         down = {
-            shape.layout.prefix((own, number)): way_down(number, Link(Place(EDGE, own, number), j) not in self.dead)
+            shape.layout.prefix((own, number)): way_down(
+                number, Uplink(SwitchPosition(EDGE, own, number), j) not in self.dead
+            )
             for number in range(shape.d)
         }
         return {**self.compressed(found), **down, shape.own_range(self.at): NOWHERE}
 
-    def to_pod(self, pod: int) -> Route:
+    def to_pod(self, pod: int) -> LbspRoute:
         """The columns for the hosts of another pod."""
         j = self.at.number
         return self.pick(
@@ -330,7 +336,7 @@ class _View:
             lambda u: self.path_above(j, u, pod, self.dead),
         )
 
-    def pick(self, intact: Callable[[int, frozenset[Link]], bool], leads_on: Callable[[int], bool]) -> Route:
+    def pick(self, intact: Callable[[int, frozenset[Uplink]], bool], leads_on: Callable[[int], bool]) -> LbspRoute:
         """For each group of its own that a destination may have, the first from there on that is intact; if none is,
         all uplinks that lead on."""
         shape = self.shape
@@ -339,11 +345,11 @@ class _View:
             good = [group for group in range(shape.groups) if intact(group, avoid)]
             if good:
                 chosen = [own + min((group - own) % shape.groups for group in good) for own in range(shape.groups)]
-                return Route(tuple(tuple(first + up for up in shape.members[g % shape.groups]) for g in chosen))
+                return LbspRoute(tuple(tuple(first + up for up in shape.members[g % shape.groups]) for g in chosen))
         rest = tuple(first + up for up in self.ups if leads_on(up))
-        return Route((rest,) * shape.groups, symmetric=False)
+        return LbspRoute((rest,) * shape.groups, symmetric=False)
 
-    def compressed(self, routes: Mapping[tuple[int, int], Route]) -> dict[Prefix, Route]:
+    def compressed(self, routes: Mapping[tuple[int, int], LbspRoute]) -> dict[Prefix, LbspRoute]:
         """Routes by (pod, edge switch) as one for everything, and those of pods and edge switches that differ."""
         layout, found = self.shape.layout, {}
         usual = _most_common(routes.values())
@@ -359,6 +365,6 @@ class _View:
         return found
 
 
-def _most_common(routes: Iterable[Route]) -> Route:
+def _most_common(routes: Iterable[LbspRoute]) -> LbspRoute:
     ((route, _),) = Counter(routes).most_common(1)
     return route

@@ -9,47 +9,47 @@ from weft.daemons.core.actions import Hop
 from weft.daemons.core.capabilities import Capability, LinkRates, QueueState
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
-from weft.daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
+from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.lbsp import routing as lbsp
 from weft.daemons.lbsp.daemon import Lbsp, covering
-from weft.daemons.lbsp.routing import Link, Shape, shape_of
+from weft.daemons.lbsp.routing import LbspShape, Uplink, shape_of
 from weft.topologies.core.address import Prefix
-from weft.topologies.core.family import Parameter
+from weft.topologies.core.family import IntegerParameter
 
 if TYPE_CHECKING:
     from weft.daemons.routing.path_shares import Chosen
     from weft.topologies.core.topology import Topology
 
 OWN = {
-    "patience_ms": Parameter(
+    "patience_ms": IntegerParameter(
         meaning="how long links may take to come up at first before others are told, in ms",
         least=0,
         most=60_000,
         default=1000,
     ),
-    "rate_kbps": Parameter(
+    "rate_kbps": IntegerParameter(
         meaning="rate of the links: those found slower count as degraded, in kbit/s; 0: links are not watched",
         least=0,
         most=2_000_000,
         default=0,
     ),
-    "lifetime_ms": Parameter(
+    "lifetime_ms": IntegerParameter(
         meaning="how long a failure message is believed, in ms", least=30, most=3_600_000, default=3000
     ),
 }
 PLANE = {
-    "groups": Parameter(meaning="link groups of a switch, a power of two", least=2, most=64, default=2),
-    "hash": Parameter.flag("1: a flow's hash chooses the link group (section 3.4)"),
-    "states": Parameter.flag("1: crowded link groups give packets away (section 5)"),
-    "edge_packets": Parameter(
+    "groups": IntegerParameter(meaning="link groups of a switch, a power of two", least=2, most=64, default=2),
+    "hash": IntegerParameter.flag("1: a flow's hash chooses the link group (section 3.4)"),
+    "states": IntegerParameter.flag("1: crowded link groups give packets away (section 5)"),
+    "edge_packets": IntegerParameter(
         meaning="packets from which on a link group of an edge switch may be crowded", least=0, most=1 << 24, default=5
     ),
-    "edge_percent": Parameter(
+    "edge_percent": IntegerParameter(
         meaning="and how many it has of the other's, in %", least=100, most=1_000_000, default=150
     ),
-    "above_packets": Parameter(meaning="the same of aggregation switches", least=0, most=1 << 24, default=20),
-    "above_percent": Parameter(
+    "above_packets": IntegerParameter(meaning="the same of aggregation switches", least=0, most=1 << 24, default=20),
+    "above_percent": IntegerParameter(
         meaning="the same of aggregation switches, in %", least=100, most=1_000_000, default=200
     ),
     "ecn": ECN,
@@ -58,17 +58,19 @@ PLANE = {
 
 def rule(options: Options) -> SelectionRule:
     """What the data plane does; with the logarithm of the number of groups.  ValueError unless that is an integer."""
-    from weft.daemons.load_balancing.scheme import Rule  # which a daemon does not need
+    from weft.daemons.load_balancing.scheme import ChoiceRule  # which a daemon does not need
 
     groups = options["groups"]
     if groups & (groups - 1):
         raise ValueError(f"lbsp: groups must be a power of two, got {groups}")
     if groups != 2 and options["states"]:
         raise ValueError(f"lbsp: states are those of two link groups, got groups={groups}")
-    return SelectionRule(Rule.LBSP, {**options, "group_bits": groups.bit_length() - 1}, reads_from_first_digit=True)
+    return SelectionRule(
+        ChoiceRule.LBSP, {**options, "group_bits": groups.bit_length() - 1}, reads_from_first_digit=True
+    )
 
 
-def shape(topology: Topology, options: Options) -> Shape:
+def shape(topology: Topology, options: Options) -> LbspShape:
     """The fat-tree that `topology` is; ValueError unless LBSP can part its paths."""
     for_switches("lbsp", topology)
     return shape_of(topology, options["groups"])
@@ -92,7 +94,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     options, interval_s = config.options, config.interval_ms / 1000
     return Lbsp(
         parameters.neighbourhood(config, incarnation),
-        Shape.of(config.radices, options["groups"]),
+        LbspShape.of(config.radices, options["groups"]),
         config.candidates,
         incarnation=incarnation,
         lifetime_ms=options["lifetime_ms"],
@@ -102,14 +104,14 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     )
 
 
-def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """The paths of the destination's link groups, or of all of them if hashes choose, every switch knowing of the links
     that are dead."""
     from weft.daemons.routing import path_shares
 
     fabric = shape(topology, options)
     ends = topology.links[topology.failed & (topology.level > 0)][:, [0, 2]].tolist()
-    dead: list[Link] = [fabric.link(a, b) for a, b in ends]
+    dead: list[Uplink] = [fabric.link(a, b) for a, b in ends]
 
     def choose(switch: int) -> Chosen:
         place = fabric.place(switch)

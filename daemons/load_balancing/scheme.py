@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from weft.daemons.core.actions import Hop
 from weft.daemons.core.node_config import Options
-from weft.daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
+from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
 from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
 from weft.daemons.routing import path_shares, selection, updown
 from weft.daemons.shortest_paths import scheme as shortest_paths
 from weft.topologies.core.address import FabricNaming
-from weft.topologies.core.family import Parameter
+from weft.topologies.core.family import IntegerParameter
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -32,11 +32,11 @@ MOST_SAMPLES = 8
 MOST = 1 << 24
 Choose = Callable[[Sequence[Hop], int], path_shares.Chosen]  # of hops, and the destination's number at this tier
 
-D = Parameter(meaning="candidates that are compared", least=1, most=MOST_SAMPLES, default=2)
-LOAD = Parameter.word("what a load counts", ("packets", "bytes"))
+D = IntegerParameter(meaning="candidates that are compared", least=1, most=MOST_SAMPLES, default=2)
+LOAD = IntegerParameter.word("what a load counts", ("packets", "bytes"))
 
 
-class Rule(IntEnum):
+class ChoiceRule(IntEnum):
     """How a packet's port is chosen; the numbers are those of select.h."""
 
     KERNEL = KERNEL
@@ -52,7 +52,7 @@ class Rule(IntEnum):
     DAR = 10
 
 
-COMPARE_QUEUES = frozenset({Rule.DRILL, Rule.TTC, Rule.SHORTEST})
+COMPARE_QUEUES = frozenset({ChoiceRule.DRILL, ChoiceRule.TTC, ChoiceRule.SHORTEST})
 
 
 def _rule_of(base: SelectionRule) -> Callable[[Options], SelectionRule]:
@@ -61,7 +61,7 @@ def _rule_of(base: SelectionRule) -> Callable[[Options], SelectionRule]:
 
 
 def _vlb(options: Options) -> SelectionRule:
-    return SelectionRule(Rule.RANDOM if options["per"] else Rule.FLOW_HASH, {"ecn": options["ecn"]})
+    return SelectionRule(ChoiceRule.RANDOM if options["per"] else ChoiceRule.FLOW_HASH, {"ecn": options["ecn"]})
 
 
 def to_any(hops: Sequence[Hop], number: int) -> path_shares.Chosen:
@@ -80,8 +80,8 @@ def to_digit_first(hops: Sequence[Hop], number: int) -> path_shares.Chosen:
     return [(hop, float(at == default)) for at, hop in enumerate(hops)]
 
 
-def _paths(name: str, choose: Choose) -> Callable[[Topology, Options, int, int], list[Path]]:
-    def paths(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+def _paths(name: str, choose: Choose) -> Callable[[Topology, Options, int, int], list[RoutedPath]]:
+    def paths(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
         """Those of switches that choose among the hops on shortest paths."""
         for_switches(name, topology)
         naming = topology.naming
@@ -103,7 +103,7 @@ def balancing(
     summary: str,
     source: str,
     base: SelectionRule,
-    own: Mapping[str, Parameter] | None = None,
+    own: Mapping[str, IntegerParameter] | None = None,
     *,
     choose: Choose = to_any,
     rule: Callable[[Options], SelectionRule] | None = None,
@@ -137,62 +137,70 @@ SCHEMES = (
         "dmodk",
         "the destination's digit, as TTC's default path",
         "TTC, section 2.1",
-        SelectionRule(Rule.D_MOD_K),
+        SelectionRule(ChoiceRule.D_MOD_K),
         choose=to_digit,
     ),
     balancing(
         "vlb",
         "Valiant: a random way up for each flow, or for each packet",
         "TTC, section 4",
-        SelectionRule(Rule.FLOW_HASH),
-        {"per": Parameter.word("what keeps its way", ("flow", "packet"))},
+        SelectionRule(ChoiceRule.FLOW_HASH),
+        {"per": IntegerParameter.word("what keeps its way", ("flow", "packet"))},
         rule=_vlb,
     ),
-    balancing("rps", "a random port for each packet", "Dixit et al., INFOCOM 2013", SelectionRule(Rule.RANDOM)),
+    balancing("rps", "a random port for each packet", "Dixit et al., INFOCOM 2013", SelectionRule(ChoiceRule.RANDOM)),
     balancing(
         "rr",
         "the ports in turn, packet by packet",
         "DRB (Cao et al., CoNEXT 2013)",
-        SelectionRule(Rule.ROUND_ROBIN),
+        SelectionRule(ChoiceRule.ROUND_ROBIN),
     ),
     balancing(
         "spray",
         "the ports in turn, packet by packet: what LBSP is compared with",
         "LBSP, section 4",
-        SelectionRule(Rule.ROUND_ROBIN),
+        SelectionRule(ChoiceRule.ROUND_ROBIN),
     ),
     balancing(
         "micro",
         "the shorter queue of two random ports",
         "HotNets 2015; TTC, section 4",
-        SelectionRule(Rule.DRILL, {"d": 2}),
+        SelectionRule(ChoiceRule.DRILL, {"d": 2}),
         {"load": LOAD},
     ),
     balancing(
         "drill",
         "the shortest queue of d random ports and the last winner",
         "Ghorbani et al., SIGCOMM 2017",
-        SelectionRule(Rule.DRILL),
-        {"d": D, "m": Parameter(meaning="winners that are remembered", least=0, most=1, default=1), "load": LOAD},
+        SelectionRule(ChoiceRule.DRILL),
+        {
+            "d": D,
+            "m": IntegerParameter(meaning="winners that are remembered", least=0, most=1, default=1),
+            "load": LOAD,
+        },
     ),
     balancing(
         "ttc",
         "D-mod-k's port, unless its queue exceeds a random other's by over delta",
         "TTC, section 3",
-        SelectionRule(Rule.TTC),
+        SelectionRule(ChoiceRule.TTC),
         {
-            "delta": Parameter(meaning="threshold, in packets or bytes", least=0, most=MOST, default=2),
-            "tie": Parameter.word("what becomes of a packet at exactly delta", ("stay", "redirect")),
+            "delta": IntegerParameter(meaning="threshold, in packets or bytes", least=0, most=MOST, default=2),
+            "tie": IntegerParameter.word("what becomes of a packet at exactly delta", ("stay", "redirect")),
             "load": LOAD,
         },
         choose=to_digit_first,
     ),
-    balancing("jsq", "the shortest of all queues", "a yard-stick", SelectionRule(Rule.SHORTEST), {"load": LOAD}),
+    balancing("jsq", "the shortest of all queues", "a yard-stick", SelectionRule(ChoiceRule.SHORTEST), {"load": LOAD}),
     balancing(
         "letflow",
         "a random port for each flowlet",
         "Vanini et al., NSDI 2017",
-        SelectionRule(Rule.FLOWLET),
-        {"gap_us": Parameter(meaning="silence that ends a flowlet, in microseconds", least=1, most=MOST, default=500)},
+        SelectionRule(ChoiceRule.FLOWLET),
+        {
+            "gap_us": IntegerParameter(
+                meaning="silence that ends a flowlet, in microseconds", least=1, most=MOST, default=500
+            )
+        },
     ),
 )

@@ -40,15 +40,15 @@ from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetRoute, SetSourceRewrite
 from weft.daemons.core.contract import Adjacencies, useless
-from weft.daemons.core.events import DestinationInUse, Event, Measured, Refused
+from weft.daemons.core.events import DaemonEvent, DestinationInUse, Measured, Refused
 from weft.daemons.core.token_bucket import TokenBucket
 from weft.daemons.proxy import routing as proxy
-from weft.daemons.proxy.path_selection import NOT_ASKED, Paths, Way
-from weft.daemons.proxy.probe import Answer, HopLost, Outcome, Probes
+from weft.daemons.proxy.path_selection import NOT_ASKED, CandidatePath, Paths
+from weft.daemons.proxy.probe import HopLost, ProbeAnswer, ProbeOutcome, Probes
 from weft.daemons.proxy.probe_queue import Lane, ProbeQueue, Question
-from weft.daemons.proxy.settings import Settings
+from weft.daemons.proxy.settings import ProbeSettings
 from weft.daemons.routing import dr, proxy_addresses
-from weft.daemons.routing.path_tables import Tables, tabulate
+from weft.daemons.routing.path_tables import PathTables, tabulate
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.recursive.ccrdn import Ccrdn
 
@@ -64,7 +64,7 @@ MOST_DESTINATIONS = 4096
 
 
 @lru_cache(maxsize=4)
-def tables(network: Ccrdn) -> Tables:
+def tables(network: Ccrdn) -> PathTables:
     """Lengths of DR's paths within an X(1)."""
     return tabulate(network.rule, network.t, min(network.k, 1))
 
@@ -80,7 +80,7 @@ class Pr:
         neighbourhood: Neighbourhood,
         network: Ccrdn,
         routes: Sequence[tuple[Prefix, tuple[Hop, ...]]],
-        settings: Settings,
+        settings: ProbeSettings,
     ) -> None:
         self.node = neighbourhood.node
         self._target = self.node.to_bytes(4, "big")
@@ -137,11 +137,11 @@ class Pr:
         if not isinstance(message, wire.HopDied | wire.Probe):
             return NOTHING
         if Hop(port, message.sender) not in self._hops:
-            raise wire.Garbage(f"server {message.sender} is no neighbour at port {port}")
+            raise wire.MalformedMessage(f"server {message.sender} is no neighbour at port {port}")
         if isinstance(message, wire.Probe) and message.way >= self._ways:
-            raise wire.Garbage(f"there is no way {message.way}, only {self._ways}")
+            raise wire.MalformedMessage(f"there is no way {message.way}, only {self._ways}")
         if len(message.visited) > self._most_servers:
-            raise wire.Garbage(f"no path has {len(message.visited)} servers, at most {self._most_servers}")
+            raise wire.MalformedMessage(f"no path has {len(message.visited)} servers, at most {self._most_servers}")
         return self._follow_outcomes(self._probes.receive(message, now), now) + self._ask(now)
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
@@ -178,7 +178,7 @@ class Pr:
         }
         return {**self._routes.status(), "destinations": steered, **self._counters}
 
-    def event(self, event: Event, now: float) -> Sequence[Action]:
+    def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
         match event:
             case DestinationInUse(destination):
                 return self._in_use(destination, now)
@@ -312,10 +312,10 @@ class Pr:
 
     # -- answers
 
-    def _follow_outcomes(self, events: Iterable[Outcome], now: float) -> list[Action]:
+    def _follow_outcomes(self, events: Iterable[ProbeOutcome], now: float) -> list[Action]:
         actions: list[Action] = []
         for event in events:
-            if isinstance(event, Answer):
+            if isinstance(event, ProbeAnswer):
                 actions += self._answered(event, now)
             elif isinstance(event, HopLost):
                 actions += self._lost((event.near, event.far), event.by, now)
@@ -337,20 +337,20 @@ class Pr:
                 actions += self._follow_outcomes(told, now)
         return actions
 
-    def _hops_of(self, paths: Paths, way: Way) -> frozenset[tuple[int, int]]:
+    def _hops_of(self, paths: Paths, way: CandidatePath) -> frozenset[tuple[int, int]]:
         """The hops of a path, from server to server."""
         if not way.over:
             way.over = frozenset(pairwise(self._route(paths, way)))
         return way.over
 
-    def _route(self, paths: Paths, way: Way) -> list[int]:
+    def _route(self, paths: Paths, way: CandidatePath) -> list[int]:
         """The servers of a path, this one first."""
         route = [self.node]
         while route[-1] != paths.node:
             route.append(proxy_addresses.next_hop(self._network, route[-1], paths.node, way.number))
         return route
 
-    def _answered(self, answer: Answer, now: float) -> list[Action]:
+    def _answered(self, answer: ProbeAnswer, now: float) -> list[Action]:
         question = self._probe_queue.answered(answer.token, now)
         paths = self._paths.get(answer.destination)
         way = paths.ways.get(answer.way) if paths else None
@@ -365,7 +365,7 @@ class Pr:
         self._hops_of(paths, way)  # now, so that it takes no time when a hop dies
         return self._choose(paths, now)
 
-    def _broke(self, paths: Paths, way: Way, now: float) -> list[Action]:
+    def _broke(self, paths: Paths, way: CandidatePath, now: float) -> list[Action]:
         """`way` is not connected."""
         self._counters["breaks"] += 1
         paths.broke(way, now)

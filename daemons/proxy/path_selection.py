@@ -21,7 +21,7 @@ NOT_ASKED, ROUTINE, URGENT = range(3)
 
 
 @dataclass(slots=True)
-class Way:
+class CandidatePath:
     """One path.
 
     load: the greatest on it by the last answer, in kbit/s; None if it is not known to be connected.
@@ -66,7 +66,7 @@ class Paths:
     ) -> None:
         self.node = node
         self.address = address
-        self.ways = {number: Way(number, hops) for hops, number in alternatives}
+        self.ways = {number: CandidatePath(number, hops) for hops, number in alternatives}
         self.current = self.ways[direct]
         self.used_s = self.refreshed_s = -inf
         self.changes = 0
@@ -74,7 +74,7 @@ class Paths:
         self._first = self.current if direct_first else None
         self._hold_s, self._most_hold_s = hold_s, most_hold_s
 
-    def worth_asking(self) -> list[Way]:
+    def worth_asking(self) -> list[CandidatePath]:
         """The present way and all that would be no dearer if they were idle; all if nobody knows whether the present
         one is connected.
 
@@ -88,7 +88,7 @@ class Paths:
         most = self._cost(here.hops, UNKNOWN_KBPS if here.load is None else here.load)
         return [way for way in self.ways.values() if way in (here, self._first) or self._cost(way.hops, 0) <= most]
 
-    def next_to_ask(self, count: int, now: float) -> list[Way]:
+    def next_to_ask(self, count: int, now: float) -> list[CandidatePath]:
         """While it is not known whether the present way is connected: it and the next ones after it, up to `count`
         asked at a time."""
         if self.current.load is not None:
@@ -98,11 +98,11 @@ class Paths:
         asking = sum(way.asking == URGENT for way in ways)
         return sorted(untried, key=lambda way: way is not self.current)[: max(0, count - asking)]
 
-    def connected(self, way: Way, load: int) -> None:
+    def connected(self, way: CandidatePath, load: int) -> None:
         """`way` answers."""
         way.load, way.asking, way.tries = load, NOT_ASKED, 0
 
-    def broke(self, way: Way, now: float) -> None:
+    def broke(self, way: CandidatePath, now: float) -> None:
         """`way` is broken, or does not answer."""
         again = way.hold_s and now < way.held_s + way.hold_s
         if not (again and way.load is None and now < way.held_s):  # else told twice
@@ -119,7 +119,7 @@ class Paths:
         self.changes += 1
         return True
 
-    def _best(self, now: float) -> Way:
+    def _best(self, now: float) -> CandidatePath:
         here = self.current
         known = [way for way in self.ways.values() if way.load is not None]
         # What broke of late is taken only where nothing else is connected.

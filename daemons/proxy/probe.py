@@ -36,7 +36,7 @@ AWAKE_S = 0.001  # who was woken so long ago at most is not woken again
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeAnswer:
     """What became of our question number `token`: whether the path to server `destination` by way of `way` is
     connected, and the greatest load on it."""
 
@@ -56,7 +56,7 @@ class HopLost:
     by: int
 
 
-Outcome = Send | Answer | HopLost
+ProbeOutcome = Send | ProbeAnswer | HopLost
 
 
 class Probes:
@@ -99,12 +99,12 @@ class Probes:
         self._broken_s: dict[Hashable, float] = {}  # until when, of paths through the copies that begin here
         self._passed: dict[Hop, dict[int, tuple[float, tuple[int, ...]]]] = {}  # source -> until when, by whom it came
 
-    def ask(self, destination: int, way: int, token: int, now: float, *, urgent: bool) -> list[Outcome]:
+    def ask(self, destination: int, way: int, token: int, now: float, *, urgent: bool) -> list[ProbeOutcome]:
         """Ask how the path to `destination`, another server, by way of `way` is."""
         probe = wire.Probe(self.node, self.node, self.node, destination, token, way, 0, wire.ASKING, urgent, ())
         return self._on(probe, now)
 
-    def receive(self, message: wire.Probe | wire.HopDied, now: float) -> list[Outcome]:
+    def receive(self, message: wire.Probe | wire.HopDied, now: float) -> list[ProbeOutcome]:
         """A neighbour passes `message` on."""
         if message.target != self.node:
             return []
@@ -114,21 +114,21 @@ class Probes:
             return self._back(message._replace(visited=(*message.visited, self.node), verdict=wire.CONNECTED), now)
         return self._on(message, now)
 
-    def hop_died(self, hop: Hop, now: float) -> list[Outcome]:
+    def hop_died(self, hop: Hop, now: float) -> list[ProbeOutcome]:
         """Tell those who had a path over `hop`."""
-        told: list[Outcome] = []
+        told: list[ProbeOutcome] = []
         for until_s, visited in self._passed.pop(hop, {}).values():
             if now < until_s and self._news.take(now):
                 told += self._back(wire.HopDied(self.node, self.node, self.node, hop.node, visited), now)
         return told
 
-    def tell(self, path: Sequence[int], hop: tuple[int, int], now: float) -> list[Outcome]:
+    def tell(self, path: Sequence[int], hop: tuple[int, int], now: float) -> list[ProbeOutcome]:
         """Tell the last server of `path`, which begins here, that `hop` is dead, as though it had asked along it."""
         if not self._news.take(now):
             return []
         return self._back(wire.HopDied(self.node, self.node, *hop, tuple(reversed(path))), now)
 
-    def _on(self, probe: wire.Probe, now: float) -> list[Outcome]:
+    def _on(self, probe: wire.Probe, now: float) -> list[ProbeOutcome]:
         hop = self._next_hop(probe.destination, probe.way)
         visited = (*probe.visited, self.node)
         if not self._lives(hop) or now < self._broken_s.get(self._entered(probe, visited), -inf):
@@ -169,7 +169,7 @@ class Probes:
             if len(self._broken_s) < MOST_REMEMBERED:
                 self._broken_s[path] = now + self._table_s
 
-    def _back(self, message: wire.Probe | wire.HopDied, now: float) -> list[Outcome]:
+    def _back(self, message: wire.Probe | wire.HopDied, now: float) -> list[ProbeOutcome]:
         """One server back towards the source, or the news for us if that is who we are."""
         try:
             at = message.visited.index(self.node)
@@ -182,4 +182,4 @@ class Probes:
         if isinstance(message, wire.HopDied):
             return [HopLost(message.near, message.far, message.visited[-1])]
         connected = message.verdict == wire.CONNECTED
-        return [Answer(message.destination, message.way, message.token, connected, message.load)]
+        return [ProbeAnswer(message.destination, message.way, message.token, connected, message.load)]

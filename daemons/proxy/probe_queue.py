@@ -21,7 +21,7 @@ from math import inf
 
 from weft.daemons.core.rto_estimator import RtoEstimator
 from weft.daemons.core.token_bucket import TokenBucket
-from weft.daemons.proxy.path_selection import ROUTINE, URGENT, Paths, Way
+from weft.daemons.proxy.path_selection import ROUTINE, URGENT, CandidatePath, Paths
 
 MOST_TIMEOUTS = 64  # times the least time-out
 MOST_OVERDUE = 256  # questions
@@ -33,7 +33,7 @@ class Question:
 
     token: int
     paths: Paths
-    way: Way
+    way: CandidatePath
     asked_s: float
     urgent: bool
 
@@ -48,7 +48,7 @@ class Lane:
         self.bucket = bucket
         self.timer = RtoEstimator(timeout_s, MOST_TIMEOUTS * timeout_s)
         self.timer.heard(0.0)
-        self.waiting: deque[tuple[Paths, Way]] = deque()
+        self.waiting: deque[tuple[Paths, CandidatePath]] = deque()
         self.open: dict[int, Question] = {}  # by token, those that left first come first
         self.overdue: dict[int, float] = {}  # by token: when those left that have waited too long for an answer
 
@@ -81,7 +81,7 @@ class ProbeQueue:
         self._lanes = {URGENT: urgent, ROUTINE: routine}
         self._token = 0
 
-    def want(self, paths: Paths, ways: Iterable[Way], *, urgent: bool) -> None:
+    def want(self, paths: Paths, ways: Iterable[CandidatePath], *, urgent: bool) -> None:
         """Ask those of `ways` that are not being asked, or not as urgently."""
         how = URGENT if urgent else ROUTINE
         for way in ways:

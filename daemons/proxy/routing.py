@@ -21,8 +21,8 @@ from collections.abc import Callable, MutableSequence, Sequence
 from typing import Any, NamedTuple
 
 from weft.daemons.routing import dr
-from weft.daemons.routing.path_tables import Step, Tables, fullest, length, path
-from weft.topologies.recursive.ccrdn import FICONN, bridge, far_copy, gateway
+from weft.daemons.routing.path_tables import PathTables, StepFunction, fullest, length, path
+from weft.topologies.recursive.ccrdn import FICONN, bridge, far_subnetwork, gateway
 
 GP_E, GP_I, GP_0 = 0, 1, 2
 
@@ -131,15 +131,15 @@ def candidate(rule: int, t: Sequence[int], at: Parting, of: Span, index: int) ->
     level = at.level
     i = of.a_from + index
     if i < of.a_to:
-        c = far_copy(rule, t, level, at.a, joined(rule, level, i))
+        c = far_subnetwork(rule, t, level, at.a, joined(rule, level, i))
         return -1 if c == at.b else c
-    c = far_copy(rule, t, level, at.b, joined(rule, level, i - of.a_to + of.b_from))
+    c = far_subnetwork(rule, t, level, at.b, joined(rule, level, i - of.a_to + of.b_from))
     if c == at.a or of.a_from <= joined_below(rule, level, gateway(rule, t, level, at.a, c)) < of.a_to:
         return -1
     return c
 
 
-def hops(tables: Tables, at: Parting, proxy: int) -> int:
+def hops(tables: PathTables, at: Parting, proxy: int) -> int:
     """Length of the route by way of copy `proxy`; of DR's route if that is -1."""
     rule, t, level, a, b = tables.rule, tables.t, at.level, at.a, at.b
     if level == 0:
@@ -157,7 +157,7 @@ def hops(tables: Tables, at: Parting, proxy: int) -> int:
     )
 
 
-def channels(tables: Tables, at: Parting, proxy: int, step: Step, into: Any, value: int) -> int:
+def channels(tables: PathTables, at: Parting, proxy: int, step: StepFunction, into: Any, value: int) -> int:
     """value = step(into, value, channel) for each channel of the route by way of copy `proxy`, of DR's if that is -1,
     in their order; return the last value."""
     rule, t, level = tables.rule, tables.t, at.level
@@ -204,7 +204,7 @@ def cost_of(choice: int) -> Callable[[int, int], int]:
     return least_loaded_first if choice == LEAST_LOADED else shortest_first
 
 
-def measure(tables: Tables, at: Parting, of: Span, lengths: MutableSequence[int]) -> tuple[int, int, int]:
+def measure(tables: PathTables, at: Parting, of: Span, lengths: MutableSequence[int]) -> tuple[int, int, int]:
     """Of the shortest routes, DR's with proxy -1 among them: their hops, the first one's proxy, how many they are.
 
     lengths: if not empty, is given the hops of all: DR's, then each candidate()'s, NO_ROUTE where there is none.
@@ -226,7 +226,7 @@ def measure(tables: Tables, at: Parting, of: Span, lengths: MutableSequence[int]
 
 
 def search(
-    tables: Tables,
+    tables: PathTables,
     policy: Policy,
     cost: Callable[[int, int], int],
     at: Parting,
@@ -263,7 +263,7 @@ def search(
     return fewest, chosen
 
 
-def alternatives(tables: Tables, policy: Policy, src: int, dst: int) -> list[tuple[int, int]]:
+def alternatives(tables: PathTables, policy: Policy, src: int, dst: int) -> list[tuple[int, int]]:
     """All the routes that `policy` allows, as (hops, proxy), in the order in which it takes them on idle links: the
     shortest first, or where it says so DR's, which has proxy -1."""
     at = parting(tables.t, src, dst)

@@ -9,7 +9,7 @@ from weft.daemons.proxy import routing as proxy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ProbeSettings:
     """What a source asks, and how often: times in s, rates per s.
 
     policy: which proxies are tried.

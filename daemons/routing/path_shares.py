@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from weft.daemons.core.actions import Hop
-from weft.daemons.core.scheme import Path
+from weft.daemons.core.scheme import RoutedPath
 from weft.daemons.routing import updown
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ def evenly(hops: Sequence[Hop]) -> Chosen:
     return [(hop, 1 / len(hops)) for hop in hops]
 
 
-def paths(topology: Topology, src: int, dst: int, choose: Callable[[int], Chosen]) -> list[Path]:
+def paths(topology: Topology, src: int, dst: int, choose: Callable[[int], Chosen]) -> list[RoutedPath]:
     """The paths of packets from host `src` to host `dst`, the likeliest first, and otherwise in order of ports.
 
     choose: switch -> the hops by which packets for `dst` leave it, each with its share of them.  What goes by a dead
         link, or comes to a switch a second time, is lost, so that the shares of all paths may add up to less than 1.
     """
     if src == dst:
-        return [Path((src,))]
+        return [RoutedPath((src,))]
     live = topology.adjacency
     found: dict[tuple[int, ...], float] = {}
 
@@ -46,10 +46,10 @@ def paths(topology: Topology, src: int, dst: int, choose: Callable[[int], Chosen
         return topology.live_ports(host)
 
     follow((src,), 1.0)
-    listed = [Path(nodes, share) for nodes, share in found.items()]
+    listed = [RoutedPath(nodes, share) for nodes, share in found.items()]
     return sorted(listed, key=lambda path: -round(path.share / LEAST))
 
 
-def shortest(topology: Topology, src: int, dst: int) -> list[Path]:
+def shortest(topology: Topology, src: int, dst: int) -> list[RoutedPath]:
     """Those of switches that choose evenly among the hops on shortest paths over links that live."""
     return paths(topology, src, dst, lambda switch: evenly(updown.next_hops(topology, switch)[dst]))

@@ -21,7 +21,9 @@ from typing import Any, NamedTuple
 
 from weft.topologies.recursive.ccrdn import common_level, gateway
 
-Step = Callable[[Any, int, int], int]  # what path() does at each channel: of `into`, the value so far, the channel
+StepFunction = Callable[
+    [Any, int, int], int
+]  # what path() does at each channel: of `into`, the value so far, the channel
 
 
 def write(out: MutableSequence[int], at: int, channel: int) -> int:
@@ -41,7 +43,7 @@ def fullest(load: Sequence[int], most: int, channel: int) -> int:
     return max(most, load[channel])
 
 
-class Tables(NamedTuple):
+class PathTables(NamedTuple):
     """An X(k), and the DR paths between the servers 0 .. t[level]-1 of an X(level).
 
     rule, t: as in topologies/recursive/ccrdn.py.
@@ -87,7 +89,7 @@ def tabulate_crossbar(
 
 
 def tabulate_stretches(
-    lengths: Tables, hops: MutableSequence[int], counts: MutableSequence[int], channels: MutableSequence[int]
+    lengths: PathTables, hops: MutableSequence[int], counts: MutableSequence[int], channels: MutableSequence[int]
 ) -> None:
     """Fill in the tables of an X(m) whose paths are one stretch each, given their lengths."""
     t, size = lengths.t, lengths.t[lengths.level]
@@ -102,7 +104,7 @@ def tabulate_stretches(
 
 
 def tabulate_from(
-    below: Tables,
+    below: PathTables,
     level: int,
     src: int,
     hops: MutableSequence[int],
@@ -118,20 +120,20 @@ def tabulate_from(
             counts[row] = path(below, level, 0, src, dst, write, channels, row * width) - row * width
 
 
-def tabulate(rule: int, t: Sequence[int], level: int, *, with_channels: bool = False) -> Tables:
+def tabulate(rule: int, t: Sequence[int], level: int, *, with_channels: bool = False) -> PathTables:
     """The tables of an X(level), in plain Python: for levels of a few hundred servers at the most."""
     width_of = [width(h) * with_channels for h in range(level + 1)]
     columns = bytearray(t[0] ** 2), bytearray(t[0] ** 2), array("l", bytes(8 * t[0] ** 2 * width_of[0]))
     tabulate_crossbar(t, *columns)
     for h in range(1, level + 1):
-        below = Tables(rule, t, h - 1, len(t) + 1, width_of[h - 1], *columns)
+        below = PathTables(rule, t, h - 1, len(t) + 1, width_of[h - 1], *columns)
         columns = bytearray(t[h] ** 2), bytearray(t[h] ** 2), array("l", bytes(8 * t[h] ** 2 * width_of[h]))
         for src in range(t[h]):
             tabulate_from(below, h, src, *columns)
-    return Tables(rule, t, level, len(t) + 1, width_of[level], *columns)
+    return PathTables(rule, t, level, len(t) + 1, width_of[level], *columns)
 
 
-def leaving(tables: Tables, level: int, a: int, b: int) -> tuple[int, int]:
+def leaving(tables: PathTables, level: int, a: int, b: int) -> tuple[int, int]:
     """The two ends of the first link by which DR's path from server `a` to server `b` of an X(level) leaves the
     X(tables.level) of `a`, where `b` is not."""
     rule, t, inner = tables.rule, tables.t, tables.level
@@ -147,7 +149,7 @@ def leaving(tables: Tables, level: int, a: int, b: int) -> tuple[int, int]:
     return target, far
 
 
-def length(tables: Tables, level: int, a: int, b: int) -> int:
+def length(tables: PathTables, level: int, a: int, b: int) -> int:
     """Hops of DR's path from server `a` to server `b` of an X(level)."""
     size, table = tables.t[tables.level], tables.hops
     if level <= tables.level:  # most calls, where division would take most of the time
@@ -160,7 +162,7 @@ def length(tables: Tables, level: int, a: int, b: int) -> int:
     return hops + table[a % size * size + b % size]
 
 
-def path(tables: Tables, level: int, first: int, a: int, b: int, step: Step, into: Any, value: int) -> int:
+def path(tables: PathTables, level: int, first: int, a: int, b: int, step: StepFunction, into: Any, value: int) -> int:
     """value = step(into, value, channel) for each channel of DR's path from server `a` to server `b` of the X(level)
     that begins at server `first`, in their order; return the last value."""
     size, ports = tables.t[tables.level], tables.ports
@@ -179,7 +181,7 @@ def path(tables: Tables, level: int, first: int, a: int, b: int, step: Step, int
     return short_path(tables, first * ports, a, b, step, into, value)
 
 
-def short_path(tables: Tables, offset: int, a: int, b: int, step: Step, into: Any, value: int) -> int:
+def short_path(tables: PathTables, offset: int, a: int, b: int, step: StepFunction, into: Any, value: int) -> int:
     """path() for two servers of the table, where channels are `offset` higher than there."""
     row = a * tables.t[tables.level] + b
     first = row * tables.width

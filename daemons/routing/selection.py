@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from weft.topologies.core.address import Layout
+from weft.topologies.core.address import AddressLayout
 
 WORD = 0xFFFFFFFF
 DIGITS = 4  # of a destination's address, that a switch reads
 
 
-class Words(Protocol):
+class IntSequence(Protocol):
     """Integers in a row: a list, or an array."""
 
     def __len__(self) -> int: ...
@@ -58,7 +58,7 @@ class Digit(NamedTuple):
     weight: int
 
 
-def digits(layout: Layout, tier: int) -> list[Digit]:
+def digits(layout: AddressLayout, tier: int) -> list[Digit]:
     """What a switch of `tier`, from 1 at the hosts, reads of a destination: its digit `tier` and those above."""
     found, weight = [], 1
     for radix, shift in list(zip(layout.radices, layout.shifts, strict=True))[::-1][tier - 1 :][:DIGITS]:
@@ -77,7 +77,7 @@ def d_mod_k(host: int, n: int) -> int:
     return host % n
 
 
-def ttc(loads: Words, default: int, random: int, delta: int, ties_redirect: int) -> int:
+def ttc(loads: IntSequence, default: int, random: int, delta: int, ties_redirect: int) -> int:
     """Threshold-based two-choice (TTC, section 3): `default`, or a random other if that has over `delta` less.
 
     ties_redirect: 1 to leave the default also for another that has exactly `delta` less.  The text of sections 4.1 and
@@ -88,7 +88,7 @@ def ttc(loads: Words, default: int, random: int, delta: int, ties_redirect: int)
     return other if excess + ties_redirect > delta else default
 
 
-def drill(loads: Words, remembered: int, draws: Words) -> int:
+def drill(loads: IntSequence, remembered: int, draws: IntSequence) -> int:
     """DRILL(d, m) with d = len(draws): the least loaded of d different random candidates and the one `remembered`.
 
     remembered: what this function returned last time (m = 1); anything not below n for m = 0 or the first time.
@@ -112,7 +112,7 @@ def drill(loads: Words, remembered: int, draws: Words) -> int:
     return best
 
 
-def shortest(loads: Words, random: int) -> int:
+def shortest(loads: IntSequence, random: int) -> int:
     """Join the shortest queue: the least loaded of all candidates, ties broken by where the search begins."""
     n = len(loads)
     start = below(random, n)

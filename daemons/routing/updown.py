@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from weft.daemons.core.actions import Hop
 from weft.daemons.routing import shortest
-from weft.topologies.core.address import EVERYTHING, FabricNaming, Layout, Prefix
+from weft.topologies.core.address import EVERYTHING, AddressLayout, FabricNaming, Prefix
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -88,7 +88,7 @@ def _split(topology: Topology, node: int, digits: tuple[int, ...], hops: Hops) -
     yield from _longer(topology.naming.layout, digits, length)
 
 
-def _longer(layout: Layout, digits: tuple[int, ...], length: int) -> Iterator[tuple[int, ...]]:
+def _longer(layout: AddressLayout, digits: tuple[int, ...], length: int) -> Iterator[tuple[int, ...]]:
     """What labels that begin with `digits` begin with, to this length."""
     if len(digits) == length:
         yield digits
@@ -131,7 +131,7 @@ def _edges(topology: Topology) -> tuple[list[int | None], dict[int, Mapping[int,
 
 
 def _aggregated(
-    layout: Layout, hops_to: Sequence[Hops], digits: tuple[int, ...]
+    layout: AddressLayout, hops_to: Sequence[Hops], digits: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], Hops]]:
     """Routes to the hosts, `hops_to`, whose labels begin with `digits`: one if they all have the same next hops."""
     if len(set(hops_to)) == 1:

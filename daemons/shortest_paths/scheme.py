@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from weft.daemons.control import parameters
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
-from weft.daemons.core.scheme import ECN, Path, Scheme, Selection, for_switches
+from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
 from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
 from weft.daemons.routing import shortest
 from weft.daemons.shortest_paths.daemon import Bfs
@@ -34,10 +34,10 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     )
 
 
-def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """One shortest path."""
     found = shortest.route(topology.adjacency, src, dst)
-    return [Path(tuple(found))] if found else []
+    return [RoutedPath(tuple(found))] if found else []
 
 
 def check_fabric(topology: Topology, options: Options) -> None:
@@ -45,7 +45,7 @@ def check_fabric(topology: Topology, options: Options) -> None:
     for_switches("ecmp", topology)
 
 
-def equal_paths(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+def equal_paths(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """All shortest paths of a switch fabric, each with the share of flows that hashes give it."""
     from weft.daemons.routing import path_shares
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.daemons.core.actions import (
     Action,
-    Flow,
+    FiveTuple,
     SetFlowPort,
     SetFlowRewrite,
     SetPrefixRewrite,
@@ -29,7 +29,7 @@ from weft.daemons.core.capabilities import (
     QueueState,
     SourceRewrite,
 )
-from weft.daemons.core.events import DestinationInUse, Event, FlowInUse
+from weft.daemons.core.events import DaemonEvent, DestinationInUse, FlowInUse
 from weft.daemons.routing import first_octets, proxy_addresses
 from weft.topologies.core.address import Prefix
 
@@ -47,11 +47,11 @@ class Simulated:
         """What a packet of this node's own for `address` carries when it leaves."""
         return proxy_addresses.address(address, proxy_addresses.DIRECT) if self.rewrites else address
 
-    def passing(self, address: int, flow: Flow) -> int:
+    def passing(self, address: int, flow: FiveTuple) -> int:
         """What a packet that carries `address` carries when its route is looked up."""
         return address
 
-    def sent(self, flow: Flow) -> Event | None:
+    def sent(self, flow: FiveTuple) -> DaemonEvent | None:
         """What the daemon is told when this node has sent a packet of `flow`."""
         return None
 
@@ -75,7 +75,7 @@ class SourceRewrites(Simulated):
     def leaving(self, address: int) -> int:
         return self._steered.get(address) or super().leaving(address)
 
-    def sent(self, flow: Flow) -> Event:
+    def sent(self, flow: FiveTuple) -> DaemonEvent:
         return DestinationInUse(flow.destination)
 
 
@@ -95,7 +95,7 @@ class PrefixRewrites(Simulated):
             else:
                 self._octets[action.prefix] = action.first_octet
 
-    def passing(self, address: int, flow: Flow) -> int:
+    def passing(self, address: int, flow: FiveTuple) -> int:
         for _ in range(2):
             for prefix, octet in self._octets.items():
                 if prefix.holds(address):
@@ -111,7 +111,7 @@ class FlowRewrites(Simulated):
     rewrites = True
 
     def __init__(self, config: FlowRewrite) -> None:
-        self.flows: dict[Flow, int] = {}
+        self.flows: dict[FiveTuple, int] = {}
 
     def apply(self, actions: Sequence[Any]) -> None:
         for action in actions:
@@ -120,16 +120,16 @@ class FlowRewrites(Simulated):
             else:
                 self.flows[action.flow] = action.first_octet
 
-    def passing(self, address: int, flow: Flow) -> int:
+    def passing(self, address: int, flow: FiveTuple) -> int:
         address = self.leaving(address)
         octet = self.flows.get(flow)
         return address if octet is None else first_octets.with_octet(address, octet)
 
-    def sent(self, flow: Flow) -> Event:
+    def sent(self, flow: FiveTuple) -> DaemonEvent:
         return FlowInUse(flow)
 
 
-class QueueStates(Simulated):
+class SimulatedQueueStates(Simulated):
     """The state of a switch of LBSP; there are no queues that would call for another."""
 
     actions = (SetQueueState,)
@@ -141,7 +141,7 @@ class QueueStates(Simulated):
         self.state = actions[-1].state
 
 
-class FlowPlacements(Simulated):
+class SimulatedFlowPlacements(Simulated):
     """The port of each flow that has been given one; flows.py tells which flows there are.
 
     turn: the period of the last look.  seen: of each flow that came in, the port, since when, and when that was last.
@@ -152,9 +152,9 @@ class FlowPlacements(Simulated):
 
     def __init__(self, config: FlowPlacement) -> None:
         self.config = config
-        self.ports: dict[Flow, tuple[int, float]] = {}  # and since when
+        self.ports: dict[FiveTuple, tuple[int, float]] = {}  # and since when
         self.turn: int | None = None
-        self.seen: dict[Flow, tuple[int, float, float]] = {}
+        self.seen: dict[FiveTuple, tuple[int, float, float]] = {}
         self.shared: dict[int, int] = {}
         self.now = 0.0
 
@@ -176,9 +176,9 @@ KINDS: Mapping[type[Capability], Callable[..., Simulated]] = {
     SourceRewrite: SourceRewrites,
     PrefixRewrite: PrefixRewrites,
     FlowRewrite: FlowRewrites,
-    QueueState: QueueStates,
+    QueueState: SimulatedQueueStates,
     LinkRates: SoundLinks,
-    FlowPlacement: FlowPlacements,
+    FlowPlacement: SimulatedFlowPlacements,
 }
 
 

@@ -12,13 +12,13 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
-from weft.daemons.core.actions import Flow, Hop
+from weft.daemons.core.actions import FiveTuple, Hop
 from weft.daemons.core.events import FlowsSeen, SeenFlow
 from weft.daemons.routing.selection import below, flow_hash
 from weft.daemons.simulator import packet_walk
-from weft.daemons.simulator.capabilities import FlowPlacements
+from weft.daemons.simulator.capabilities import SimulatedFlowPlacements
 from weft.daemons.simulator.node import Node
-from weft.daemons.simulator.packet_walk import Walk
+from weft.daemons.simulator.packet_walk import PacketWalk
 from weft.daemons.simulator.wires import Wires
 
 if TYPE_CHECKING:
@@ -32,25 +32,25 @@ class Flows:
 
     def __init__(self, topology: Topology, wires: Wires, nodes: Mapping[int, Node]) -> None:
         self._topology, self._wires, self._nodes = topology, wires, nodes
-        self._live: dict[Flow, tuple[int, int]] = {}
+        self._live: dict[FiveTuple, tuple[int, int]] = {}
 
-    def begin(self, src: int, dst: int, ports: int = 0) -> Flow:
+    def begin(self, src: int, dst: int, ports: int = 0) -> FiveTuple:
         """Let host `src` send a flow to host `dst`, `ports` being those of TCP."""
         address = self._topology.naming.address
-        flow = Flow(address(src), address(dst), TCP, ports)
+        flow = FiveTuple(address(src), address(dst), TCP, ports)
         self._live[flow] = src, dst
         self._share(flow)
         return flow
 
-    def end(self, flow: Flow) -> None:
+    def end(self, flow: FiveTuple) -> None:
         """Let it send no more."""
         del self._live[flow]
 
-    def live(self) -> list[Flow]:
+    def live(self) -> list[FiveTuple]:
         """Those that have begun and not ended."""
         return list(self._live)
 
-    def path(self, flow: Flow) -> Walk:
+    def path(self, flow: FiveTuple) -> PacketWalk:
         """Where packets of `flow` go now."""
         src, dst = self._live[flow]
 
@@ -71,7 +71,7 @@ class Flows:
     def look(self, number: int, now: float) -> Iterator[FlowsSeen]:
         """What the switch is told of its flows, if a period of its has begun since it looked last."""
         node = self._nodes[number]
-        if not any(isinstance(each, FlowPlacements) for each in node.capabilities):
+        if not any(isinstance(each, SimulatedFlowPlacements) for each in node.capabilities):
             return
         held = self._placements(number)
         held.now = now
@@ -80,7 +80,7 @@ class Flows:
             held.turn = turn
             yield FlowsSeen(tuple(self._seen(number, held, now)))
 
-    def _start(self, flow: Flow) -> int:
+    def _start(self, flow: FiveTuple) -> int:
         """Which of its leaf's hops `flow` takes by itself, modulo how many there are."""
         src, _ = self._live[flow]
         leaf = self._at(src)
@@ -89,16 +89,16 @@ class Flows:
         count = len(self._nodes[leaf].fib.lookup(flow.destination)) or 1
         return below(flow_hash(leaf, *flow[:2], flow.ports, flow.protocol), count)
 
-    def _share(self, flow: Flow) -> None:
+    def _share(self, flow: FiveTuple) -> None:
         """Where flows to a destination go together, the first of a leaf tells where."""
         src, dst = self._live[flow]
         leaf = self._at(src)
         hops = self._nodes[leaf].fib.lookup(flow.destination)
-        held = self._nodes[leaf].capability(FlowPlacements) if hops else None
+        held = self._nodes[leaf].capability(SimulatedFlowPlacements) if hops else None
         if held and held.config.by_destination and self._at(dst) != leaf:
             held.shared.setdefault(flow.destination, hops[self._start(flow) % len(hops)].port)
 
-    def _placed(self, leaf: int, flow: Flow) -> int | None:
+    def _placed(self, leaf: int, flow: FiveTuple) -> int | None:
         """The port at `leaf`, whose host sends it, that `flow` was given, or that it shares with those to the same
         destination; None if it goes by its own start."""
         held = self._placements(leaf)
@@ -107,10 +107,10 @@ class Flows:
             return port
         return held.shared.get(flow.destination)
 
-    def _placements(self, node: int) -> FlowPlacements:
-        return self._nodes[node].capability(FlowPlacements)
+    def _placements(self, node: int) -> SimulatedFlowPlacements:
+        return self._nodes[node].capability(SimulatedFlowPlacements)
 
-    def _seen(self, number: int, held: FlowPlacements, now: float) -> Iterator[SeenFlow]:
+    def _seen(self, number: int, held: SimulatedFlowPlacements, now: float) -> Iterator[SeenFlow]:
         by_queue, p = self._nodes[number].config.options["detect"], self._nodes[number].config.options["p"]
         loads: Counter[tuple[int, int]] = self.loads() if by_queue else Counter()
         held.ports = {flow: entry for flow, entry in held.ports.items() if flow in self._live}
@@ -136,7 +136,7 @@ class Flows:
         held.shared = {destination: port for destination, port in held.shared.items() if destination in together}
         yield from self._idle(held, now)
 
-    def _idle(self, held: FlowPlacements, now: float) -> Iterator[SeenFlow]:
+    def _idle(self, held: SimulatedFlowPlacements, now: float) -> Iterator[SeenFlow]:
         """Flows that came in until not long ago."""
         for flow, (port, since_s, last_s) in list(held.seen.items()):
             if now - last_s > held.config.idle_s:

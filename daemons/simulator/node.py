@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import TypeVar
 
-from weft.daemons.core.actions import Action, Flow, Handler, Hop, SetRoute, handler_of, handlers_of
+from weft.daemons.core.actions import Action, FiveTuple, Handler, Hop, SetRoute, handler_of, handlers_of
 from weft.daemons.core.capabilities import Capability, FlowPlacement
 from weft.daemons.core.contract import StateMachine
-from weft.daemons.core.events import Event
+from weft.daemons.core.events import DaemonEvent
 from weft.daemons.core.node_config import NodeConfig
 from weft.daemons.simulator.capabilities import Simulated, simulated
 from weft.topologies.core.address import Prefix
 
-Kind = TypeVar("Kind", bound=Simulated)
+SimulatedKind = TypeVar("SimulatedKind", bound=Simulated)
 
 
-class Fib:
+class SimulatedFib:
     """A forwarding table: the longest prefix wins."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Node:
         self.incarnation = incarnation  # of its last daemon
         self.protocol: StateMachine | None = None
         self.powered = False
-        self.fib = Fib()
+        self.fib = SimulatedFib()
         self.inherited: set[Prefix] = set()
         self.capabilities = [simulated(need) for need in config.needs]
         self.looks_at_flows = any(isinstance(need, FlowPlacement) for need in config.needs)
@@ -99,7 +99,7 @@ class Node:
             self.fib.remove(prefix)
         self.inherited = set()
 
-    def capability(self, kind: type[Kind]) -> Kind:
+    def capability(self, kind: type[SimulatedKind]) -> SimulatedKind:
         """The one of this kind; ValueError if the node has none."""
         for each in self.capabilities:
             if isinstance(each, kind):
@@ -124,7 +124,7 @@ class Node:
             address = capability.leaving(address)
         return address
 
-    def passing(self, address: int, flow: Flow) -> int:
+    def passing(self, address: int, flow: FiveTuple) -> int:
         """What a packet of `flow` that carries `address` carries when its route is looked up here."""
         for capability in self.capabilities:
             address = capability.passing(address, flow)
@@ -134,7 +134,7 @@ class Node:
         """Whether its own packets leave with addresses that are no server's own."""
         return any(capability.rewrites for capability in self.capabilities)
 
-    def sent(self, flow: Flow) -> Sequence[Event]:
+    def sent(self, flow: FiveTuple) -> Sequence[DaemonEvent]:
         """What its daemon is told when it has sent a packet of `flow`."""
         told = [capability.sent(flow) for capability in self.capabilities]
         return [event for event in told if event]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from weft.daemons.core.actions import Flow, Hop
+from weft.daemons.core.actions import FiveTuple, Hop
 from weft.daemons.routing import first_octets
 from weft.daemons.simulator.node import Node
 from weft.daemons.simulator.wires import Wires
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ICMP = 1  # the protocol of packets that walk
 
 
-class Walk(NamedTuple):
+class PacketWalk(NamedTuple):
     """Where a packet went: the nodes that it visited, crossbars left out, and why it went no further; "" if it
     arrived."""
 
@@ -26,10 +26,10 @@ class Walk(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 14)
-def pings(topology: Topology, src: int, dst: int) -> Flow:
+def pings(topology: Topology, src: int, dst: int) -> FiveTuple:
     """The flow of the pings from server `src` to server `dst`."""
     address = topology.naming.address
-    return Flow(address(src), address(dst), ICMP, 0)
+    return FiveTuple(address(src), address(dst), ICMP, 0)
 
 
 def walk(
@@ -42,8 +42,8 @@ def walk(
     *,
     first_octet: int | None = None,
     placed: Callable[[int], Hop | None] | None = None,
-    known: dict[tuple[int, int], Walk] | None = None,
-) -> Walk:
+    known: dict[tuple[int, int], PacketWalk] | None = None,
+) -> PacketWalk:
     """Where a packet from server `src` to server `dst` goes; of several hops it takes number `choice`, modulo how many
     there are.
 
@@ -57,7 +57,7 @@ def walk(
     address = flow.destination if first_octet is None else first_octets.with_octet(flow.destination, first_octet)
     if src in nodes and src != dst and nodes[src].rewrites():
         if not nodes[src].fib.lookup(address):
-            return Walk((src,), f"no route at {name(src)}")
+            return PacketWalk((src,), f"no route at {name(src)}")
         address = nodes[src].leaving(address)
     path, been, rest = [src], {(src, address): 0}, None
     while path[-1] != dst and not rest:
@@ -69,23 +69,27 @@ def walk(
         hops = _hops(wires, nodes, node, address)
         hop = (placed(node) if placed and len(path) == 2 else None) or (hops[choice % len(hops)] if hops else None)
         if not hops or not hop:
-            rest = Walk((node,), f"no route at {name(node)}")
+            rest = PacketWalk((node,), f"no route at {name(node)}")
         elif not wires.leads(node, hop.port, hop.node):
-            rest = Walk((node,), f"link dead from {name(node)} to {name(hop.node)}")
+            rest = PacketWalk((node,), f"link dead from {name(node)} to {name(hop.node)}")
         else:
             path.append(hop.node)
             if hop.node in nodes and not nodes[hop.node].powered:
-                rest = Walk((hop.node,), f"{name(hop.node)} has no power")
+                rest = PacketWalk((hop.node,), f"{name(hop.node)} has no power")
             elif (hop.node, address) in been:
-                return Walk(tuple(path), f"loop at {name(hop.node)}")
+                return PacketWalk(tuple(path), f"loop at {name(hop.node)}")
             been[hop.node, address] = len(path) - 1
-    return _remembered(Walk((*path, *rest.path[1:]), rest.lost) if rest else Walk(tuple(path), ""), been, known)
+    return _remembered(
+        PacketWalk((*path, *rest.path[1:]), rest.lost) if rest else PacketWalk(tuple(path), ""), been, known
+    )
 
 
-def _remembered(found: Walk, been: Mapping[tuple[int, int], int], known: dict[tuple[int, int], Walk] | None) -> Walk:
+def _remembered(
+    found: PacketWalk, been: Mapping[tuple[int, int], int], known: dict[tuple[int, int], PacketWalk] | None
+) -> PacketWalk:
     """`found`, and its rest from each place on is `known` from now on."""
     if known is not None:
-        known |= {place: Walk(found.path[at:], found.lost) for place, at in been.items()}
+        known |= {place: PacketWalk(found.path[at:], found.lost) for place, at in been.items()}
     return found
 
 

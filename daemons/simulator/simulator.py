@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from weft.daemons.core import registry
 from weft.daemons.core.actions import Action, Hop, Note, Send, SetRoute
 from weft.daemons.core.contract import StateMachine
-from weft.daemons.core.events import Event, Refused
-from weft.daemons.core.wire import Garbage
+from weft.daemons.core.events import DaemonEvent, Refused
+from weft.daemons.core.wire import MalformedMessage
 from weft.daemons.simulator import packet_walk
 from weft.daemons.simulator.event_queue import CALL, TICK, EventQueue
 from weft.daemons.simulator.flows import Flows
 from weft.daemons.simulator.node import Node
-from weft.daemons.simulator.packet_walk import Walk
+from weft.daemons.simulator.packet_walk import PacketWalk
 from weft.daemons.simulator.wires import Listener, Randomness, Wire, Wires
 from weft.topologies.core.address import Prefix
 
@@ -190,7 +190,7 @@ class Simulator:
         """The forwarding table of `node`, unreachable routes included."""
         return self._nodes[node].fib.routes
 
-    def tell(self, node: int, event: Event) -> None:
+    def tell(self, node: int, event: DaemonEvent) -> None:
         """Let `event` happen at `node` now."""
         self._act(node, self._nodes[node], self.protocol(node).event(event, self.now))
 
@@ -199,7 +199,7 @@ class Simulator:
         running = self._nodes[node]
         try:
             actions = list(self.protocol(node).receive(payload, port, self.now))
-        except Garbage:
+        except MalformedMessage:
             running.garbage += 1
             return []
         self._act(node, running, actions)
@@ -212,8 +212,8 @@ class Simulator:
         choice: int = 0,
         *,
         first_octet: int | None = None,
-        known: dict[tuple[int, int], Walk] | None = None,
-    ) -> Walk:
+        known: dict[tuple[int, int], PacketWalk] | None = None,
+    ) -> PacketWalk:
         """Where a packet from server `src` to server `dst` goes; of several hops it takes number `choice`, modulo how
         many there are.
 
@@ -225,7 +225,7 @@ class Simulator:
             self.topology, self._wires, self._nodes, src, dst, choice, first_octet=first_octet, known=known
         )
 
-    def send(self, src: int, dst: int) -> Walk:
+    def send(self, src: int, dst: int) -> PacketWalk:
         """Let an application on server `src` send a packet to server `dst`, and the daemon there learn of it as from
         Linux: that the destination is in use, and that a server on the way refused the packet.
         """
@@ -309,7 +309,7 @@ class Simulator:
         for payload, port, when in unread:
             try:
                 actions += protocol.receive(payload, port, when)
-            except Garbage:
+            except MalformedMessage:
                 node.garbage += 1
         return actions
 

@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Protocol
 from weft.daemons.routing import updown
 from weft.daemons.routing.selection import below, mix
 from weft.daemons.simulator.event_queue import CALL, PACKET, TICK, EventQueue
-from weft.daemons.simulator.trimming_queue import Frame, LinkModel, PortCounters, TrimmingQueue, frame_of
+from weft.daemons.simulator.trimming_queue import Frame, LinkModel, TrimmingCounters, TrimmingQueue, frame_of
 from weft.daemons.simulator.wires import Randomness
-from weft.daemons.transport.endpoint import Counters, Delivered, Endpoint, Finished, Transmission
-from weft.daemons.transport.packets import TRIMMABLE, TRIMMED_AT_HOST, Data, Packet
+from weft.daemons.transport.endpoint import Delivered, Endpoint, EndpointCounters, Finished, Transmission
+from weft.daemons.transport.packets import TRIMMABLE, TRIMMED_AT_HOST, Data, TransportPacket
 from weft.daemons.transport.parameters import Parameters
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-Route = Callable[[int, Frame, float], int]  # switch, frame, uniform in [0, 1) -> the port by which it goes on
+RouteFunction = Callable[[int, Frame, float], int]  # switch, frame, uniform in [0, 1) -> the port by which it goes on
 
 
-class Transport(Protocol):
+class HostTransport(Protocol):
     """What a host runs: an Endpoint, or its like in C."""
 
-    counters: Counters
+    counters: EndpointCounters
     events: list[Delivered | Finished]
 
     def send(self, now: int, flow: int, peer: int, size_bytes: int) -> None: ...
-    def receive(self, now: int, peer: int, packet: Packet, whole: bool, at_host: bool = False) -> None: ...
+    def receive(self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False) -> None: ...
     def poll(self, now: int) -> list[Transmission]: ...
     def deadline(self) -> int | None: ...
 
@@ -59,11 +59,11 @@ class TransportNetwork:
         topology: Topology,
         link: LinkModel,
         parameters: Parameters,
-        route: Route,
+        route: RouteFunction,
         random: Randomness,
         *,
         trouble: Trouble | None = None,
-        make: Callable[[Parameters], Transport] = Endpoint,
+        make: Callable[[Parameters], HostTransport] = Endpoint,
     ) -> None:
         self.topology, self.random, self.events = topology, random, EventQueue()
         self.hosts = [make(parameters) for _ in range(topology.servers)]
@@ -97,7 +97,7 @@ class TransportNetwork:
         """Let everything happen up to then."""
         self.events.run_until(time_ns)
 
-    def ports(self) -> Mapping[tuple[int, int], PortCounters]:
+    def ports(self) -> Mapping[tuple[int, int], TrimmingCounters]:
         """The counters of every port, by node and port."""
         return {where: queue.counters for where, queue in self._queues.items()}
 
@@ -151,7 +151,7 @@ class TransportNetwork:
             self._poll(host)
 
 
-def sprayed(topology: Topology) -> Route:
+def sprayed(topology: Topology) -> RouteFunction:
     """Each packet by any shortest path."""
     switches = range(topology.servers, topology.nodes)
     hops = {node: [[hop.port for hop in each] for each in updown.next_hops(topology, node)] for node in switches}
@@ -163,7 +163,7 @@ def sprayed(topology: Topology) -> Route:
     return route
 
 
-def hashed(topology: Topology) -> Route:
+def hashed(topology: Topology) -> RouteFunction:
     """The packets of a flow in one direction by one shortest path, which its number chooses (ECMP)."""
     switches = range(topology.servers, topology.nodes)
     hops = {node: [[hop.port for hop in each] for each in updown.next_hops(topology, node)] for node in switches}
@@ -175,7 +175,7 @@ def hashed(topology: Topology) -> Route:
     return route
 
 
-def layered(topology: Topology, ports_of: Sequence[Mapping[int, Mapping[int, int]]]) -> Route:
+def layered(topology: Topology, ports_of: Sequence[Mapping[int, Mapping[int, int]]]) -> RouteFunction:
     """Each packet by the routes of its layer.
 
     ports_of: for each layer, for each switch, the port to each other switch (daemons/fatpaths/layers.py, routes()).

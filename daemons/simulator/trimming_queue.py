@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from weft.daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, TRIMMED, TRIMMED_AT_HOST, Packet
+from weft.daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, TRIMMED, TRIMMED_AT_HOST, TransportPacket
 
 
 class Frame(NamedTuple):
@@ -24,7 +24,7 @@ class Frame(NamedTuple):
     dst: int
     code_point: int
     length_bytes: int
-    packet: Packet
+    packet: TransportPacket
 
     @property
     def is_header(self) -> bool:
@@ -51,7 +51,7 @@ class LinkModel:
 
 
 @dataclass
-class PortCounters:
+class TrimmingCounters:
     """What has happened at a port: frames and bytes sent, packets trimmed, headers lost, and the longest queues."""
 
     frames: int = 0
@@ -80,7 +80,7 @@ class TrimmingQueue:
         at: Callable[[int, Callable[[], None]], None],
         deliver: Callable[[Frame], None],
     ) -> None:
-        self.model, self.counters = model, PortCounters()
+        self.model, self.counters = model, TrimmingCounters()
         self._to_host, self._draw, self._at, self._deliver = to_host, draw, at, deliver
         self._data: deque[Frame] = deque()
         self._headers: deque[Frame] = deque()
@@ -139,7 +139,7 @@ class TrimmingQueue:
         self._at(sent + self.model.delay_ns, lambda: self._deliver(frame))
 
 
-def frame_of(src: int, dst: int, packet: Packet, payload_bytes: int) -> Frame:
+def frame_of(src: int, dst: int, packet: TransportPacket, payload_bytes: int) -> Frame:
     """The frame in which host `src` sends `packet`."""
     code_point = TRIMMABLE if payload_bytes else CONTROL
     return Frame(src, dst, code_point, HEADER_BYTES + payload_bytes, packet)

@@ -23,16 +23,16 @@ from typing import Any
 from weft.daemons.control.candidate_routes import LiveRoutes
 from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.core import wire
-from weft.daemons.core.actions import NOTHING, Action, Flow, Hop, Note, Send, SetFlowRewrite, SetRoute
+from weft.daemons.core.actions import NOTHING, Action, FiveTuple, Hop, Note, Send, SetFlowRewrite, SetRoute
 from weft.daemons.core.contract import Adjacencies, useless
-from weft.daemons.core.events import Event, FlowInUse, Measured, Refused
+from weft.daemons.core.events import DaemonEvent, FlowInUse, Measured, Refused
 from weft.daemons.routing import first_octets, proxy_addresses
 from weft.daemons.tar import messages
 from weft.daemons.tar import routing as tar
-from weft.daemons.tar.flow_states import State, States
+from weft.daemons.tar.flow_states import FlowState, States
 from weft.daemons.tar.messages import FlowBreaks, FlowProbe
 from weft.daemons.tar.own_flows import Own, OwnFlows
-from weft.daemons.tar.settings import Settings
+from weft.daemons.tar.settings import TarSettings
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.recursive.ccrdn import Ccrdn
 
@@ -53,7 +53,7 @@ class TarRouting:
         neighbourhood: Neighbourhood,
         network: Ccrdn,
         routes: Sequence[tuple[Prefix, tuple[Hop, ...]]],
-        settings: Settings,
+        settings: TarSettings,
         *,
         incarnation: int,
     ) -> None:
@@ -96,14 +96,14 @@ class TarRouting:
         if told is None:
             return NOTHING
         if self._hops.get(told.sender) != (port, told.sender):
-            raise wire.Garbage(f"server {told.sender} is no neighbour at port {port}")
+            raise wire.MalformedMessage(f"server {told.sender} is no neighbour at port {port}")
         if isinstance(told, FlowBreaks):
             return self._broke([each for each in told.flows if self._leads(*each, told.sender)], now)
         told = told._replace(lifetime_ms=min(told.lifetime_ms, int(1000 * self._own.most_lifetime_s)))
         try:
             return self._asked(told, now) if told.verdict == wire.ASKING else self._answered(told, now, payload)
         except ValueError as error:  # it cannot be in this network
-            raise wire.Garbage(str(error)) from None
+            raise wire.MalformedMessage(str(error)) from None
 
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         return self._follow(self._routes.link_changed(port, up, now), now)
@@ -138,7 +138,7 @@ class TarRouting:
         own = {"capacity_kbps": self._states.capacity_kbps, "flows": flows, "states": len(self._states)}
         return {**self._routes.status(), **own, **self._counters}
 
-    def event(self, event: Event, now: float) -> Sequence[Action]:
+    def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
         match event:
             case FlowInUse(flow):
                 return self._in_use(flow, now)
@@ -150,7 +150,7 @@ class TarRouting:
                 return NOTHING
         raise useless(event)
 
-    def _in_use(self, flow: Flow, now: float) -> Sequence[Action]:
+    def _in_use(self, flow: FiveTuple, now: float) -> Sequence[Action]:
         if own := self._own.get(flow):
             self._own.used(flow, own, now)
             return NOTHING
@@ -201,7 +201,7 @@ class TarRouting:
 
     # -- probes
 
-    def _turn(self, flow: Flow, now: float) -> list[Action]:
+    def _turn(self, flow: FiveTuple, now: float) -> list[Action]:
         """One of our own flows is due: ask, or give up the question that has no answer."""
         own = self._own.get(flow)
         assert own
@@ -284,7 +284,7 @@ class TarRouting:
             if hop is None or (state and state.token > probe.token):
                 return []
             if hop in self._alive and (state or self._states.have_room()):
-                new = State(path, at, probe.token, hop, now + probe.lifetime_ms / 1000)
+                new = FlowState(path, at, probe.token, hop, now + probe.lifetime_ms / 1000)
                 if self._states.put(flow, new):
                     actions.append(SetFlowRewrite(flow, self._octets[hop.node]))
             else:
@@ -312,17 +312,17 @@ class TarRouting:
         self._own.answered(flow, own, now)
         return self._new_path(flow, own, probe.visited)
 
-    def _new_path(self, flow: Flow, own: Own, path: tuple[int, ...]) -> list[Action]:
+    def _new_path(self, flow: FiveTuple, own: Own, path: tuple[int, ...]) -> list[Action]:
         if path == own.path:
             return []
         own.path = path
         hops = " ".join(f"h{node}" for node in path)
         return [Note(f"flow to h{own.destination}, protocol {flow.protocol}: by way of {hops}")]
 
-    def _broke(self, flows: Iterable[tuple[Flow, int]], now: float) -> list[Action]:
+    def _broke(self, flows: Iterable[tuple[FiveTuple, int]], now: float) -> list[Action]:
         """The paths of `flows` that questions of these tokens found have ended here, or beyond the next hop."""
         actions: list[Action] = []
-        before: dict[int, list[tuple[Flow, int]]] = {}
+        before: dict[int, list[tuple[FiveTuple, int]]] = {}
         for flow, token in flows:
             state = self._states.get(flow)
             if state is None or state.token != token:  # there is another path by now
@@ -340,11 +340,11 @@ class TarRouting:
             actions += [Send(hop.port, each) for each in messages.breaks(self.node, node, ended)]
         return actions
 
-    def _leads(self, flow: Flow, token: int, to: int) -> bool:
+    def _leads(self, flow: FiveTuple, token: int, to: int) -> bool:
         """Whether the path of `flow` that the question of this token found goes on to the neighbour `to`."""
         state = self._states.get(flow)
         return state is not None and state.token == token and state.hop.node == to
 
-    def _forget(self, flow: Flow) -> list[Action]:
+    def _forget(self, flow: FiveTuple) -> list[Action]:
         self._states.forget(flow)
         return [SetFlowRewrite(flow, None)]

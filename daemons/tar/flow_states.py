@@ -7,12 +7,12 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from weft.daemons.core.actions import Flow, Hop
+from weft.daemons.core.actions import FiveTuple, Hop
 
 SUPERSEDED = 4  # entries for each that counts, and the queue is cleared of those that count no more
 
 
-class State(NamedTuple):
+class FlowState(NamedTuple):
     """A flow at one server: its path, this server's place on it, the token of the probe that found it, the next hop,
     and when it expires."""
 
@@ -37,10 +37,10 @@ class States:
 
     def __init__(self, *, capacity_kbps: int, gain_kbps: int, most: int = 4096) -> None:
         self.capacity_kbps, self._gain_kbps, self._most = capacity_kbps, gain_kbps, most
-        self._states: dict[Flow, State] = {}
-        self._virtual: dict[Flow, float] = {}  # when each expires
-        self._expiring: list[tuple[float, Flow]] = []  # states; may hold superseded entries
-        self._fading: list[tuple[float, Flow]] = []  # virtual flows; likewise
+        self._states: dict[FiveTuple, FlowState] = {}
+        self._virtual: dict[FiveTuple, float] = {}  # when each expires
+        self._expiring: list[tuple[float, FiveTuple]] = []  # states; may hold superseded entries
+        self._fading: list[tuple[float, FiveTuple]] = []  # virtual flows; likewise
         self._leaving = [0, 0]  # flows by port
         self.loads: Mapping[int, int] = {}
 
@@ -64,10 +64,10 @@ class States:
                 del self._virtual[flow]
         return len(self._virtual)
 
-    def get(self, flow: Flow) -> State | None:
+    def get(self, flow: FiveTuple) -> FlowState | None:
         return self._states.get(flow)
 
-    def put(self, flow: Flow, state: State) -> bool:
+    def put(self, flow: FiveTuple, state: FlowState) -> bool:
         """Remember it; whether the flow's next hop has changed."""
         before = self._states.get(flow)
         if before:
@@ -80,10 +80,10 @@ class States:
             heapify(self._expiring)
         return before is None or before.hop != state.hop
 
-    def forget(self, flow: Flow) -> None:
+    def forget(self, flow: FiveTuple) -> None:
         self._leaving[self._states.pop(flow).hop.port] -= 1
 
-    def bypassed(self, flow: Flow, expires_s: float) -> None:
+    def bypassed(self, flow: FiveTuple, expires_s: float) -> None:
         """A probe of `flow` came by level 0, and this server bypassed its link and left the path."""
         if flow not in self._virtual and len(self._virtual) >= self._most:
             return
@@ -93,22 +93,22 @@ class States:
             self._fading = [(until_s, known) for known, until_s in self._virtual.items()]
             heapify(self._fading)
 
-    def passed(self, flow: Flow) -> None:
+    def passed(self, flow: FiveTuple) -> None:
         """A probe of `flow` was passed on, and this server stays on the path."""
         self._virtual.pop(flow, None)
 
-    def expired(self, now: float) -> Iterator[Flow]:
+    def expired(self, now: float) -> Iterator[FiveTuple]:
         """Flows whose state has expired."""
         while self._expiring and self._expiring[0][0] <= now:
             _, flow = heappop(self._expiring)
             if (state := self._states.get(flow)) and state.expires_s <= now:
                 yield flow
 
-    def by(self, hops: Collection[Hop]) -> list[tuple[Flow, State]]:
+    def by(self, hops: Collection[Hop]) -> list[tuple[FiveTuple, FlowState]]:
         """Those that go by any of `hops`."""
         return [(flow, state) for flow, state in self._states.items() if state.hop in hops]
 
-    def available(self, flow: Flow, alive: Collection[int], now: float) -> tuple[int, int]:
+    def available(self, flow: FiveTuple, alive: Collection[int], now: float) -> tuple[int, int]:
         """What real and virtual flows other than `flow` leave of the level-0 link, less what a bypass must gain, and of
         the other one, in kbit/s; 0 of one whose port is not in `alive`."""
         loads = [self.loads.get(port, 0) for port in (0, 1)]

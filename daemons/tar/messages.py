@@ -6,8 +6,18 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from weft.daemons.core.actions import Flow
-from weft.daemons.core.wire import BROKEN, FLOW_BREAKS, FLOW_PROBE, HEADER, MAGIC, VERSION, Garbage, decoded, within
+from weft.daemons.core.actions import FiveTuple
+from weft.daemons.core.wire import (
+    BROKEN,
+    FLOW_BREAKS,
+    FLOW_PROBE,
+    HEADER,
+    MAGIC,
+    VERSION,
+    MalformedMessage,
+    decoded,
+    within,
+)
 
 FIXED = struct.Struct(">BBBIIIIBIIIIBBB")  # header, sender, target, flow, and so on as in FlowProbe; two numbers
 ENDS = struct.Struct(">II")  # sender, target: after the header, in both messages
@@ -29,7 +39,7 @@ class FlowProbe(NamedTuple):
 
     sender: int
     target: int
-    flow: Flow
+    flow: FiveTuple
     token: int
     attempt: int
     lifetime_ms: int
@@ -44,10 +54,10 @@ class FlowBreaks(NamedTuple):
 
     sender: int
     target: int
-    flows: tuple[tuple[Flow, int], ...]
+    flows: tuple[tuple[FiveTuple, int], ...]
 
 
-def breaks(sender: int, target: int, flows: Sequence[tuple[Flow, int]]) -> list[bytes]:
+def breaks(sender: int, target: int, flows: Sequence[tuple[FiveTuple, int]]) -> list[bytes]:
     """FlowBreaks as bytes, as many messages as it takes; struct.error if a field has no room."""
     return [
         BREAKS.pack(MAGIC, VERSION, FLOW_BREAKS, sender, target, len(some))
@@ -91,16 +101,16 @@ def _probe(payload: bytes) -> FlowProbe:
     _, _, _, sender, target, *flow, token, attempt, lifetime_ms, verdict, marks, visited = FIXED.unpack_from(payload)
     numbers = struct.unpack(f">{marks + visited}i", payload[FIXED.size :])
     if not visited or verdict > BROKEN or min(numbers[marks:]) < 0:
-        raise Garbage("values do not fit")
-    of = (Flow(*flow), token, attempt, lifetime_ms, verdict)
+        raise MalformedMessage("values do not fit")
+    of = (FiveTuple(*flow), token, attempt, lifetime_ms, verdict)
     return FlowProbe(sender, target, *of, numbers[:marks], numbers[marks:])
 
 
 def _breaks(payload: bytes) -> FlowBreaks:
     _, _, _, sender, target, count = BREAKS.unpack_from(payload)
-    flows = tuple((Flow(*flow), token) for *flow, token in BREAK.iter_unpack(payload[BREAKS.size :]))
+    flows = tuple((FiveTuple(*flow), token) for *flow, token in BREAK.iter_unpack(payload[BREAKS.size :]))
     if len(flows) != count or not flows:
-        raise Garbage(f"{len(flows)} flows, said to be {count}")
+        raise MalformedMessage(f"{len(flows)} flows, said to be {count}")
     return FlowBreaks(sender, target, flows)
 
 

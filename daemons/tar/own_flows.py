@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 from weft.daemons.core.rto_estimator import RtoEstimator
 from weft.daemons.tar.routing import number
-from weft.daemons.tar.settings import Settings
+from weft.daemons.tar.settings import TarSettings
 
 ATTEMPTS = 8
 ACTIVE_S = 2.5  # since a flow was last seen: the data plane shows one that goes on every second
@@ -66,7 +66,7 @@ class OwnFlows:
     most_lifetime_s: for how long a probe asks servers to keep what it finds, at the most.
     """
 
-    def __init__(self, settings: Settings, *, token: int) -> None:
+    def __init__(self, settings: TarSettings, *, token: int) -> None:
         self._token = token
         self._refresh_s, self._refreshes = settings.refresh_s, settings.refreshes
         self._refresh_gap_s = 1 / settings.refreshes_per_s
@@ -75,17 +75,17 @@ class OwnFlows:
         self._idle_s = settings.idle_s
         most_interval_s = max(self._refresh_s, MOST_FLOWS * self._refresh_gap_s)
         self.most_lifetime_s = max(settings.idle_s, settings.refreshes * most_interval_s)
-        self._own: dict[Flow, Own] = {}
-        self._due: list[tuple[float, Flow]] = []  # may hold superseded entries
-        self._urgent: list[tuple[float, float, Flow]] = []  # by last use, and since when; likewise
+        self._own: dict[FiveTuple, Own] = {}
+        self._due: list[tuple[float, FiveTuple]] = []  # may hold superseded entries
+        self._urgent: list[tuple[float, float, FiveTuple]] = []  # by last use, and since when; likewise
 
     def __len__(self) -> int:
         return len(self._own)
 
-    def get(self, flow: Flow) -> Own | None:
+    def get(self, flow: FiveTuple) -> Own | None:
         return self._own.get(flow)
 
-    def items(self) -> Iterator[tuple[Flow, Own]]:
+    def items(self) -> Iterator[tuple[FiveTuple, Own]]:
         return iter(self._own.items())
 
     @property
@@ -94,13 +94,13 @@ class OwnFlows:
         due_s = self._urgent[0][1] if self._urgent else self._due[0][0] if self._due else inf
         return max(due_s, self._ask_s)
 
-    def add(self, flow: Flow, destination: int, now: float) -> None:
+    def add(self, flow: FiveTuple, destination: int, now: float) -> None:
         """A new flow; beyond MOST_FLOWS it is left to DR."""
         if len(self._own) < MOST_FLOWS:
             own = self._own[flow] = Own(destination, self._token, now)
             self.hurry(flow, own, now)
 
-    def used(self, flow: Flow, own: Own, now: float) -> None:
+    def used(self, flow: FiveTuple, own: Own, now: float) -> None:
         """A packet of a known flow was seen."""
         active, own.used_s = own.active(now), now
         if own.urgent or not (active or own.asking):
@@ -113,7 +113,7 @@ class OwnFlows:
             if concerned and not own.asking and own.asked_s + AGAIN_S < now:
                 self.hurry(flow, own, now)
 
-    def next(self, now: float) -> Flow | None:
+    def next(self, now: float) -> FiveTuple | None:
         """The flow that is due, if any."""
         if self._ask_s > now:
             return None
@@ -127,14 +127,14 @@ class OwnFlows:
                 return flow
         return None
 
-    def forget_if_idle(self, flow: Flow, own: Own, now: float) -> bool:
+    def forget_if_idle(self, flow: FiveTuple, own: Own, now: float) -> bool:
         """Forget a flow that was not used for long; whether that was so."""
         if own.used_s + self._idle_s >= now:
             return False
         del self._own[flow]
         return True
 
-    def ask(self, flow: Flow, own: Own, now: float) -> float:
+    def ask(self, flow: FiveTuple, own: Own, now: float) -> float:
         """A probe leaves, with own.token; return for how long, in seconds, servers are to keep what it finds."""
         self._token += 1
         own.token, own.asking, own.asked_s = self._token, True, now
@@ -143,7 +143,7 @@ class OwnFlows:
         self._plan(flow, own, now + min(wait_s, MOST_PATIENCE_S))
         return self._interval_s(now) * self._refreshes if own.active(now) else self._idle_s
 
-    def answered(self, flow: Flow, own: Own, now: float) -> None:
+    def answered(self, flow: FiveTuple, own: Own, now: float) -> None:
         """The probe has found a path."""
         if own.asking:
             self._rto.heard(now - own.asked_s)
@@ -151,7 +151,7 @@ class OwnFlows:
         spread = 0.75 + 0.25 * (number(*flow) % 256) / 256
         self._plan(flow, own, now + (self._interval_s(now) if own.active(now) else self._idle_s) * spread)
 
-    def failed(self, flow: Flow, own: Own, now: float) -> None:
+    def failed(self, flow: FiveTuple, own: Own, now: float) -> None:
         """Draw anew and ask again: at once or, if nobody waits for it or after many failures, later."""
         own.asking = False
         own.attempt = (own.attempt + 1) % ATTEMPTS
@@ -161,12 +161,12 @@ class OwnFlows:
         else:
             self._plan(flow, own, now + self._interval_s(now))
 
-    def hurry(self, flow: Flow, own: Own, now: float) -> None:
+    def hurry(self, flow: FiveTuple, own: Own, now: float) -> None:
         """Ask about it before all that were used longer ago."""
         own.due_s, own.urgent, own.asking = inf, True, False
         heappush(self._urgent, (-own.used_s, now, flow))
 
-    def _plan(self, flow: Flow, own: Own, due_s: float) -> None:
+    def _plan(self, flow: FiveTuple, own: Own, due_s: float) -> None:
         own.due_s, own.urgent = due_s, False
         heappush(self._due, (due_s, flow))
 

@@ -38,7 +38,7 @@ from collections.abc import MutableSequence, Sequence
 
 from weft.daemons.core.mixing import mixed
 from weft.daemons.routing.dr import next_hop as dr_next_hop
-from weft.topologies.recursive.ccrdn import common_level, far_copy, gateway, peer
+from weft.topologies.recursive.ccrdn import common_level, far_subnetwork, gateway, peer
 
 ANY, LINKED, COPY = 0, 1, 2
 
@@ -128,12 +128,12 @@ def mate(
     return NO_RELAY
 
 
-def third_copy(rule: int, t: Sequence[int], server: int, level: int, draw: int) -> int:
+def third_subnetwork(rule: int, t: Sequence[int], server: int, level: int, draw: int) -> int:
     """The server by which TOR enters a copy of X(level-1), drawn from those that are neither `server`'s own nor the one
     at the far end of its level- `level` link; NO_RELAY if there is no third."""
     sub, base = t[level - 1], server - server % t[level]
     i = (server - base) // sub
-    j = far_copy(rule, t, level, i, server % sub)
+    j = far_subnetwork(rule, t, level, i, server % sub)
     others = t[level] // sub - 2
     if others == 0:
         return NO_RELAY
@@ -157,7 +157,7 @@ def waypoint(
     """The server to which a flow goes first that is at `cur` and bypasses the level- `level` link of `leaving`: the one
     by which it enters a third copy, or with ANY s' itself; NO_RELAY if nothing fits.  Arguments as in next_hop()."""
     if relay == COPY:
-        return third_copy(rule, t, leaving, level, draw)
+        return third_subnetwork(rule, t, leaving, level, draw)
     server = mate(rule, t, cur, leaving, 0 if relay == ANY else level, free_level_0, dead, draw)
     return server if relay == ANY or server < 0 else peer(rule, t, server, level)
 

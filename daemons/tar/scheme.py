@@ -8,45 +8,49 @@ from weft.daemons.control import parameters
 from weft.daemons.core.capabilities import FlowRewrite
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs
-from weft.daemons.core.scheme import Path, Scheme, for_servers
+from weft.daemons.core.scheme import RoutedPath, Scheme, for_servers
 from weft.daemons.routing.candidates import candidates
 from weft.daemons.routing.scope import dead_channels
 from weft.daemons.tar import routing as tar
 from weft.daemons.tar.daemon import TarRouting
 from weft.daemons.tar.own_flows import ATTEMPTS
-from weft.daemons.tar.settings import Settings
-from weft.topologies.core.family import Parameter
+from weft.daemons.tar.settings import TarSettings
+from weft.topologies.core.family import IntegerParameter
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 OWN = {
-    "capacity_kbps": Parameter(
+    "capacity_kbps": IntegerParameter(
         meaning="what a link carries, in kbit/s, 0: what links are shaped to, 1 Gbit/s if they are not",
         least=0,
         most=10**9,
         default=0,
     ),
-    "relay": Parameter(
+    "relay": IntegerParameter(
         meaning="a bypassed flow goes 0: to any server of the switch; 1: over another's link of the level; 2: to any "
         "third sub-network",
         least=0,
         most=2,
         default=2,
     ),
-    "step_percent": Parameter(
+    "step_percent": IntegerParameter(
         meaning="available bandwidth that a bypass must gain, in % of that", least=1, most=100, default=5
     ),
-    "refresh_ms": Parameter(meaning="time between probes of a flow in use, in ms", least=10, most=60_000, default=1000),
-    "refreshes": Parameter(
+    "refresh_ms": IntegerParameter(
+        meaning="time between probes of a flow in use, in ms", least=10, most=60_000, default=1000
+    ),
+    "refreshes": IntegerParameter(
         meaning="such times that servers keep a flow that is not probed again", least=2, most=100, default=3
     ),
-    "refreshes_per_s": Parameter(
+    "refreshes_per_s": IntegerParameter(
         meaning="flows that a server probes again at most, per s", least=1, most=10_000, default=5
     ),
-    "probes_per_s": Parameter(meaning="probes that a server sends at most, per s", least=1, most=100_000, default=100),
-    "probe_ms": Parameter(meaning="how long an answer may take, in ms", least=1, most=10_000, default=200),
-    "idle_s": Parameter(meaning="how long an unused flow is remembered, in s", least=1, most=3600, default=10),
+    "probes_per_s": IntegerParameter(
+        meaning="probes that a server sends at most, per s", least=1, most=100_000, default=100
+    ),
+    "probe_ms": IntegerParameter(meaning="how long an answer may take, in ms", least=1, most=10_000, default=200),
+    "idle_s": IntegerParameter(meaning="how long an unused flow is remembered, in s", least=1, most=3600, default=10),
 }
 
 
@@ -72,9 +76,9 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     )
 
 
-def settings(options: Options) -> Settings:
+def settings(options: Options) -> TarSettings:
     """Capacity, probes and their rates, as `options` give them."""
-    return Settings(
+    return TarSettings(
         relay=options["relay"],
         capacity_kbps=options["capacity_kbps"],
         gain_kbps=options["capacity_kbps"] * options["step_percent"] // 100,
@@ -87,7 +91,7 @@ def settings(options: Options) -> Settings:
     )
 
 
-def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """The path of a flow where nothing is loaded, by the first of its source's probes that arrives."""
     check(topology, options)
     network = for_servers("tar", topology)
@@ -96,7 +100,7 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]
         relay = options["relay"]
         found, arrives = tar.route(network.rule, network.t, down, src, dst, relay=relay, attempt=attempt)
         if arrives:
-            return [Path(tuple(found))]
+            return [RoutedPath(tuple(found))]
     return []
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class TarSettings:
     """Times in s, rates per s.
 
     relay: where a bypassed flow goes, as in routing.py.

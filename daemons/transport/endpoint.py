@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from weft.daemons.transport.incoming import Incoming
-from weft.daemons.transport.outgoing import Outgoing
-from weft.daemons.transport.packets import HEADER_BYTES, Ack, Data, Nack, Packet, Pull
+from weft.daemons.transport.outgoing import OutgoingMessage
+from weft.daemons.transport.packets import HEADER_BYTES, Ack, Data, Nack, Pull, TransportPacket
 from weft.daemons.transport.parameters import MOST_INCOMING, MOST_INCOMING_OF_PEER, Parameters
 
 
@@ -20,7 +20,7 @@ class Transmission(NamedTuple):
     """`packet` goes to host `peer`, with this much payload; data without any is a question (outgoing.py)."""
 
     peer: int
-    packet: Packet
+    packet: TransportPacket
     payload_bytes: int
 
 
@@ -43,7 +43,7 @@ class Finished(NamedTuple):
 
 
 @dataclass
-class Counters:
+class EndpointCounters:
     """data, headers: packets that came whole, and headers that came alone.  duplicates: of those that came whole.
     strange: packets of no message of ours, of a layer that is none, or that contradict their message.
     refused: packets of new messages beyond the bounds of what a receiver remembers.
@@ -78,17 +78,17 @@ class Endpoint:
     """
 
     def __init__(self, parameters: Parameters) -> None:
-        self.parameters, self.counters = parameters, Counters()
+        self.parameters, self.counters = parameters, EndpointCounters()
         self.events: list[Delivered | Finished] = []
-        self.outgoing: dict[int, Outgoing] = {}  # by flow
-        self._active: dict[int, Outgoing] = {}  # those that are not done
+        self.outgoing: dict[int, OutgoingMessage] = {}  # by flow
+        self._active: dict[int, OutgoingMessage] = {}  # those that are not done
         # By peer and flow, in the order in which they were heard; complete ones answer duplicates.
         self.incoming: OrderedDict[tuple[int, int], Incoming] = OrderedDict()
         self._incoming_of: Counter[int] = Counter()  # messages by peer
         self._gap_ns = parameters.gap_ns(parameters.frame_bytes)
         self._sending, self._pulling = (_Pace(parameters.burst * self._gap_ns) for _ in range(2))
         self._answers: deque[Transmission] = deque()
-        self._senders: deque[Outgoing] = deque()
+        self._senders: deque[OutgoingMessage] = deque()
         self._peers: deque[int] = deque()  # from which something is to be pulled
         self._wanted: dict[int, deque[Incoming]] = {}  # by peer
         self._timer: int | None = None  # no deadline of a message is earlier
@@ -97,10 +97,12 @@ class Endpoint:
         """Begin to send a message to host `peer`; ValueError if the number `flow` has been used, or for its size."""
         if flow in self.outgoing:
             raise ValueError(f"transport: flow {flow} has been used")
-        self.outgoing[flow] = self._active[flow] = message = Outgoing(flow, peer, size_bytes, self.parameters, now)
+        self.outgoing[flow] = self._active[flow] = message = OutgoingMessage(
+            flow, peer, size_bytes, self.parameters, now
+        )
         self._list(message)
 
-    def receive(self, now: int, peer: int, packet: Packet, whole: bool, at_host: bool = False) -> None:
+    def receive(self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False) -> None:
         """A packet has come from host `peer`.
 
         whole: with its payload, if it is data.  at_host: trimmed before this host's own link.
@@ -246,7 +248,7 @@ class Endpoint:
     def _wake(self, at: int) -> None:
         self._timer = at if self._timer is None else min(self._timer, at)
 
-    def _list(self, message: Outgoing) -> None:
+    def _list(self, message: OutgoingMessage) -> None:
         if message.may_send and not message.listed:
             message.listed = True
             self._senders.append(message)

@@ -17,7 +17,7 @@ def reason(peer: int, silent_ns: int, left: int, packets: int) -> str:
     return f"host {peer} has not answered for {silent_ns / 1e6:.0f} ms; {left} of {packets} packets not acknowledged"
 
 
-class Outgoing:
+class OutgoingMessage:
     """Message `flow` of `size_bytes` to host `peer`.
 
     A packet is sent for each of `credits`: the first window brings some, every pull one.  Packets whose header came

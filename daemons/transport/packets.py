@@ -20,7 +20,7 @@ HEADER_BYTES = LOWER_BYTES + HEADER.size  # of a frame: what a switch leaves whe
 TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST = 3, 11, 7, 5
 
 
-class Garbage(ValueError):
+class MalformedPacket(ValueError):
     """Bytes that are no packet of this transport."""
 
 
@@ -81,7 +81,7 @@ class Pull:
     pulls: int
 
 
-Packet = Data | Ack | Nack | Pull
+TransportPacket = Data | Ack | Nack | Pull
 
 
 def packets_of(size_bytes: int, payload_bytes: int) -> int:
@@ -89,7 +89,7 @@ def packets_of(size_bytes: int, payload_bytes: int) -> int:
     return -(-size_bytes // payload_bytes)
 
 
-def encode(packet: Packet) -> bytes:
+def encode(packet: TransportPacket) -> bytes:
     """The header of `packet`; struct.error if a field has no room."""
     match packet:
         case Data(flow, sequence, layer, window, size_bytes, payload_bytes):
@@ -102,34 +102,36 @@ def encode(packet: Packet) -> bytes:
             return HEADER.pack(MAGIC, PULL, layer, 0, flow, 0, pulls, 0)
 
 
-def decode(payload: bytes, layers: int) -> tuple[Packet, bool]:
+def decode(payload: bytes, layers: int) -> tuple[TransportPacket, bool]:
     """Return the packet of a datagram, and whether it is whole.
 
     Raises:
-        Garbage: it is no packet, or its layer is not below `layers`.
+        MalformedPacket: it is no packet, or its layer is not below `layers`.
     """
     try:
         magic, kind, layer, detail, flow, sequence, number, each = HEADER.unpack_from(payload)
     except struct.error:
-        raise Garbage(f"{len(payload)} bytes, a header has {HEADER.size}") from None
+        raise MalformedPacket(f"{len(payload)} bytes, a header has {HEADER.size}") from None
     rest = len(payload) - HEADER.size
     if magic != MAGIC:
-        raise Garbage(f"begins with {magic:02x}, expected {MAGIC:02x}")
+        raise MalformedPacket(f"begins with {magic:02x}, expected {MAGIC:02x}")
     if layer >= layers:
-        raise Garbage(f"layer {layer} of {layers}")
+        raise MalformedPacket(f"layer {layer} of {layers}")
     if kind == DATA:
         data = Data(flow, sequence, layer, detail, number, each)
         if not (each and detail and number > sequence * each):
-            raise Garbage(f"packet {sequence} of a message of {number} bytes, {each} in each packet, window {detail}")
+            raise MalformedPacket(
+                f"packet {sequence} of a message of {number} bytes, {each} in each packet, window {detail}"
+            )
         if rest not in (0, data.own_bytes):
-            raise Garbage(f"{rest} bytes of payload where there are {data.own_bytes}, or none")
+            raise MalformedPacket(f"{rest} bytes of payload where there are {data.own_bytes}, or none")
         return data, rest > 0
     if rest or each or detail > (kind == NACK) or number >> 32 or (kind == PULL and sequence):
-        raise Garbage("an answer with more than belongs there")
+        raise MalformedPacket("an answer with more than belongs there")
     if kind == ACK:
         return Ack(flow, sequence, layer, number), True
     if kind == NACK:
         return Nack(flow, sequence, layer, number, bool(detail)), True
     if kind == PULL:
         return Pull(flow, layer, number), True
-    raise Garbage(f"kind {kind}, there are {DATA} to {PULL}")
+    raise MalformedPacket(f"kind {kind}, there are {DATA} to {PULL}")

@@ -15,9 +15,9 @@ from weft.daemons.control.candidate_routes import LiveRoutes
 from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.core.actions import NOTHING, Action, Hop, SetRoute
 from weft.daemons.core.contract import Adjacencies, StateMachine, useless
-from weft.daemons.core.events import Event
+from weft.daemons.core.events import DaemonEvent
 from weft.daemons.core.node_config import NodeConfig, Options, Routes, node_configs
-from weft.daemons.core.scheme import Path, Scheme, for_servers
+from weft.daemons.core.scheme import RoutedPath, Scheme, for_servers
 from weft.daemons.routing import dr
 from weft.topologies.core.address import Prefix
 
@@ -61,7 +61,7 @@ class Deflection:
     def link_changed(self, port: int, up: bool, now: float) -> Sequence[Action]:
         return self._follow(self._links.link_changed(port, up, now))
 
-    def event(self, event: Event, now: float) -> Sequence[Action]:
+    def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
         raise useless(event)
 
     def tick(self, now: float) -> Sequence[Action]:
@@ -105,7 +105,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     return Deflection(parameters.neighbourhood(config, incarnation), config.candidates)
 
 
-def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]:
+def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """The servers that a packet visits; none if it goes in circles or has no way on."""
     address, live, visited = topology.naming.address(dst), topology.adjacency, [src]
     while visited[-1] != dst:
@@ -115,7 +115,7 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Path]
         if onward is None or onward in visited:
             return []
         visited.append(onward)
-    return [Path(tuple(visited))]
+    return [RoutedPath(tuple(visited))]
 
 
 SCHEMES = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from weft.topologies.core.family import Family, Parameter
+from weft.topologies.core.family import Family, IntegerParameter
 from weft.topologies.low_diameter.routers import require_routers, wired
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ FAMILIES = {
         source="Dally and Towles, Principles and Practices of Interconnection Networks, 2004",
         example="torus:n=4,p=1",
         parameters={
-            "n": Parameter(meaning="routers in a row", least=2, most=256),
-            "p": Parameter(meaning="hosts of a router", least=1, default=1),
+            "n": IntegerParameter(meaning="routers in a row", least=2, most=256),
+            "p": IntegerParameter(meaning="hosts of a router", least=1, default=1),
         },
         build=build,
     ),

@@ -19,11 +19,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, in_order, least_level, legend_above, series, title
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.fluid import Messages, completion
 from weft.experiments.engines.graph import graph, policy
 from weft.experiments.engines.rules import compiled_for
@@ -36,7 +36,6 @@ from weft.topologies.core.link import Gbps
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Ints = NDArray[np.int64]
 
 MESSAGE_BITS = 8e9
 WORKLOADS = {"uniform": "messages", "many-all-to-all": "group", "one-to-all": None}

@@ -23,7 +23,7 @@ from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
-    Paper,
+    PaperValues,
     beside,
     check,
     draw_over_networks,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Figures of the paper's text at 10 % failed links, by network and scheme.
-PAPER: Paper = {
+PAPER: PaperValues = {
     ("dcell:n=3,k=3", "pr-gpi"): {"mean_hops": 10.7},  # printed for DCell_{3,4}
     ("dcell:n=4,k=3", "pr-gpi"): {"connected_fraction": 0.85},
     ("dcell:n=4,k=3", "dfr"): {"connected_fraction": 0.95, "mean_hops": 14.0},

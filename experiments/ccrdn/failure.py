@@ -31,7 +31,7 @@ FLAP_DEAD_S, FLAP_ALIVE_S = 0.2, 0.3
 
 
 @dataclass(frozen=True)
-class Failure:
+class ElementFailure:
     """name: of the link or node that fails.  nodes: whose own traffic is nobody's to save, and not measured.
 
     passes: whether a path, servers from source to destination, leads through what fails.
@@ -53,7 +53,7 @@ class Flaps:
     """`failure` and its mending in turns, by a thread of its own between happen() and mend(), or until the network has
     gone."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: ElementFailure) -> None:
         self._failure = failure
         self._over = threading.Event()
         self._pool: ThreadPoolExecutor | None = None
@@ -85,54 +85,54 @@ class Flaps:
         return True
 
 
-def links(topology: Topology, generator: np.random.Generator, *, silent: bool = False) -> Iterator[Failure]:
+def links(topology: Topology, generator: np.random.Generator, *, silent: bool = False) -> Iterator[ElementFailure]:
     """Each link between two servers, in random order."""
     for link in generator.permutation(np.flatnonzero(topology.level > 0)).tolist():
         yield of_link(topology, link, silent=silent)
 
 
-def silent_links(topology: Topology, generator: np.random.Generator) -> Iterator[Failure]:
+def silent_links(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
     """The same, in silence."""
     return links(topology, generator, silent=True)
 
 
-def one_way(topology: Topology, generator: np.random.Generator) -> Iterator[Failure]:
+def one_way(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
     """Each link between two servers, in random order, in silence and towards a random end only."""
     for link in generator.permutation(np.flatnonzero(topology.level > 0)).tolist():
         yield of_link(topology, link, silent=True, only_to=int(generator.choice(topology.links[link, [0, 2]])))
 
 
-def flapping(topology: Topology, generator: np.random.Generator) -> Iterator[Failure]:
+def flapping(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
     """Each link between two servers, in random order."""
     for failure in links(topology, generator, silent=True):
         flaps = Flaps(failure)
         yield replace(failure, happen=flaps.happen, mend=flaps.mend, lasts=False)
 
 
-def servers(topology: Topology, generator: np.random.Generator) -> Iterator[Failure]:
+def servers(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
     """Each server, in random order."""
     for server in generator.permutation(topology.servers).tolist():
         yield of_nodes(topology, [server], fail_nodes(topology, [server]))
 
 
-def whole_racks(topology: Topology, generator: np.random.Generator) -> Iterator[Failure]:
+def whole_racks(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
     """Each switch with its servers, in random order."""
     for switch in generator.permutation(racks(topology)).tolist():
         behind = [peer for _, peer, _, _ in topology.ports(switch)]
         yield of_nodes(topology, [switch, *behind], fail_racks(topology, [switch]))
 
 
-def daemons(topology: Topology, generator: np.random.Generator) -> Iterator[Failure]:
+def daemons(topology: Topology, generator: np.random.Generator) -> Iterator[ElementFailure]:
     """The daemon of each server, in random order: its neighbours give the server up as a way to anywhere."""
     return map(of_daemon, servers(topology, generator))
 
 
-def of_link(topology: Topology, link: int, *, silent: bool, only_to: int | None = None) -> Failure:
+def of_link(topology: Topology, link: int, *, silent: bool, only_to: int | None = None) -> ElementFailure:
     """The death of one link between two servers."""
     ends = {int(topology.links[link, 0]), int(topology.links[link, 2])}
     name = topology.link_name(link)
     hears_nothing = None if only_to is None else topology.naming.name(only_to)
-    return Failure(
+    return ElementFailure(
         name=name if hears_nothing is None else f"{name} to {hears_nothing}",
         nodes=frozenset(),
         passes=lambda path: any(ends == set(hop) for hop in pairwise(path)),
@@ -142,7 +142,7 @@ def of_link(topology: Topology, link: int, *, silent: bool, only_to: int | None 
     )
 
 
-def of_nodes(topology: Topology, members: Sequence[int], after: Topology) -> Failure:
+def of_nodes(topology: Topology, members: Sequence[int], after: Topology) -> ElementFailure:
     """The loss of power of all `members`, named after the first."""
     gone, names = frozenset(members), [topology.naming.name(node) for node in members]
 
@@ -154,16 +154,16 @@ def of_nodes(topology: Topology, members: Sequence[int], after: Topology) -> Fai
         for name in names:
             net.restore_node(name)
 
-    return Failure(names[0], gone, lambda path: not gone.isdisjoint(path), after, happen, mend)
+    return ElementFailure(names[0], gone, lambda path: not gone.isdisjoint(path), after, happen, mend)
 
 
-def of_daemon(server: Failure) -> Failure:
+def of_daemon(server: ElementFailure) -> ElementFailure:
     """The death of the daemon of the server whose failure is given, instead."""
     name = server.name
     return replace(server, happen=lambda net: net.kill_daemon(name), mend=lambda net: net.start_daemon(name))
 
 
-KINDS: Mapping[str, Callable[[Topology, np.random.Generator], Iterator[Failure]]] = {
+KINDS: Mapping[str, Callable[[Topology, np.random.Generator], Iterator[ElementFailure]]] = {
     "link": links,
     "silent-link": silent_links,
     "one-way": one_way,

@@ -22,7 +22,7 @@ from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
-    Paper,
+    PaperValues,
     beside,
     check,
     check_work,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 MOST_PAIRS = 10**9  # that "all" may be
 
 # Figures of the paper's text, by network and scheme.
-PAPER: Paper = {
+PAPER: PaperValues = {
     ("dcell:n=3,k=3", "dr"): {"mean_hops": 10.2},  # printed for DCell_{3,4}, where the definition gives 11.3
     ("dcell:n=6,k=3", "pr-gp0"): {"candidates_per_pair": 12.0},
     ("beta-dcell:n=6,k=3", "pr-gp0"): {"candidates_per_pair": 12.0},

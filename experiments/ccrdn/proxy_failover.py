@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.experiments.ccrdn import kernel_columns
-from weft.experiments.ccrdn.failure import KINDS, Failure
+from weft.experiments.ccrdn.failure import KINDS, ElementFailure
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.predicted_paths import Pair, both_ways, connects, lengths, routings, some_pairs
 from weft.experiments.report import figures, style
@@ -59,7 +59,7 @@ COLUMNS = (  # that a run has if the failure concerns somebody
 class Hit:
     """A failure, the pairs that are watched, of how many, and over how many hops each went before."""
 
-    failure: Failure
+    failure: ElementFailure
     pairs: list[Pair]
     affected: int
     hops: list[int]
@@ -264,7 +264,7 @@ def plot(table: Table, figure: Figure) -> None:
     above.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.06))
 
 
-def draw(column: Sequence[Axes], table: Table, looks: Mapping[str, tuple[style.Look, str]]) -> None:
+def draw(column: Sequence[Axes], table: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]) -> None:
     """The three panels of one network."""
     above, middle, below = column
     kinds = [kind for kind in KINDS if any(row["failure"] == kind for row in table)]
@@ -288,7 +288,7 @@ def draw(column: Sequence[Axes], table: Table, looks: Mapping[str, tuple[style.L
             axes.axvline(x - 0.5, color=style.FAINT, linewidth=0.8)
 
 
-def scatter(axes: Axes, at: float, width: float, rows: Sequence[Any], look: style.Look) -> None:
+def scatter(axes: Axes, at: float, width: float, rows: Sequence[Any], look: style.SeriesStyle) -> None:
     """Every pair's outage, side by side; a bar at their median; crosses where the scheme had no way."""
     for row in rows:
         shifts = cycle(np.linspace(-0.35, 0.35, 7) * width)
@@ -311,7 +311,7 @@ def through(row: Any) -> float | None:
     return float(row["tcp_through_bps"] / row["tcp_before_bps"])
 
 
-def bar(axes: Axes, at: float, width: float, values: Sequence[Any], look: style.Look) -> None:
+def bar(axes: Axes, at: float, width: float, values: Sequence[Any], look: style.SeriesStyle) -> None:
     """The mean of what is known."""
     known = [value for value in values if value is not None]
     if known:

@@ -120,7 +120,7 @@ def by_hops(hops: dict[Pair, int], most: int) -> dict[int, list[Pair]]:
     return found
 
 
-class Seen(NamedTuple):
+class RoundTrips(NamedTuple):
     """Round-trip times in us.
 
     full: of full frames, by hops.  itself: of empty ones to oneself.  near_empty, near_full: to another server of the
@@ -133,14 +133,14 @@ class Seen(NamedTuple):
     near_full: list[float]
 
 
-def round_trips(net: Net, chosen: dict[int, list[Pair]], count: int) -> Seen:
+def round_trips(net: Net, chosen: dict[int, list[Pair]], count: int) -> RoundTrips:
     """Everything in turn, round by round, so that what disturbs the machine for a while disturbs all alike."""
     from weft.testbed.measure.ping import PingTable, ping, ping_itself
 
     def later(table: PingTable) -> list[float]:
         return list(table.pings[0].rtts_us[1:])  # the first packet finds nothing in any cache
 
-    seen = Seen({length: [] for length in chosen}, [], [], [])
+    seen = RoundTrips({length: [] for length in chosen}, [], [], [])
     for turn in range(max(map(len, chosen.values()))):
         src = turn % net.topology.servers
         mate = net.topology.neighbours(src)[0][0]  # port 0 leads to the switch
@@ -156,7 +156,7 @@ def round_trips(net: Net, chosen: dict[int, list[Pair]], count: int) -> Seen:
     return seen
 
 
-def components(seen: Seen, routing_us: float) -> dict[str, float]:
+def components(seen: RoundTrips, routing_us: float) -> dict[str, float]:
     """The parts of a hop's latency, as CCRDN 7.4 derives them from medians of pings."""
     stack_us, empty_us, full_us = map(median, (seen.itself, seen.near_empty, seen.near_full))
     propagation_us = empty_us / 2 - stack_us
@@ -249,7 +249,7 @@ def plot(table: Table, figure: Figure) -> None:
     parts_of_a_hop(bars, table, looks)
 
 
-def by_length(axes: Axes, rows: Sequence[Any], look: style.Look, dash: str, shift: float) -> None:
+def by_length(axes: Axes, rows: Sequence[Any], look: style.SeriesStyle, dash: str, shift: float) -> None:
     """Median and 10 to 90 % of one scheme's latencies at each number of hops, and its fitted line."""
     if not rows:
         return

@@ -209,7 +209,7 @@ def plot(table: Table, figure: Figure) -> None:
     legend(figure)
 
 
-def compare(axes: Axes, y: float, rows: Sequence[Any], look: style.Look) -> None:
+def compare(axes: Axes, y: float, rows: Sequence[Any], look: style.SeriesStyle) -> None:
     """A bar for the goodput, and marks for what is predicted; means over the seeds."""
     if not rows:
         return

@@ -41,7 +41,7 @@ MOST_ROUTES = 10**12  # that a run may weigh, which takes a core some two hours
 PAIRS_OF_A_SOURCE = 500  # about as many random pairs as tell the mean as well as one search from a random source
 LEGEND_MARK_INCHES, LEGEND_LETTER_INCHES = 0.6, 0.073  # of an entry of a legend: line and gaps, and each letter
 LEGEND_ROW_INCHES = 0.19
-Paper = Mapping[tuple[str, ...], Mapping[str, float]]
+PaperValues = Mapping[tuple[str, ...], Mapping[str, float]]
 SHORT = {"dcell": "D", "beta-dcell": "β", "gamma-dcell": "γ", "delta-dcell": "δ", "ficonn": "F"}
 
 
@@ -236,7 +236,7 @@ def in_order(table: Table) -> list[str]:
 class Series(NamedTuple):
     """Rows that one line of a figure shows, and how it looks."""
 
-    look: style.Look
+    look: style.SeriesStyle
     dash: str
     rows: Table
 
@@ -311,7 +311,7 @@ def draw_over_networks(axes: Axes, lines: Sequence[Series], networks: Sequence[s
     axes.set_ylabel(style.axis(key))
 
 
-def beside(paper: Paper, *cell: str) -> dict[str, float]:
+def beside(paper: PaperValues, *cell: str) -> dict[str, float]:
     """What the paper says of a cell, as columns whose names begin with paper_."""
     return {f"paper_{key}": value for key, value in paper.get(cell, {}).items()}
 

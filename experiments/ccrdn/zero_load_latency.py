@@ -24,7 +24,7 @@ from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
     ROUTES,
     TOPOLOGY,
-    Paper,
+    PaperValues,
     Series,
     beside,
     check,
@@ -60,7 +60,7 @@ COSTS_US = {
 }
 
 # Table 2, with the paper's processor.
-PAPER: Paper = {
+PAPER: PaperValues = {
     (network, routing): {"latency_ms": latency_ms}
     for network, row in {
         "ficonn:n=10,k=3": (0.913, 0.894, 0.908, 1.122),

@@ -60,7 +60,7 @@ MOST_PAIRS = 1000  # that are looked at unless something else is said
 
 
 @dataclass(frozen=True, order=True)
-class Event:
+class FaultEvent:
     """at_s: since the campaign began.  where: the name of a link or node.  value: see the table above."""
 
     at_s: float
@@ -89,12 +89,12 @@ def plain(number: float) -> str:
     return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
-def written(events: Iterable[Event]) -> str:
+def written(events: Iterable[FaultEvent]) -> str:
     """`events` on one line, as parse() reads them."""
     return "+".join(map(str, events))
 
 
-def parse(text: str, topology: Topology) -> tuple[Event, ...]:
+def parse(text: str, topology: Topology) -> tuple[FaultEvent, ...]:
     """The events that `text` lists, in order of time; ValueError, in one line, for what `topology` has not."""
     events = tuple(sorted((_event(one, topology) for one in text.split("+") if one), key=lambda event: event.at_s))
     if len(events) > MOST_EVENTS:
@@ -102,7 +102,7 @@ def parse(text: str, topology: Topology) -> tuple[Event, ...]:
     return events
 
 
-def _event(text: str, topology: Topology) -> Event:
+def _event(text: str, topology: Topology) -> FaultEvent:
     at, _, rest = text.partition(":")
     kind, _, rest = rest.partition(":")
     where, _, value = rest.partition(":")
@@ -114,12 +114,12 @@ def _event(text: str, topology: Topology) -> Event:
         raise ValueError(f"event {text!r}: begins with its time, 0 .. {MOST_S:g} s, then a kind, as 0.1:down:h0-h3")
     if kind not in KINDS:
         raise ValueError(f"event {text!r}: " + unknown("kind", kind, KINDS))
-    event = Event(at_s, kind, where, value)
+    event = FaultEvent(at_s, kind, where, value)
     _check(event, topology)
     return event
 
 
-def _check(event: Event, topology: Topology) -> None:
+def _check(event: FaultEvent, topology: Topology) -> None:
     """ValueError if there is no such link or node, or the value is none."""
     said, kind, value = f"event {str(event)!r}", event.kind, event.value
     if kind in LINKS or (kind in PACKETS and event.where != ALL):
@@ -166,7 +166,7 @@ class Damage:
         """The links that do not carry packets both ways."""
         return self.down | {link for link, _ in self.deaf}
 
-    def add(self, event: Event, topology: Topology) -> None:
+    def add(self, event: FaultEvent, topology: Topology) -> None:
         """`event` has happened."""
         if event.kind in LINKS:
             link = topology.link(event.where)
@@ -196,12 +196,12 @@ class Damage:
                     self.headless.discard(node)
 
 
-def alteration(event: Event) -> dict[str, float]:
+def alteration(event: FaultEvent) -> dict[str, float]:
     """The field of a Wire that `event`, one of ALTERED, sets."""
     return {ALTERED[event.kind]: event.number / (100 if event.kind in PERCENT else 1000)}
 
 
-def damage(events: Iterable[Event], topology: Topology) -> Damage:
+def damage(events: Iterable[FaultEvent], topology: Topology) -> Damage:
     """What is broken after `events`."""
     found = Damage()
     for event in events:
@@ -216,7 +216,7 @@ class Campaign:
 
     topology: str
     routing: str
-    events: tuple[Event, ...]
+    events: tuple[FaultEvent, ...]
     seed: int = 0
     pairs: int = MOST_PAIRS
 

@@ -11,7 +11,17 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from weft.daemons.core.node_config import routers
-from weft.experiments.chaos.campaign import ALL, KINDS, MOST_PAIRS, NOWHERE, PERCENT, Campaign, Damage, Event, plain
+from weft.experiments.chaos.campaign import (
+    ALL,
+    KINDS,
+    MOST_PAIRS,
+    NOWHERE,
+    PERCENT,
+    Campaign,
+    Damage,
+    FaultEvent,
+    plain,
+)
 from weft.topologies import build
 
 if TYPE_CHECKING:
@@ -30,7 +40,7 @@ VALUES = {
     "pause": (20, 150, 400, 1500),
     "clock": (-3_600_000, -200, 200, 3_600_000),
 }
-Step = tuple[float, str, str, str]  # seconds since the step before, kind, where, value
+FaultStep = tuple[float, str, str, str]  # seconds since the step before, kind, where, value
 
 
 class Draw:
@@ -42,17 +52,17 @@ class Draw:
         self.damage = Damage()
         self.altered: set[str] = set()
         self.at_s = 0.0
-        self.events: list[Event] = []
+        self.events: list[FaultEvent] = []
         self.routers = routers(topology)
         self.patterns = [pattern for pattern, weight, needs in PATTERNS if needs <= self.kinds for _ in range(weight)]
 
-    def steps(self, count: int) -> tuple[Event, ...]:
+    def steps(self, count: int) -> tuple[FaultEvent, ...]:
         """Draw so many."""
         for _ in range(count if self.patterns else 0):
             self.at_s += self.random.choice(GAPS_S)
             for later_s, kind, where, value in self.random.choice(self.patterns)(self):
                 self.at_s = round(self.at_s + later_s, 6)
-                event = Event(self.at_s, kind, where, value)
+                event = FaultEvent(self.at_s, kind, where, value)
                 self.events.append(event)
                 self.damage.add(event, self.topology)
         return tuple(self.events)
@@ -75,11 +85,11 @@ class Draw:
     def may_break(self, nodes: Iterable[int]) -> bool:
         return 3 * len({*self.broken_nodes(), *nodes}) <= len(self.routers)
 
-    def sound_node(self) -> int:
+    def healthy_node(self) -> int:
         return self.random.choice([node for node in self.routers if node not in self.broken_nodes()])
 
 
-def break_link(draw: Draw) -> Iterator[Step]:
+def break_link(draw: Draw) -> Iterator[FaultStep]:
     """A link fails, in one way or another."""
     if draw.may_break_link():
         link = draw.link()
@@ -88,13 +98,13 @@ def break_link(draw: Draw) -> Iterator[Step]:
         yield 0.0, kind, draw.topology.link_name(link), end if kind == "deaf" else ""
 
 
-def mend_link(draw: Draw) -> Iterator[Step]:
+def mend_link(draw: Draw) -> Iterator[FaultStep]:
     """One that has failed works again."""
     if links := sorted(draw.damage.links()):
         yield 0.0, "up", draw.topology.link_name(draw.random.choice(links)), ""
 
 
-def flap(draw: Draw) -> Iterator[Step]:
+def flap(draw: Draw) -> Iterator[FaultStep]:
     """A link fails and works a few times in a row."""
     name, kind = draw.topology.link_name(draw.link()), draw.random.choice(["down", "silent"])
     period_s = draw.random.choice(FLAPS_S)
@@ -103,7 +113,7 @@ def flap(draw: Draw) -> Iterator[Step]:
         yield period_s, "up", name, ""
 
 
-def alter(draw: Draw) -> Iterator[Step]:
+def alter(draw: Draw) -> Iterator[FaultStep]:
     """Packets of a link, or of all, are lost, late, doubled, changed or said again."""
     kind = draw.random.choice(sorted(ALTERING & draw.kinds))
     where = ALL if draw.random.random() < 0.3 else draw.topology.link_name(draw.link())
@@ -111,7 +121,7 @@ def alter(draw: Draw) -> Iterator[Step]:
     yield 0.0, kind, where, draw.value(kind)
 
 
-def clear(draw: Draw) -> Iterator[Step]:
+def clear(draw: Draw) -> Iterator[FaultStep]:
     """They arrive as they should again."""
     if draw.altered:
         where = draw.random.choice(sorted(draw.altered))
@@ -119,14 +129,14 @@ def clear(draw: Draw) -> Iterator[Step]:
         yield 0.0, "clear", where, ""
 
 
-def die(draw: Draw) -> Iterator[Step]:
+def die(draw: Draw) -> Iterator[FaultStep]:
     """A router loses its power; neighbours may see its links go."""
-    node = draw.sound_node()
+    node = draw.healthy_node()
     if draw.may_break([node]):
         yield from without_power(draw, node, announced=draw.random.random() < 0.4)
 
 
-def without_power(draw: Draw, node: int, *, announced: bool) -> Iterator[Step]:
+def without_power(draw: Draw, node: int, *, announced: bool) -> Iterator[FaultStep]:
     """The steps of a node that loses its power; announced: its neighbours see the carriers of its links go."""
     yield 0.0, "die", draw.name(node), ""
     if announced and "down" in draw.kinds:
@@ -134,7 +144,7 @@ def without_power(draw: Draw, node: int, *, announced: bool) -> Iterator[Step]:
             yield 0.0, "down", draw.topology.link_name(link), ""
 
 
-def rack(draw: Draw) -> Iterator[Step]:
+def rack(draw: Draw) -> Iterator[FaultStep]:
     """A switch dies with all that is behind it."""
     topology = draw.topology
     switch = draw.random.choice(sorted({b for _, _, b, _ in topology.links[topology.level == 0].tolist()}))
@@ -147,7 +157,7 @@ def rack(draw: Draw) -> Iterator[Step]:
             yield 0.0, "down", topology.link_name(link), ""
 
 
-def come_back(draw: Draw) -> Iterator[Step]:
+def come_back(draw: Draw) -> Iterator[FaultStep]:
     """A router that has died is there again, and its links, as far as the other end is."""
     if draw.damage.dead:
         node = draw.random.choice(sorted(draw.damage.dead))
@@ -157,53 +167,53 @@ def come_back(draw: Draw) -> Iterator[Step]:
         yield 0.0, "live", draw.name(node), ""
 
 
-def reboot(draw: Draw) -> Iterator[Step]:
+def reboot(draw: Draw) -> Iterator[FaultStep]:
     """A router starts again with empty tables, at once or a little later."""
-    node = draw.sound_node()
+    node = draw.healthy_node()
     if draw.may_break([node]):
         yield 0.0, "die", draw.name(node), ""
         yield draw.random.choice(GAPS_S), "live", draw.name(node), ""
 
 
-def kill(draw: Draw) -> Iterator[Step]:
+def kill(draw: Draw) -> Iterator[FaultStep]:
     """A daemon dies."""
-    node = draw.sound_node()
+    node = draw.healthy_node()
     if draw.may_break([node]):
         yield 0.0, "kill", draw.name(node), ""
 
 
-def start(draw: Draw) -> Iterator[Step]:
+def start(draw: Draw) -> Iterator[FaultStep]:
     """One that has died is started again."""
     if draw.damage.headless:
         yield 0.0, "start", draw.name(draw.random.choice(sorted(draw.damage.headless))), ""
 
 
-def restart(draw: Draw) -> Iterator[Step]:
+def restart(draw: Draw) -> Iterator[FaultStep]:
     """A daemon dies and is started again, at once or a little later."""
-    node = draw.sound_node()
+    node = draw.healthy_node()
     if draw.may_break([node]):
         yield 0.0, "kill", draw.name(node), ""
         yield draw.random.choice(GAPS_S), "start", draw.name(node), ""
 
 
-def stop(draw: Draw) -> Iterator[Step]:
+def stop(draw: Draw) -> Iterator[FaultStep]:
     """A daemon does not run for a while."""
-    yield 0.0, "stop", draw.name(draw.sound_node()), draw.value("stop")
+    yield 0.0, "stop", draw.name(draw.healthy_node()), draw.value("stop")
 
 
-def pause(draw: Draw) -> Iterator[Step]:
+def pause(draw: Draw) -> Iterator[FaultStep]:
     """None does."""
     yield 0.0, "pause", NOWHERE, draw.value("pause")
 
 
-def clock(draw: Draw) -> Iterator[Step]:
+def clock(draw: Draw) -> Iterator[FaultStep]:
     """A clock is set."""
-    yield 0.0, "clock", draw.name(draw.sound_node()), draw.value("clock")
+    yield 0.0, "clock", draw.name(draw.healthy_node()), draw.value("clock")
 
 
 ALTERING = frozenset({*PERCENT, "slow", "jitter"})
-Pattern = Callable[[Draw], Iterator[Step]]
-PATTERNS: tuple[tuple[Pattern, int, frozenset[str]], ...] = (
+FaultPattern = Callable[[Draw], Iterator[FaultStep]]
+PATTERNS: tuple[tuple[FaultPattern, int, frozenset[str]], ...] = (
     (break_link, 8, frozenset({"up"})),
     (mend_link, 4, frozenset({"up"})),
     (flap, 2, frozenset({"down", "silent", "up"})),

@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING
 
 from weft.daemons.core.node_config import routers
 from weft.daemons.simulator.wires import Wire
-from weft.experiments.chaos.campaign import ALL, ALTERED, Campaign, Damage, Event, Finding, alteration
+from weft.experiments.chaos.campaign import ALL, ALTERED, Campaign, Damage, FaultEvent, Finding, alteration
 from weft.experiments.chaos.prediction import doubtful, everybody, reachable
 from weft.experiments.engines import reachability
 from weft.experiments.engines.predicted_paths import both_ways
-from weft.experiments.engines.routes import Pairs
+from weft.experiments.engines.routes import PairSet
 from weft.testbed.data_plane.data_plane import DataPlane, program_of
 from weft.testbed.linux import clock, fib, netns
 from weft.testbed.network.altered_links import AlteredLinks
@@ -103,7 +103,7 @@ class KernelCampaigns:
                 os.kill(pid, signal.SIGSTOP)
                 heappush(self.stopped, (clock.monotonic() + for_s, pid))
 
-    def _happen(self, event: Event) -> None:
+    def _happen(self, event: FaultEvent) -> None:
         before = self.damage.copy()
         self.damage.add(event, self.topology)
         if event.kind in ALTERED or event.kind == "clear":
@@ -118,7 +118,7 @@ class KernelCampaigns:
             self._node(event, before)
         self._break_links()
 
-    def _alter(self, event: Event) -> None:
+    def _alter(self, event: FaultEvent) -> None:
         links = range(len(self.topology.links)) if event.where == ALL else [self.topology.link(event.where)]
         for link in links:
             self._resume(clock.monotonic())  # for all links it takes seconds, and who is stopped for five is ended
@@ -129,7 +129,7 @@ class KernelCampaigns:
             given = self.wires.get(link)
             self.links.alter(link, Wire(**{"delay_s": 0.0, **given}) if given else None)
 
-    def _node(self, event: Event, before: Damage) -> None:
+    def _node(self, event: FaultEvent, before: Damage) -> None:
         node, name = self.topology.naming.node(event.where), event.where
         had_daemon = node not in before.dead | before.headless
         if event.kind in ("die", "kill") and had_daemon:
@@ -204,7 +204,7 @@ class KernelCampaigns:
         self.settled_s.append(clock.monotonic() - begin_s)
         return []
 
-    def _told(self, expected: Pairs, reached: Pairs) -> str:
+    def _told(self, expected: PairSet, reached: PairSet) -> str:
         names = self.topology.naming.name
         for pairs, what in ((expected - reached, "lost"), (reached - expected, "reached though nobody predicts it")):
             if pairs:

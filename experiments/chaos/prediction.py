@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weft.daemons.core import registry
 from weft.daemons.routing import shortest
 from weft.experiments.chaos.campaign import Damage
-from weft.experiments.engines.routes import Pairs
+from weft.experiments.engines.routes import PairSet
 from weft.topologies.core.failures import fail_links, fail_nodes
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def machines() -> list[str]:
     return list(found.values())
 
 
-def everybody(topology: Topology) -> Pairs:
+def everybody(topology: Topology) -> PairSet:
     """All ordered pairs of servers."""
     servers = range(topology.servers)
     return {(src, dst) for src in servers for dst in servers if src != dst}
@@ -42,14 +42,14 @@ def hosts_of(topology: Topology, nodes: Iterable[int]) -> set[int]:
     return {host for host in range(topology.servers) if topology.ports(host)[0][1] in chosen}
 
 
-def doubtful(topology: Topology, damage: Damage) -> Pairs:
+def doubtful(topology: Topology, damage: Damage) -> PairSet:
     """The pairs of which nothing is predicted: a node without a daemon sends by the routes that it has, while its
     neighbours lead nobody there."""
     unsure = hosts_of(topology, damage.headless)
     return {pair for pair in everybody(topology) if unsure.intersection(pair)}
 
 
-def reachable(topology: Topology, routing: str, damage: Damage, among: Iterable[tuple[int, int]] = ()) -> Pairs:
+def reachable(topology: Topology, routing: str, damage: Damage, among: Iterable[tuple[int, int]] = ()) -> PairSet:
     """The pairs, of those `among` or of all, between which packets arrive, once daemons have noticed `damage`;
     doubtful() ones left out.
 
@@ -67,7 +67,7 @@ def reachable(topology: Topology, routing: str, damage: Damage, among: Iterable[
     return {(src, dst) for src, dst in found if src not in from_host and dst not in to_host}
 
 
-def joined(broken: Topology, routing: str, pairs: Sequence[tuple[int, int]]) -> Pairs:
+def joined(broken: Topology, routing: str, pairs: Sequence[tuple[int, int]]) -> PairSet:
     """Those of `pairs` that `routing` joins over the live links of `broken`."""
     scheme, options = registry.scheme(routing)
     if scheme.name == "tar":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from weft.experiments.chaos.campaign import Campaign, Event
+from weft.experiments.chaos.campaign import Campaign, FaultEvent
 
 SHORTER = (0.0, 0.1, 0.5)  # what is tried of the time between two events
 
@@ -18,7 +18,7 @@ def shrink(campaign: Campaign, fails: Callable[[Campaign], bool], *, most_tries:
     """A smaller campaign of which `fails` is true, as it is of `campaign`; at most so many are tried."""
     tries = 0
 
-    def still(events: Sequence[Event]) -> bool:
+    def still(events: Sequence[FaultEvent]) -> bool:
         nonlocal tries
         tries += 1
         return tries <= most_tries and fails(replace(campaign, events=tuple(events)))
@@ -26,7 +26,7 @@ def shrink(campaign: Campaign, fails: Callable[[Campaign], bool], *, most_tries:
     return replace(campaign, events=tuple(shortened(fewer(campaign.events, still), still)))
 
 
-def fewer(events: Sequence[Event], still: Callable[[Sequence[Event]], bool]) -> Sequence[Event]:
+def fewer(events: Sequence[FaultEvent], still: Callable[[Sequence[FaultEvent]], bool]) -> Sequence[FaultEvent]:
     """Those of `events` none of which can be left out alone (ddmin, on complements)."""
     if still(()):
         return ()
@@ -45,7 +45,7 @@ def fewer(events: Sequence[Event], still: Callable[[Sequence[Event]], bool]) -> 
     return events
 
 
-def shortened(events: Sequence[Event], still: Callable[[Sequence[Event]], bool]) -> Sequence[Event]:
+def shortened(events: Sequence[FaultEvent], still: Callable[[Sequence[FaultEvent]], bool]) -> Sequence[FaultEvent]:
     """`events` with as little time between them as will do."""
     for at in range(len(events)):
         before_s = events[at - 1].at_s if at else 0.0

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING
 from weft.daemons.core import registry
 from weft.daemons.core.capabilities import FlowRewrite, SourceRewrite
 from weft.daemons.routing import first_octets
-from weft.daemons.simulator.packet_walk import Walk
+from weft.daemons.simulator.packet_walk import PacketWalk
 from weft.daemons.simulator.simulator import SWEEP_S, Simulator
 from weft.daemons.simulator.wires import Wire
-from weft.experiments.chaos.campaign import ALL, ALTERED, Campaign, Damage, Event, Finding, alteration
+from weft.experiments.chaos.campaign import ALL, ALTERED, Campaign, Damage, FaultEvent, Finding, alteration
 from weft.experiments.chaos.prediction import doubtful, everybody, reachable
 from weft.experiments.chaos.state_size import sizes, too_large
-from weft.experiments.engines.routes import Pairs
+from weft.experiments.engines.routes import PairSet
 from weft.topologies import build
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class SimulatedCampaign:
         configs = [self.simulator.node(node).config for node in self.routers()]
         self.notice_s = max((config.dead + 1) * config.interval_ms / 1000 for config in configs)
         self.asks = bool(self.scheme.needs & {SourceRewrite, FlowRewrite})  # whether it learns from packets that leave
-        self.looked: dict[int, tuple[object, Pairs]] = {}  # by way, what was found last, without a loop, and when
+        self.looked: dict[int, tuple[object, PairSet]] = {}  # by way, what was found last, without a loop, and when
         self.looping_since: dict[tuple[int, int], float] = {}
         self.last_s = 0.0  # when something happened last
         self.size: Mapping[str, int] = {}
@@ -106,7 +106,7 @@ class SimulatedCampaign:
 
     # -- events
 
-    def happen(self, event: Event) -> None:
+    def happen(self, event: FaultEvent) -> None:
         """Let `event` happen."""
         self.last_s = self.simulator.now
         self.damage.add(event, self.topology)
@@ -117,7 +117,7 @@ class SimulatedCampaign:
         else:
             self._node(event)
 
-    def _link(self, event: Event) -> None:
+    def _link(self, event: FaultEvent) -> None:
         link = self.topology.link(event.where)
         match event.kind:
             case "up":
@@ -129,7 +129,7 @@ class SimulatedCampaign:
             case _:
                 self.simulator.fail(link, silent=event.kind == "silent")
 
-    def _alter(self, event: Event) -> None:
+    def _alter(self, event: FaultEvent) -> None:
         every = range(len(self.topology.links))
         for link in every if event.where == ALL else [self.topology.link(event.where)]:
             if event.kind == "clear":
@@ -140,7 +140,7 @@ class SimulatedCampaign:
                 link, Wire(**{"delay_s": WIRE.delay_s, **given}) if (given := self.wires.get(link)) else None
             )
 
-    def _node(self, event: Event) -> None:
+    def _node(self, event: FaultEvent) -> None:
         simulator = self.simulator
         if event.kind == "pause":
             for node in self.routers():
@@ -206,13 +206,13 @@ class SimulatedCampaign:
         elif not self.topology.server_centric:
             yield from ({"choice": choice} for choice in range(1, MOST_WAYS))
 
-    def look(self, way: int) -> Pairs:
+    def look(self, way: int) -> PairSet:
         """Who reaches whom now, by one of the ways, if nothing goes round that must not."""
         told, version = list(self.ways())[way], (self.simulator.version(), self.last_s)
         if self.looked.get(way, ("", ()))[0] == version:
             return self.looked[way][1]
         reached = set()
-        known: dict[int, dict[tuple[int, int], Walk]] = {}  # by destination
+        known: dict[int, dict[tuple[int, int], PacketWalk]] = {}  # by destination
         for src, dst in self.pairs:
             walk = (
                 self.simulator.send(src, dst)
@@ -239,7 +239,7 @@ class SimulatedCampaign:
             src, dst = map(self.topology.naming.name, pair)
             raise Failed("loop", f"{src} to {dst}: {where}, since {self.simulator.now - since_s:.3f} s")
 
-    def settle(self, predicted: Pairs, why: str) -> None:
+    def settle(self, predicted: PairSet, why: str) -> None:
         """Run until exactly the pairs that are `predicted` reach each other, by all ways, and see that it stays so.
 
         It may come to be otherwise a few times: when others notice a restart and damp the node's links, or when a
@@ -257,7 +257,7 @@ class SimulatedCampaign:
                 return
         raise Failed("unlike", f"{why}, after it was right {MOST_TIMES_RIGHT} times: {wrong}")
 
-    def _until_like(self, wanted: Pairs, unsure: Pairs, why: str, begin_s: float) -> None:
+    def _until_like(self, wanted: PairSet, unsure: PairSet, why: str, begin_s: float) -> None:
         """Run until what is reached is what is wanted, for SETTLE_S since `begin_s` at the most."""
         step_s = LOOK_S
         while wrong := self._unlike(wanted, unsure):
@@ -266,7 +266,7 @@ class SimulatedCampaign:
             self.simulator.run_for(step_s)
             step_s = min(step_s * 1.5, 0.3 if self.asks else LONGEST_LOOK_S)
 
-    def _unlike(self, wanted: Pairs, unsure: Pairs) -> str:
+    def _unlike(self, wanted: PairSet, unsure: PairSet) -> str:
         """How what is reached differs from what is wanted, by the first way in which it does."""
         for way, _ in enumerate(self.ways()):
             reached = self.look(way)
@@ -275,7 +275,7 @@ class SimulatedCampaign:
                 return self._told(lost, "lost") or self._told(gained, "reached though nobody predicts it")
         return ""
 
-    def _told(self, pairs: Pairs, what: str) -> str:
+    def _told(self, pairs: PairSet, what: str) -> str:
         if not pairs:
             return ""
         src, dst = min(pairs)

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from weft.daemons.simulator.simulator import Simulator
 
-Told = TypeVar("Told")
+Knowledge = TypeVar("Knowledge")
 TIMES, ROOM = 2, 2000  # as much as before, and so many entries more, may a daemon keep when a campaign is over
 CONTAINERS = (dict, list, set, frozenset, tuple, deque)
 
 
-class OfKinds(dict[type, Told]):
+class OfKinds(dict[type, Knowledge]):
     """What `tell` says of a type, asked once for each."""
 
-    def __init__(self, tell: Callable[[type], Told]) -> None:
+    def __init__(self, tell: Callable[[type], Knowledge]) -> None:
         super().__init__()
         self._tell = tell
 
-    def __missing__(self, kind: type) -> Told:
+    def __missing__(self, kind: type) -> Knowledge:
         told = self[kind] = self._tell(kind)
         return told
 

@@ -43,7 +43,7 @@ def capture(given: argparse.Namespace) -> int:
 
     from weft.experiments.runner.ownership import given_back
     from weft.testbed.linux.process import need_root
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
     from weft.testbed.observe import recorder
     from weft.testbed.runs import run_process
 
@@ -52,7 +52,7 @@ def capture(given: argparse.Namespace) -> int:
         raise ValueError(f"--snap: {recorder.LEAST_SNAP} to {recorder.LONGEST} bytes, not {given.snap}")
     if given.file_kb < 0 or not 0 <= given.files <= MOST_FILES or (given.files and not given.file_kb):
         raise ValueError(f"--file-kb from 1, and --files up to {MOST_FILES} beside it")
-    network = Network.open(given.run)
+    network = RunningNetwork.open(given.run)
     for what in given.what:
         recorder.ports(network, what)  # or who asked is told what is wrong
     folder = Path(given.write)

@@ -10,19 +10,21 @@ from weft.daemons.core import registry
 from weft.daemons.core.scheme import Scheme
 from weft.experiments.runner.definition import discover
 from weft.topologies import families
-from weft.topologies.core.family import Parameter
+from weft.topologies.core.family import IntegerParameter
 from weft.topologies.core.link import MOST_MTU_BYTES, MTU_BYTES
 
 LINKS = {
-    "--queue": Parameter(meaning="packets that wait at a port", least=1, default=250),
-    "--trim": Parameter(
+    "--queue": IntegerParameter(meaning="packets that wait at a port", least=1, default=250),
+    "--trim": IntegerParameter(
         meaning="full packets of data that wait at a switch's port before what follows is trimmed to headers, if it is "
         "UDP of code point 3, under schemes that choose ports in the data plane; 0 for never",
         least=0,
         default=0,
     ),
-    "--headers": Parameter(meaning="headers that wait at a port that trims", least=1, default=1125),
-    "--mtu": Parameter(meaning="bytes of the longest packet", least=MTU_BYTES, most=MOST_MTU_BYTES, default=MTU_BYTES),
+    "--headers": IntegerParameter(meaning="headers that wait at a port that trims", least=1, default=1125),
+    "--mtu": IntegerParameter(
+        meaning="bytes of the longest packet", least=MTU_BYTES, most=MOST_MTU_BYTES, default=MTU_BYTES
+    ),
 }
 
 
@@ -83,7 +85,7 @@ def as_dict(scheme: Scheme) -> dict[str, Any]:
     }
 
 
-def as_dicts(parameters: Mapping[str, Parameter]) -> dict[str, dict[str, Any]]:
+def as_dicts(parameters: Mapping[str, IntegerParameter]) -> dict[str, dict[str, Any]]:
     """Each parameter, its default and its range as they are written."""
     found = {key: asdict(parameter) for key, parameter in parameters.items()}
     for key, has in found.items():

@@ -94,9 +94,9 @@ def save(given: argparse.Namespace) -> int:
     """`weft save`: print the lab file of a network that is up."""
     from weft.testbed.labs.lab_file import written
     from weft.testbed.labs.running_lab import lab_of
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
 
-    sys.stdout.write(written(lab_of(Network.open(given.run))))
+    sys.stdout.write(written(lab_of(RunningNetwork.open(given.run))))
     return 0
 
 
@@ -104,14 +104,14 @@ def impair(given: argparse.Namespace) -> int:
     """`weft impair`: change what a link carries, loses and delays, or tell it; ValueError for options that exclude
     each other."""
     from weft.testbed.network import impair as impairments
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
 
     words = {name: getattr(given, name) for name in ("loss", "delay", "jitter", "rate", "queue")}
     if given.clear != all(value is None for value in words.values()):
         raise ValueError("impair: either --clear, or some of --loss, --delay, --jitter, --rate and --queue")
     if given.clear:
-        impairments.undo(Network.open(given.run), given.link)
+        impairments.undo(RunningNetwork.open(given.run), given.link)
         return 0
     change = impairments.asked(**words)
-    impairments.impair(Network.open(given.run), given.link, change)
+    impairments.impair(RunningNetwork.open(given.run), given.link, change)
     return 0

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
 
-Commands = Any  # argparse does not export the class of what add_subparsers() returns
+Subparsers = Any  # argparse does not export the class of what add_subparsers() returns
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: Subparsers) -> None:
     """Add this file's commands to the parser."""
     _add_up(commands)
     _add_on_a_run(commands)
     _add_others(commands)
 
 
-def _add_up(commands: Commands) -> None:
+def _add_up(commands: Subparsers) -> None:
     parser = _command(commands, "up", up, "bring a network up; Mininet's command line, or --detach")
     parser.add_argument("topology", help="such as dcell:n=4,k=1; `weft list` has the families; or a lab, lab.yaml")
     parser.add_argument("--routing", help="scheme, static or none; default: dr on server-centric networks, else ecmp")
@@ -59,7 +59,7 @@ def _add_up(commands: Commands) -> None:
     parser.add_argument("--seed", type=int, help="of all that is random (--clock virtual)")
 
 
-def _add_on_a_run(commands: Commands) -> None:
+def _add_on_a_run(commands: Subparsers) -> None:
     """What is done to one run, and asked of it."""
     parser = _command(commands, "exec", exec_, "run a command on a node")
     parser.add_argument("node", help="name or label, such as h3 or s1.0.3")
@@ -107,14 +107,14 @@ def _add_on_a_run(commands: Commands) -> None:
     _of_run(parser)
 
 
-def _add_others(commands: Commands) -> None:
+def _add_others(commands: Subparsers) -> None:
     parser = _command(commands, "ps", ps, "list runs")
     parser.add_argument("--json", action="store_true")
     parser = _command(commands, "clean", clean, "remove what dead runs left, and nothing else")
     parser.add_argument("--run", help="only this one; default: every dead run")
 
 
-def _command(commands: Commands, name: str, action: Any, text: str) -> argparse.ArgumentParser:
+def _command(commands: Subparsers, name: str, action: Any, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     parser.set_defaults(action=action)
     return parser
@@ -164,10 +164,12 @@ def _detach(lab: Lab, routing: str, name: str, wanted: dict[str, Any], *, view: 
     from weft.experiments.cli.view_commands import show_view
     from weft.experiments.runner.console import stages
     from weft.testbed.labs import running_lab
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
 
     with stages("bringing up") as progress:
-        network = Network.create(lab.topology, scheme=routing, name=name, detached=True, progress=progress, **wanted)
+        network = RunningNetwork.create(
+            lab.topology, scheme=routing, name=name, detached=True, progress=progress, **wanted
+        )
         try:
             running_lab.begin(network, lab.commands)
         except BaseException:
@@ -215,7 +217,7 @@ def say_how_far(*, outwards: bool) -> None:
         print(f"--nat: hosts reach this machine and nothing beyond, since it does not forward; {how}", file=sys.stderr)
 
 
-def summary(network: Network) -> str:
+def summary(network: RunningNetwork) -> str:
     """What came up, and how long each part took."""
     from weft.experiments.runner.console import duration
 
@@ -243,13 +245,13 @@ def exec_(given: argparse.Namespace) -> int:
     os.execvp("ip", ["ip", "netns", "exec", network.plan.namespace(node), *argv])
 
 
-def _open(name: str | None) -> Network:
-    from weft.testbed.network.network import Network
+def _open(name: str | None) -> RunningNetwork:
+    from weft.testbed.network.network import RunningNetwork
 
-    return Network.open(name)
+    return RunningNetwork.open(name)
 
 
-def _name(network: Network, node: str) -> str:
+def _name(network: RunningNetwork, node: str) -> str:
     """The name of the node whose name or label is given."""
     return network.plan.names[network.topology.naming.node(node)]
 

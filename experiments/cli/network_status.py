@@ -57,11 +57,11 @@ def written(flows: Mapping[str, Any]) -> dict[str, Any]:
 
 def print_plan(lab: Lab, *, static: bool, name: str | None) -> int:
     """Print the commands that would make such a network as run `name`."""
-    from weft.testbed.plan.network_plan import Plan
+    from weft.testbed.plan.network_plan import NetworkPlan
     from weft.testbed.runs.run import UNNAMED
 
     run = UNNAMED if name is None else replace(UNNAMED, id=name)
-    plan = Plan(run, lab.topology, lab.link, static=static, host_link=lab.host_link, own_links=lab.own_links)
+    plan = NetworkPlan(run, lab.topology, lab.link, static=static, host_link=lab.host_link, own_links=lab.own_links)
     for line in plan.text():
         print(line)
     return 0

@@ -13,7 +13,7 @@ from weft.experiments.cli.virtual_up import check_costs
 
 if TYPE_CHECKING:
     from weft.experiments.runner.definition import Experiment, Row, Run
-    from weft.experiments.runner.failures import Failure
+    from weft.experiments.runner.failures import RunFailure
     from weft.experiments.runner.results import Store
     from weft.experiments.runner.sweep import Swept
 
@@ -217,7 +217,7 @@ def commit(about: Mapping[str, Any]) -> str:
     return f"commit {found}{'+' if about.get('dirty') else ''}" if found else "an installed weft"
 
 
-def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, Failure]) -> int:
+def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, RunFailure]) -> int:
     """1 if a run failed or did not give what it must, with a line on standard error for each reason; else 0."""
     from weft.experiments.runner.console import say
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft.testbed.runs.run import Run
+    from weft.testbed.runs.run import RunRecord
 
 
 def add_commands(commands: Any) -> None:
@@ -70,7 +70,7 @@ def require_port(port: int) -> None:
         raise ValueError(f"--port: 0 (any) to 65535, not {port}")
 
 
-def show_view(run: Run, *, wanted: bool) -> None:
+def show_view(run: RunRecord, *, wanted: bool) -> None:
     """If it is `wanted`, serve a page for `run` until the run ends, and print its address."""
     from weft.testbed.observe.event_stream import PAIRS, UPDATES_PER_S
 
@@ -79,7 +79,7 @@ def show_view(run: Run, *, wanted: bool) -> None:
 
 
 def start(
-    run: Run, port: int, updates_per_s: float, pairs: int, results: Path, *, alone: bool
+    run: RunRecord, port: int, updates_per_s: float, pairs: int, results: Path, *, alone: bool
 ) -> subprocess.Popen[bytes]:
     """The process that serves the page; alone: it outlives this one."""
     from weft.experiments.view import worker

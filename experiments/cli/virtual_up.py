@@ -71,7 +71,7 @@ def up(given: argparse.Namespace) -> int:
     from weft.testbed.network.bring_up import HOP_NS
     from weft.testbed.runs import isolated_python
     from weft.testbed.uml import uml
-    from weft.testbed.uml.host_questions import ATTENDED, Host
+    from weft.testbed.uml.host_questions import ATTENDED, OutsideHost
 
     options = [(f"--{name.replace('_', '-')}", getattr(given, name)) for name in OPTIONS]
     words = [word for option, value in options if value is not None for word in (option, str(value))]
@@ -82,7 +82,7 @@ def up(given: argparse.Namespace) -> int:
         memory_mb=MEMORY_MB,
         timeout_s=math.inf,
         env=os.environ | {ATTENDED: str(given.pace or ""), HOP_NS: str(given.hop_ns or 0)},
-        host=Host(sys.stdin),
+        host=OutsideHost(sys.stdin),
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft.testbed.runs.run import Run
+    from weft.testbed.runs.run import RunRecord
 
 SUPERVISOR = "supervisor"  # whose log lies beside those of the nodes
 MONOTONIC = 1  # the column of a log's line that says when by the monotonic clock, after the wall clock's
@@ -43,13 +43,13 @@ def log(given: argparse.Namespace) -> int:
     return 0
 
 
-def log_of(run: Run, node: str) -> Path:
+def log_of(run: RunRecord, node: str) -> Path:
     """The log of a node; ValueError if it has none."""
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
 
     name = node
     if node != SUPERVISOR:
-        network = Network.open(run.id)
+        network = RunningNetwork.open(run.id)
         name = network.plan.names[network.topology.naming.node(node)]
     path = run.directory / "log" / f"{name}.log"
     if not path.exists():

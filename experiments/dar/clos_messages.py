@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 from weft.daemons.dar.scheme import sizes
 from weft.experiments.dar import clos_run
 from weft.experiments.dar.clos_run import CENTRAL, POLL_S, host_of
-from weft.experiments.dar.clos_run import Table as FlowTable
+from weft.experiments.dar.clos_run import SpineFlowTable as FlowTable
 from weft.experiments.engines import fabric_run
 from weft.experiments.engines.edge_colouring import assign
-from weft.experiments.engines.fabric_run import Fabric, Seen
+from weft.experiments.engines.fabric_run import FabricObservation, FabricRun
 from weft.testbed.linux import clock
 from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.reordering import Reordering
@@ -31,7 +31,7 @@ SYSCTLS = {"ipv4/tcp_min_rtt_wlen": "300", "ipv4/tcp_ecn": "1"}
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClosMessagesPlan:
     """What is to be sent for `seconds`, of which `warm_up_s` do not count.
 
     then: what is sent after what, as in flows.run().
@@ -64,16 +64,16 @@ class Plan:
         )
 
 
-class Outcome(NamedTuple):
+class ClosMessagesOutcome(NamedTuple):
     """moved: moves and swaps of each leaf in each `every_s`, in order.  counted: as clos_run.counted()."""
 
-    seen: Seen
+    seen: FabricObservation
     moved: list[list[int]]
     counted: dict[str, int]
     circumstances: dict[str, Any]
 
 
-def carry_out(plan: Plan) -> Outcome:
+def carry_out(plan: ClosMessagesPlan) -> ClosMessagesOutcome:
     """What came of `plan`."""
     began = threading.Event()
     with clos_run.up(build(plan.topology), plan.links(), plan.spec, plan.seed) as on, controlled(on, plan.spec):
@@ -89,13 +89,13 @@ def carry_out(plan: Plan) -> Outcome:
                 at_warm_up=began.set,
                 then=plan.then,
             )
-        seen = Seen(table, order.table, fidelity.report)
+        seen = FabricObservation(table, order.table, fidelity.report)
         counted = {key: value - before[key] for key, value in clos_run.counted(on).items()}
-        return Outcome(seen, moved, counted, fabric_run.circumstances(on, seen))
+        return ClosMessagesOutcome(seen, moved, counted, fabric_run.circumstances(on, seen))
 
 
 @contextmanager
-def watched(on: Fabric, plan: Plan, began: threading.Event) -> Iterator[list[list[int]]]:
+def watched(on: FabricRun, plan: ClosMessagesPlan, began: threading.Event) -> Iterator[list[list[int]]]:
     """What leaves move, looked at every `every_s` from the event `began` on until the end of the `with`."""
     found: list[list[int]] = []
     end = threading.Event()
@@ -112,7 +112,7 @@ def watched(on: Fabric, plan: Plan, began: threading.Event) -> Iterator[list[lis
         thread.join()
 
 
-def _watch(on: Fabric, every_s: float, began: threading.Event, end: threading.Event, into: list[list[int]]) -> None:
+def _watch(on: FabricRun, every_s: float, began: threading.Event, end: threading.Event, into: list[list[int]]) -> None:
     before = moves_of_leaves(on)
     began.wait()
     next_s = clock.monotonic() + every_s
@@ -123,7 +123,7 @@ def _watch(on: Fabric, every_s: float, began: threading.Event, end: threading.Ev
         before, next_s = now, next_s + every_s
 
 
-def moves_of_leaves(on: Fabric) -> list[int]:
+def moves_of_leaves(on: FabricRun) -> list[int]:
     """How often each leaf has moved or swapped a flow."""
     first, (_, r, _) = on.topology.servers, sizes(on.topology)
     names = [on.topology.naming.name(leaf) for leaf in range(first, first + r)]
@@ -132,7 +132,7 @@ def moves_of_leaves(on: Fabric) -> list[int]:
 
 
 @contextmanager
-def controlled(on: Fabric, scheme: str) -> Iterator[None]:
+def controlled(on: FabricRun, scheme: str) -> Iterator[None]:
     """Let a central controller place the flows that appear, if that is what `scheme` says."""
     stop = threading.Event()
     threads = [threading.Thread(target=partial(_control, on, stop))] if scheme == CENTRAL else []
@@ -146,11 +146,11 @@ def controlled(on: Fabric, scheme: str) -> Iterator[None]:
             thread.join()
 
 
-def _control(on: Fabric, stop: threading.Event) -> None:
+def _control(on: FabricRun, stop: threading.Event) -> None:
     """Give every flow its spine whenever the flows have changed."""
     topology = on.topology
     n, r, m = sizes(topology)
-    table, known = FlowTable.open(on.network), set[Flow]()
+    table, known = FlowTable.open(on.network), set[FiveTuple]()
     try:
         while not stop.is_set():
             found = table.read()

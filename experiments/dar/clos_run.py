@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.daemons.core import registry
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 from weft.daemons.dar.scheme import sizes
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.fabric_run import Fabric
+from weft.experiments.engines.fabric_run import FabricRun
 from weft.experiments.runner.definition import Run
 from weft.testbed.data_plane import plane_tables
 from weft.testbed.data_plane.data_plane import DataPlane, program_of
-from weft.testbed.data_plane.plane_tables import Noted, Tables
+from weft.testbed.data_plane.plane_tables import Noted, PlaneTables
 from weft.testbed.linux import clock
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.traffic import flows
 from weft.topologies import build
@@ -37,7 +37,7 @@ FRAME_BYTES = 1514
 PERIOD_PACKETS = 16  # DAR's period, in packet times of a link, where a scheme does not say
 ACTIVE_PERIODS = 5
 POLL_S = 0.01
-Link = tuple[int, int]  # the node that sends, and the one that hears
+LinkEnds = tuple[int, int]  # the node that sends, and the one that hears
 
 
 def scheme_of(spec: str, rate_bps: int) -> str:
@@ -103,27 +103,27 @@ def messages(destination: NDArray[np.int64], size_bytes: int, every_s: float) ->
     ]
 
 
-def clos(run: Run) -> AbstractContextManager[Fabric]:
+def clos(run: Run) -> AbstractContextManager[FabricRun]:
     """The network of `run` with its scheme, up for the length of a `with`."""
     links = links_of(run)
     return up(build(run.text("topology")), links, scheme_of(run.text("scheme"), links[0].rate_bps), run.seed)
 
 
 @contextmanager
-def up(topology: Topology, links: tuple[LinkSpec, LinkSpec], spec: str, seed: int) -> Iterator[Fabric]:
+def up(topology: Topology, links: tuple[LinkSpec, LinkSpec], spec: str, seed: int) -> Iterator[FabricRun]:
     """`topology` under the scheme `spec`, with `links` between switches and to hosts, up for the length of a `with`."""
     link, host_link = links
     by_daemons = parse(spec)[0] == "dar"
     rule = rule_of(spec)
     scheme = spec if by_daemons else "static"
-    network = Network.create(topology, link, host_link=host_link, scheme=scheme, packed=0)
+    network = RunningNetwork.create(topology, link, host_link=host_link, scheme=scheme, packed=0)
     try:
         if by_daemons:
             network.wait_until_converged()
         with DataPlane.open(network) if by_daemons else DataPlane.load(network, rule, seed=seed) as plane:
             if not by_daemons:
                 plane.attach()
-            yield Fabric(network, plane, topology, plane.set_scheme(rule, seed=seed))
+            yield FabricRun(network, plane, topology, plane.set_scheme(rule, seed=seed))
     finally:
         network.down()
 
@@ -139,13 +139,13 @@ def rule_of(spec: str) -> str:
 class Placed(NamedTuple):
     """A flow at its input leaf, and the spine by which it goes."""
 
-    flow: Flow
+    flow: FiveTuple
     leaf: int
     spine: int
     noted: Noted
 
 
-class Leaf(NamedTuple):
+class LeafSwitch(NamedTuple):
     """One leaf: its number among the switches, its hosts' addresses, and what is at the other end of each interface."""
 
     number: int
@@ -154,16 +154,16 @@ class Leaf(NamedTuple):
 
 
 @dataclass
-class Table:
+class SpineFlowTable:
     """The flows that cross spines, from the data plane's own table; closed with the data plane's maps."""
 
-    network: Network
+    network: RunningNetwork
     maps: Any
-    tables: Tables
-    leaves: Mapping[int, Leaf]
+    tables: PlaneTables
+    leaves: Mapping[int, LeafSwitch]
 
     @classmethod
-    def open(cls, network: Network) -> Table:
+    def open(cls, network: RunningNetwork) -> SpineFlowTable:
         """ValueError if the network has no data plane."""
         program = program_of(network)
         if program is None:
@@ -174,7 +174,7 @@ class Table:
             leaf = topology.servers + number
             peers = {network.ifindex(leaf, port): peer for port, peer, *_ in topology.ports(leaf)}
             own = {topology.naming.address(host) for host in peers.values() if host < topology.servers}
-            leaves[leaf] = Leaf(number, own, peers)
+            leaves[leaf] = LeafSwitch(number, own, peers)
         return cls(network, maps, tables, leaves)
 
     def close(self) -> None:
@@ -204,10 +204,10 @@ def host_of(topology: Topology, address: int) -> int:
     return int(layout.number_of(layout.digits(address)))
 
 
-def loads(table: Sequence[Placed], topology: Topology) -> Counter[Link]:
+def loads(table: Sequence[Placed], topology: Topology) -> Counter[LinkEnds]:
     """Flows on each link between a leaf and a spine."""
     n = sizes(topology)[0]
-    found: Counter[Link] = Counter()
+    found: Counter[LinkEnds] = Counter()
     for placed in table:
         output = topology.servers + host_of(topology, placed.flow.destination) // n
         found[placed.leaf, placed.spine] += 1
@@ -215,7 +215,7 @@ def loads(table: Sequence[Placed], topology: Topology) -> Counter[Link]:
     return found
 
 
-def counted(on: Fabric) -> dict[str, int]:
+def counted(on: FabricRun) -> dict[str, int]:
     """What DAR's daemons have done since they began, all together; empty where there are none."""
     if not on.network.rows():
         return {}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.daemons.dar import iteration
-from weft.daemons.dar.iteration import DEST, FLOW, KEYS, STARTS, Rules
+from weft.daemons.dar.iteration import DEST, FLOW, KEYS, STARTS, IterationRules
 from weft.experiments.dar import columns
 from weft.experiments.dar.models import full_rate, half_rate, single_output
 from weft.experiments.dar.simulation import PAIRS, TRAFFIC, network, permute, simulate
@@ -52,10 +52,10 @@ def size(topology: str) -> tuple[int, int, int]:
     return n, r, m
 
 
-def rules(run: Run) -> Rules:
+def rules(run: Run) -> IterationRules:
     """What `run` asks for, where the paper leaves it open."""
     informed = RULES[run.text("rule")]
-    return Rules(
+    return IterationRules(
         p=run.integer("p"),
         start=STARTS[run.text("start")],
         every_link=int(run.text("requests") == "every-link"),
@@ -92,7 +92,7 @@ def solved(model: Callable[[], float]) -> float | None:
         return None
 
 
-def models(n: int, r: int, m: int, chosen: Rules) -> dict[str, float | None]:
+def models(n: int, r: int, m: int, chosen: IterationRules) -> dict[str, float | None]:
     """Expected iterations by the paper's models, as far as they are for such a network, and for its rule."""
     single = last = None
     if not chosen.informed and max(n, r) <= MOST_MODELLED:

@@ -29,8 +29,8 @@ from weft.experiments.runner.parameters import Integer, Spec, Word
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from weft.experiments.dar.clos_run import Link
-    from weft.experiments.engines.fabric_run import Fabric
+    from weft.experiments.dar.clos_run import LinkEnds
+    from weft.experiments.engines.fabric_run import FabricRun
 
 FAILURES = ("link", "silent-link", "spine")
 MIN_RTT_WINDOW_S = 300
@@ -64,7 +64,7 @@ def measure(run: Run) -> Result:
                 )
             finally:
                 watcher.join()
-        got = fabric_run.Seen(table, order.table, fidelity.report)
+        got = fabric_run.FabricObservation(table, order.table, fidelity.report)
         host_bps = clos_run.links_of(run)[1].rate_bps * fabric_run.PAYLOAD_FRACTION
         goodputs = [8 * one.received_bytes / table.measured_s / host_bps for one in table.results]
         moved = {key: value - before[key] for key, value in clos_run.counted(on).items()}
@@ -82,7 +82,7 @@ def measure(run: Run) -> Result:
         )
 
 
-def watch(on: Fabric, run: Run, into: dict[str, Value]) -> None:
+def watch(on: FabricRun, run: Run, into: dict[str, Value]) -> None:
     """Let it fail in time, and tell what the tables say from then on until the flows end."""
     from weft.daemons.core import registry
     from weft.experiments.dar import clos_run
@@ -90,7 +90,7 @@ def watch(on: Fabric, run: Run, into: dict[str, Value]) -> None:
     from weft.testbed.linux import clock
 
     p = registry.scheme(run.text("scheme"))[1]["p"]
-    table = clos_run.Table.open(on.network)
+    table = clos_run.SpineFlowTable.open(on.network)
     try:
         clock.sleep(run.integer("before_s"))
         dead, fail = act(on, run.text("failure"))
@@ -114,7 +114,7 @@ def watch(on: Fabric, run: Run, into: dict[str, Value]) -> None:
         table.close()
 
 
-def ways(on: Fabric, placed: object) -> list[Link]:
+def ways(on: FabricRun, placed: object) -> list[LinkEnds]:
     """The links between switches that a flow takes."""
     from weft.experiments.dar.clos_run import Placed, loads
 
@@ -122,7 +122,7 @@ def ways(on: Fabric, placed: object) -> list[Link]:
     return list(loads([placed], on.topology))
 
 
-def act(on: Fabric, failure: str) -> tuple[set[Link], Callable[[], None]]:
+def act(on: FabricRun, failure: str) -> tuple[set[LinkEnds], Callable[[], None]]:
     """The links that will be dead, in both directions, and what brings that about."""
     from weft.daemons.dar.scheme import sizes
 

@@ -34,7 +34,7 @@ from weft.topologies.core.grammar import parse
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from weft.experiments.engines.fabric_run import Fabric
+    from weft.experiments.engines.fabric_run import FabricRun
     from weft.testbed.traffic.flows import Flow, FlowResults
     from weft.topologies.core.topology import Topology
 
@@ -102,7 +102,7 @@ def on_kernel(run: Run) -> Result:
                 then=then,
             )
             placed = where(on)
-        seen = fabric_run.Seen(table, order.table, fidelity.report)
+        seen = fabric_run.FabricObservation(table, order.table, fidelity.report)
         host_bps = clos_run.links_of(run)[1].rate_bps * fabric_run.PAYLOAD_FRACTION
         each = by_receiver(seen.flows, on.topology.servers)
         moved = {key: value - before[key] for key, value in clos_run.counted(on).items()}
@@ -141,9 +141,9 @@ def by_receiver(table: FlowResults, hosts: int) -> list[float]:
     return found
 
 
-def where(on: Fabric) -> list[object]:
+def where(on: FabricRun) -> list[object]:
     """The flows in the data plane's table at the end; none where it keeps none."""
-    from weft.experiments.dar.clos_run import Table as FlowTable
+    from weft.experiments.dar.clos_run import SpineFlowTable as FlowTable
 
     table = FlowTable.open(on.network)
     try:
@@ -152,7 +152,7 @@ def where(on: Fabric) -> list[object]:
         table.close()
 
 
-def placement(placed: list[object], on: Fabric, began_s: float | None) -> dict[str, Value]:
+def placement(placed: list[object], on: FabricRun, began_s: float | None) -> dict[str, Value]:
     """The most flows on a link, and when the last was moved if all `began_s`; None under schemes that place none."""
     from weft.experiments.dar.clos_run import Placed, loads
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
-    from weft.experiments.dar.clos_messages import Outcome
+    from weft.experiments.dar.clos_messages import ClosMessagesOutcome
 
 DRAWN_US = 450  # of the beginning of a run
 PAPER_US = 80  # within which the paper's permutations settle
@@ -72,7 +72,7 @@ def settling(began: NDArray[np.int64], moved: NDArray[np.int64], end: int) -> tu
     return took[:-1], moved[: len(begun) - 1, 0], length[:-1]
 
 
-class Moves(NamedTuple):
+class SettlingMoves(NamedTuple):
     """began, moved: as for settling(), in slots.  reroutes: by leaf and period of `per` slots.
 
     late_fraction: messages that began later than they should, of the kernel's.
@@ -85,7 +85,7 @@ class Moves(NamedTuple):
     late_fraction: float = 0.0
 
 
-def by_daemons(run: Run) -> Moves:
+def by_daemons(run: Run) -> SettlingMoves:
     """What the daemons do in simulated time, looked at after each slot."""
     n, r, _ = size(run.text("topology"))
     simulator = Simulator(build(run.text("topology")), unparse("dar", daemon_options(run, PERIOD_S)))
@@ -108,10 +108,10 @@ def by_daemons(run: Run) -> Moves:
                 moved[at] = moved[at, 0] + changed.sum(), slot
                 reroutes[:, slot // per] += changed
                 before += changed
-    return Moves(began, moved, reroutes, per)
+    return SettlingMoves(began, moved, reroutes, per)
 
 
-def on_kernel(run: Run) -> tuple[Moves, Outcome]:
+def on_kernel(run: Run) -> tuple[SettlingMoves, ClosMessagesOutcome]:
     """What the daemons do on the kernel, looked at every 10 us."""
     from weft.experiments.dar import clos_messages, clos_run
 
@@ -133,7 +133,7 @@ def on_kernel(run: Run) -> tuple[Moves, Outcome]:
     reroutes = np.zeros((r, count * length // per), np.int64)
     seen = np.array(found.moved[: reroutes.shape[1]], np.int64).reshape(-1, r).T
     reroutes[:, : seen.shape[1]] = seen
-    return Moves(
+    return SettlingMoves(
         np.arange(count) * length,
         moved_in_each(reroutes.sum(axis=0), length // per, per),
         reroutes,
@@ -166,7 +166,7 @@ def measure(run: Run) -> Result:
         end = len(found.began) * int(found.began[1]) if len(found.began) > 1 else 0
     else:
         model = outcome(run)
-        found = Moves(model.hosts.began, model.known.moved, model.known.reroutes, model.known.per)
+        found = SettlingMoves(model.hosts.began, model.known.moved, model.known.reroutes, model.known.per)
     took, moved, length = settling(found.began, found.moved, end)
     if not len(took):
         raise ValueError(f"dar_settling: no permutation is over after {run.number('time_us'):g} us: take longer")

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.dar import iteration
-from weft.daemons.dar.iteration import KEYS, STARTS, Rules
+from weft.daemons.dar.iteration import KEYS, STARTS, IterationRules
 from weft.experiments.dar import columns
 from weft.experiments.dar.settings import (
     check_kernel,
@@ -46,9 +46,9 @@ from weft.experiments.dar.slotted_control import (
     SENT,
     SHORTEST,
     STALE,
-    Way,
+    SpineScheme,
 )
-from weft.experiments.dar.slotted_model import Outcome, destinations, simulate
+from weft.experiments.dar.slotted_model import SlottedOutcome, destinations, simulate
 from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, canonical
 from weft.experiments.runner.parameters import Axis, Integer, Number, Spec, Word
@@ -72,10 +72,10 @@ SCHEMES = {
 }
 
 
-def way(run: Run) -> Way:
+def way(run: Run) -> SpineScheme:
     """The scheme of `run`."""
     name = run.text("scheme")
-    rules = Rules(
+    rules = IterationRules(
         p=flows_of_link(run),
         start=STARTS[run.text("start")],
         every_link=int(run.text("requests") == "every-link"),
@@ -86,7 +86,7 @@ def way(run: Run) -> Way:
         rest=run.integer("rest_slots"),
     )
     first = int(run.text("ears") == "first")
-    return Way(SCHEMES[name][0], rules, run.integer("queue_packets"), run.integer("period_slots"), first)
+    return SpineScheme(SCHEMES[name][0], rules, run.integer("queue_packets"), run.integer("period_slots"), first)
 
 
 def check(run: Run) -> None:
@@ -109,7 +109,7 @@ def check(run: Run) -> None:
         raise ValueError(f"{run.experiment}: more packets than memory has room for: take a shorter time or less room")
 
 
-def outcome(run: Run) -> Outcome:
+def outcome(run: Run) -> SlottedOutcome:
     """What the slotted model makes of `run`."""
     return simulate(
         size(run.text("topology")),

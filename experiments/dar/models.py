@@ -12,21 +12,21 @@ from math import comb, factorial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from weft.experiments.engines.arrays import Floats
+
 ENOUGH = 2.5  # bad flows per bad link, above which an induced move is taken to leave its link bad (table 1)
 LONGEST = 1e12  # iterations; the linear system of a longer chain is singular in double precision
 
 
-class State(NamedTuple):
+class LeafState(NamedTuple):
     """empty, good: links of an output leaf with no flow and with one; the others are bad."""
 
     empty: int
     good: int
 
 
-class Step(NamedTuple):
+class Transition(NamedTuple):
     """A change of State, and its probability."""
 
     empty: int
@@ -47,7 +47,7 @@ def expected_steps(matrix: Floats, start: Floats) -> float:
     return found
 
 
-def _moves(state: State, m: int, *, bad: float, leaves_bad: bool) -> Iterator[Step]:
+def _moves(state: LeafState, m: int, *, bad: float, leaves_bad: bool) -> Iterator[Transition]:
     """Where a flow goes that moves to a uniform link: a bad one with probability `bad`, or else a good one (table 1).
 
     leaves_bad: whether the link that a bad flow leaves stays bad, in place of becoming good.
@@ -56,41 +56,41 @@ def _moves(state: State, m: int, *, bad: float, leaves_bad: bool) -> Iterator[St
     others = m - empty - good
     if good and bad < 1:
         fine = (1 - bad) / m
-        yield Step(0, 0, fine * (empty + 1))
-        yield Step(1, -2, fine * (good - 1))
-        yield Step(1, -1, fine * others)
+        yield Transition(0, 0, fine * (empty + 1))
+        yield Transition(1, -2, fine * (good - 1))
+        yield Transition(1, -1, fine * others)
     if others and bad and leaves_bad:
-        yield Step(-1, 1, bad * empty / m)
-        yield Step(0, -1, bad * good / m)
-        yield Step(0, 0, bad * others / m)
+        yield Transition(-1, 1, bad * empty / m)
+        yield Transition(0, -1, bad * good / m)
+        yield Transition(0, 0, bad * others / m)
     if others and bad and not leaves_bad:
-        yield Step(-1, 2, bad * empty / m)
-        yield Step(0, 0, bad * (good + 1) / m)
-        yield Step(0, 1, bad * (others - 1) / m)
+        yield Transition(-1, 2, bad * empty / m)
+        yield Transition(0, 0, bad * (good + 1) / m)
+        yield Transition(0, 1, bad * (others - 1) / m)
 
 
-def induced(state: State, n: int, m: int) -> list[Step]:
+def induced(state: LeafState, n: int, m: int) -> list[Transition]:
     """What a random flow's move does to `state`; it happens with probability n / m (table 1)."""
     bad_links, bad_flows = m - state.empty - state.good, n - state.good
     moved = _moves(state, m, bad=bad_flows / n, leaves_bad=bad_flows > ENOUGH * bad_links)
-    return [Step(0, 0, 1 - n / m), *(step._replace(probability=step.probability * n / m) for step in moved)]
+    return [Transition(0, 0, 1 - n / m), *(step._replace(probability=step.probability * n / m) for step in moved)]
 
 
-def improvement(state: State, n: int, m: int) -> list[Step]:
+def improvement(state: LeafState, n: int, m: int) -> list[Transition]:
     """What the move of a flow of the fullest link does to `state`; nothing where no link is bad (table 1)."""
     bad_links, bad_flows = m - state.empty - state.good, n - state.good
     if not bad_links:
-        return [Step(0, 0, 1.0)]
+        return [Transition(0, 0, 1.0)]
     return list(_moves(state, m, bad=1.0, leaves_bad=bad_flows > 2 * bad_links))
 
 
-def single_output_chain(n: int, m: int) -> tuple[list[State], Floats]:
+def single_output_chain(n: int, m: int) -> tuple[list[LeafState], Floats]:
     """Model 3.1: the states of one output leaf with a bad link, and the probabilities among them, p = 1.
 
     An iteration is an induced move and then an improvement.  The state without bad links absorbs.
     """
     states = [
-        State(empty, good)
+        LeafState(empty, good)
         for empty, good in product(range(m + 1), range(n + 1))
         if empty + good < m and n - good >= 2 * (m - empty - good)
     ]
@@ -98,9 +98,9 @@ def single_output_chain(n: int, m: int) -> tuple[list[State], Floats]:
     matrix = np.zeros((len(states), len(states)))
     for state, at in index.items():
         for first in induced(state, n, m):
-            middle = State(state.empty + first.empty, state.good + first.good)
+            middle = LeafState(state.empty + first.empty, state.good + first.good)
             for then in improvement(middle, n, m):
-                after = State(middle.empty + then.empty, middle.good + then.good)
+                after = LeafState(middle.empty + then.empty, middle.good + then.good)
                 if after.empty + after.good < m and first.probability * then.probability:
                     matrix[at, index[after]] += first.probability * then.probability
     return states, matrix
@@ -114,7 +114,7 @@ def _crowded(flows: int, links: int) -> int:
     return links * (_crowded(flows - 1, links) + (flows - 1) * _crowded(flows - 2, links - 1))
 
 
-def random_start(state: State, n: int, m: int, links: int) -> float:
+def random_start(state: LeafState, n: int, m: int, links: int) -> float:
     """The probability of `state` where each of n flows takes a random one of `links` of the m links."""
     empty, bad = state.empty - (m - links), m - state.empty - state.good
     if empty < 0:

@@ -11,7 +11,7 @@ from weft.topologies import build
 from weft.topologies.core.grammar import parse, unparse
 
 if TYPE_CHECKING:
-    from weft.experiments.dar.clos_messages import Plan
+    from weft.experiments.dar.clos_messages import ClosMessagesPlan
     from weft.testbed.traffic.flows import Flow
 
 KERNEL_FRAME_BYTES, MOST_KERNEL_HOSTS = 1514, 256
@@ -98,12 +98,12 @@ def check_kernel(run: Run) -> None:
         registry.checked(build(run.text("topology")), unparse("dar", daemon_options(run, 0.01)))
 
 
-def kernel_plan(run: Run, wanted: Sequence[Flow], seconds: float, **more: Any) -> Plan:
+def kernel_plan(run: Run, wanted: Sequence[Flow], seconds: float, **more: Any) -> ClosMessagesPlan:
     """That `wanted` be sent on the kernel for `seconds`, in the network, at the rates and by the scheme of `run`; the
     others are fields of the plan."""
     from weft.experiments.dar import clos_messages
 
-    return clos_messages.Plan(
+    return clos_messages.ClosMessagesPlan(
         run.text("topology"),
         spec_on_kernel(run),
         run.integer("kernel_mbps") * 10**6,

@@ -6,18 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
-from weft.daemons.dar.iteration import Network, Rules, Words, converge, draw, invert, place
+from weft.daemons.dar.iteration import ClosFlows, IterationRules, MutableIntSequence, converge, draw, invert, place
 from weft.daemons.routing.selection import below
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import allocates_nothing, compiled
 
-Ints = NDArray[np.int64]
 WORST, ANY, GIVEN, PAIRS = range(4)
 TRAFFIC = {"worst": WORST, "random": ANY, "pairs": PAIRS}
 
 
-class Outcome(NamedTuple):
+class PermutationOutcome(NamedTuple):
     """What permutations took, one after the other.
 
     iterations: shape (permutations,), -1 where the most that was allowed was not enough.
@@ -28,15 +27,15 @@ class Outcome(NamedTuple):
     counts: Ints
 
 
-def network(n: int, r: int, m: int) -> Network:
+def network(n: int, r: int, m: int) -> ClosFlows:
     """CLOS(n,r,m) before any flow is placed: host i sends to itself."""
     flows = np.arange(n * r)
     sizes = (n * r, r * m, r * m, (m + 1) * r, r * m, n * r)
-    return Network(n, r, m, flows, flows.copy(), *(np.zeros(size, np.int64) for size in sizes))
+    return ClosFlows(n, r, m, flows, flows.copy(), *(np.zeros(size, np.int64) for size in sizes))
 
 
 @allocates_nothing
-def shuffle(items: Words, first: int, count: int, state: Words) -> None:
+def shuffle(items: MutableIntSequence, first: int, count: int, state: MutableIntSequence) -> None:
     """Put items[first:first+count] in random order."""
     for left in range(count, 1, -1):
         taken, last = first + below(draw(state), left), first + left - 1
@@ -44,7 +43,7 @@ def shuffle(items: Words, first: int, count: int, state: Words) -> None:
 
 
 @allocates_nothing
-def permute(net: Network, traffic: int, state: Words) -> None:
+def permute(net: ClosFlows, traffic: int, state: MutableIntSequence) -> None:
     """Draw `destination`, and `source` with it.
 
     ANY: a uniform permutation.  WORST (section 5): the n flows of an input leaf go to n different output leaves, or as
@@ -65,7 +64,9 @@ def permute(net: Network, traffic: int, state: Words) -> None:
     invert(net)
 
 
-def repeat(net: Network, rules: Rules, traffic: int, most: int, outcome: Outcome, state: Ints) -> None:
+def repeat(
+    net: ClosFlows, rules: IterationRules, traffic: int, most: int, outcome: PermutationOutcome, state: Ints
+) -> None:
     """Fill `outcome`, a new permutation for each of its entries, none with more than `most` iterations."""
     for at in range(len(outcome.iterations)):
         permute(net, traffic, state)
@@ -73,9 +74,11 @@ def repeat(net: Network, rules: Rules, traffic: int, most: int, outcome: Outcome
         outcome.iterations[at] = converge(net, rules, most, outcome.counts[at], state)
 
 
-def simulate(net: Network, rules: Rules, traffic: int, permutations: int, rng: Generator, *, most: int) -> Outcome:
+def simulate(
+    net: ClosFlows, rules: IterationRules, traffic: int, permutations: int, rng: Generator, *, most: int
+) -> PermutationOutcome:
     """The outcome of `permutations` permutations on `net`, none with more than `most` iterations."""
     state = rng.integers(1, 1 << 32, 4)
-    outcome = Outcome(np.zeros(permutations, np.int64), np.zeros((permutations, 3), np.int64))
+    outcome = PermutationOutcome(np.zeros(permutations, np.int64), np.zeros((permutations, 3), np.int64))
     compiled(repeat)(net, rules, traffic, most, outcome, state)
     return outcome

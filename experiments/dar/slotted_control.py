@@ -18,15 +18,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.daemons.dar.iteration import (
     DEST,
     MOVES,
     NOWHERE,
     SWAPS,
-    Network,
-    Rules,
+    ClosFlows,
+    IterationRules,
     draw,
     first_spine,
     invert,
@@ -36,15 +35,15 @@ from weft.daemons.dar.iteration import (
 from weft.daemons.routing.selection import below, drill, shortest
 from weft.experiments.dar.simulation import network
 from weft.experiments.dar.slotted_queues import Clos
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import allocates_nothing
 
-Ints = NDArray[np.int64]
 GIVEN, QUEUE, COUNT, HASH, D_MOD_K, RANDOM, DRILL, SHORTEST = range(8)
 SENT, STALE, RESTING = range(3)  # what becomes of EARs: of those sent, these came in vain
 NEVER = -1
 
 
-class Way(NamedTuple):
+class SpineScheme(NamedTuple):
     """A scheme.  kind: QUEUE or COUNT: DAR, by where it sees bad links; for each flow, HASH: any spine, D_MOD_K: its
     destination mod m, GIVEN: as `given` says; for each packet, RANDOM, DRILL(2,1) or SHORTEST queue.
 
@@ -52,7 +51,7 @@ class Way(NamedTuple):
     """
 
     kind: int
-    rules: Rules
+    rules: IterationRules
     queue: int
     period: int
     ears_first: int
@@ -74,7 +73,7 @@ class Control(NamedTuple):
         shape (messages, 2).  newest: that message.
     """
 
-    flows: Network
+    flows: ClosFlows
     message: Ints
     state: Ints
     table: Ints
@@ -112,7 +111,7 @@ def control(n: int, r: int, m: int, *, given: Ints, messages: int, per: int, slo
 
 
 @allocates_nothing
-def begin(control: Control, way: Way, host: int, destination: int) -> None:
+def begin(control: Control, way: SpineScheme, host: int, destination: int) -> None:
     """`host` begins a message to `destination`."""
     flows = control.flows
     leaf, n, m = host // flows.n, flows.n, flows.m
@@ -133,7 +132,7 @@ def begin(control: Control, way: Way, host: int, destination: int) -> None:
 
 
 @allocates_nothing
-def starting(control: Control, way: Way, host: int) -> int:
+def starting(control: Control, way: SpineScheme, host: int) -> int:
     """The spine on which the message that `host` begins starts."""
     flows = control.flows
     leaf, destination = host // flows.n, flows.destination[host]
@@ -152,7 +151,7 @@ def starting(control: Control, way: Way, host: int) -> int:
 
 
 @allocates_nothing
-def uplink(control: Control, way: Way, net: Clos, host: int) -> int:
+def uplink(control: Control, way: SpineScheme, net: Clos, host: int) -> int:
     """The spine that a packet from `host` takes."""
     if way.kind <= D_MOD_K:
         return control.flows.spine[host]
@@ -169,7 +168,7 @@ def uplink(control: Control, way: Way, net: Clos, host: int) -> int:
 
 
 @allocates_nothing
-def reroute(control: Control, way: Way, host: int, informed: int, slot: int) -> None:
+def reroute(control: Control, way: SpineScheme, host: int, informed: int, slot: int) -> None:
     """The leaf of `host` moves its flow."""
     before = control.counts[MOVES] + control.counts[SWAPS]
     move(control.flows, way.rules, host, informed, control.counts, control.state)
@@ -189,14 +188,14 @@ def ask(control: Control, host: int, message: int, spine: int, arrival: int) -> 
 
 
 @allocates_nothing
-def at_uplink(control: Control, way: Way, host: int, waiting: int) -> None:
+def at_uplink(control: Control, way: SpineScheme, host: int, waiting: int) -> None:
     """A packet of `host` is the `waiting`-th at the port of its leaf to a spine."""
     if way.kind == QUEUE and waiting > way.queue:
         control.own[host] = 1
 
 
 @allocates_nothing
-def at_spine(control: Control, way: Way, net: Clos, packet: int, waiting: int, slot: int) -> None:
+def at_spine(control: Control, way: SpineScheme, net: Clos, packet: int, waiting: int, slot: int) -> None:
     """`packet` is the `waiting`-th at the port of a spine."""
     host = net.packets.source[packet]
     if way.kind != QUEUE or waiting <= way.queue or control.flows.rest[host] > 0:
@@ -207,7 +206,7 @@ def at_spine(control: Control, way: Way, net: Clos, packet: int, waiting: int, s
 
 
 @allocates_nothing
-def count_flows(control: Control, way: Way, slot: int) -> None:
+def count_flows(control: Control, way: SpineScheme, slot: int) -> None:
     """What leaves do at the end of each period: see COUNT."""
     flows = control.flows
     invert(flows)
@@ -223,7 +222,7 @@ def count_flows(control: Control, way: Way, slot: int) -> None:
 
 
 @allocates_nothing
-def obey(control: Control, way: Way, slot: int, first: int) -> None:
+def obey(control: Control, way: SpineScheme, slot: int, first: int) -> None:
     """Leaves move what their own uplinks and the EARs that arrive in `slot` ask for, from the flow of host `first` on.
 
     A flow that has moved in this slot rests, so what is asked of it later in the slot is without effect.

@@ -11,20 +11,27 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from weft.experiments.dar.simulation import TRAFFIC, network, permute
-from weft.experiments.dar.slotted_control import GIVEN, Control, Way, at_spine, at_uplink, begin, control, obey, uplink
+from weft.experiments.dar.slotted_control import (
+    GIVEN,
+    Control,
+    SpineScheme,
+    at_spine,
+    at_uplink,
+    begin,
+    control,
+    obey,
+    uplink,
+)
 from weft.experiments.dar.slotted_queues import Clos, deliver, depart, empty, enqueue, send, take_room
+from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.engines.compiled import allocates_nothing, compiled
 from weft.experiments.engines.edge_colouring import assign
 from weft.experiments.engines.workloads import derangements
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
-
-class Hosts(NamedTuple):
+class HostQueues(NamedTuple):
     """Of each host: packets it may send by now, of its rate; packets of its message that it has sent.
 
     rate: packets in a slot.  size: packets of a message.  destination: shape (messages, hosts).
@@ -40,7 +47,7 @@ class Hosts(NamedTuple):
 
 
 @allocates_nothing
-def at_leaf(net: Clos, known: Control, way: Way, packet: int) -> None:
+def at_leaf(net: Clos, known: Control, way: SpineScheme, packet: int) -> None:
     """`packet` waits at its first leaf for an uplink, or for its host."""
     host, destination = net.packets.source[packet], net.packets.destination[packet]
     if destination // net.n == host // net.n:
@@ -52,7 +59,7 @@ def at_leaf(net: Clos, known: Control, way: Way, packet: int) -> None:
 
 
 @allocates_nothing
-def arrive(net: Clos, known: Control, way: Way, packet: int, link: int, slot: int) -> None:
+def arrive(net: Clos, known: Control, way: SpineScheme, packet: int, link: int, slot: int) -> None:
     """`packet` has come over `link`."""
     fabric, destination = net.r * net.m, net.packets.destination[packet]
     if link >= 2 * fabric:
@@ -67,7 +74,7 @@ def arrive(net: Clos, known: Control, way: Way, packet: int, link: int, slot: in
 
 
 @allocates_nothing
-def inject(net: Clos, known: Control, way: Way, hosts: Hosts, host: int, slot: int) -> None:
+def inject(net: Clos, known: Control, way: SpineScheme, hosts: HostQueues, host: int, slot: int) -> None:
     """`host` sends a packet if its rate and its leaf allow one."""
     hosts.due[host] += hosts.rate
     if hosts.due[host] < 1:
@@ -91,7 +98,7 @@ def inject(net: Clos, known: Control, way: Way, hosts: Hosts, host: int, slot: i
     at_leaf(net, known, way, packet)
 
 
-def many_slots(net: Clos, known: Control, way: Way, hosts: Hosts, slots: int, starts: Ints) -> None:
+def many_slots(net: Clos, known: Control, way: SpineScheme, hosts: HostQueues, slots: int, starts: Ints) -> None:
     """`slots` slots.  starts: of each slot, the link and the host that come first, as numbers of 32 bits."""
     links, count = len(net.queues.length), len(hosts.sent)
     for slot in range(slots):
@@ -128,18 +135,18 @@ def optimum(n: int, m: int, destination: Ints) -> Ints:
     return found
 
 
-class Outcome(NamedTuple):
+class SlottedOutcome(NamedTuple):
     """net.received has what arrived, known.reroutes what moved when; hosts.began when messages began."""
 
     net: Clos
     known: Control
-    hosts: Hosts
+    hosts: HostQueues
 
 
 def simulate(
-    shape: tuple[int, int, int], way: Way, rate: float, *, traffic: str, size: int, room: int, slots: int, warm: int,
+    shape: tuple[int, int, int], way: SpineScheme, rate: float, *, traffic: str, size: int, room: int, slots: int, warm: int,
     per: int, rng: Generator,
-) -> Outcome:  # fmt: skip
+) -> SlottedOutcome:  # fmt: skip
     """`slots` slots of CLOS(n,r,m), of which receivers count from slot `warm` on.
 
     rate: of a host, packets in a slot.  size: packets of a message.  room: packets behind each link.
@@ -153,6 +160,6 @@ def simulate(
     state = rng.integers(1, 1 << 32, 4)
     known = control(n, r, m, given=given, messages=messages, per=per, slots=slots, state=state)
     due, sent, began = rng.random(n * r), np.zeros(n * r, np.int64), np.full(messages, -1)
-    hosts = Hosts(due, sent, rate, size, destination, began)
+    hosts = HostQueues(due, sent, rate, size, destination, began)
     compiled(many_slots)(net, known, way, hosts, slots, rng.integers(1 << 32, size=slots))
-    return Outcome(net, known, hosts)
+    return SlottedOutcome(net, known, hosts)

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import allocates_nothing
 
-Ints = NDArray[np.int64]
-Bits = NDArray[np.bool_]
+Booleans = NDArray[np.bool_]
 
 
 class Packets(NamedTuple):
@@ -39,7 +39,7 @@ class Packets(NamedTuple):
     free_count: Ints
 
 
-class Queues(NamedTuple):
+class LinkQueues(NamedTuple):
     """Of each link: first and last packet of its queue and how many wait; of each link, those from hosts included, how
     much of the room behind it is taken.  moving: scratch, the packet that each link carries in this slot, or -1."""
 
@@ -72,7 +72,7 @@ class Received(NamedTuple):
     late: Ints
     extent: Ints
     worst_extent: Ints
-    got: Bits
+    got: Booleans
     missing: Ints
     latest: Ints
 
@@ -85,7 +85,7 @@ class Clos(NamedTuple):
     m: int
     room: int
     packets: Packets
-    queues: Queues
+    queues: LinkQueues
     received: Received
 
 
@@ -107,7 +107,7 @@ def empty(n: int, r: int, m: int, *, room: int, messages: int, packets: int, beg
             source=zeros(most), message=zeros(most), number=zeros(most), destination=zeros(most), born=zeros(most),
             via=zeros(most), behind=zeros(most), free=free, free_count=zeros(1) + most,
         ),
-        Queues(
+        LinkQueues(
             head=zeros(links), tail=zeros(links), length=zeros(links), taken=zeros(links + hosts), moving=zeros(links)
         ),
         Received(

@@ -18,8 +18,8 @@ from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from weft.testbed.measure.fidelity import Report
-    from weft.testbed.network.network import Network
+    from weft.testbed.measure.fidelity import FidelityReport
+    from weft.testbed.network.network import RunningNetwork
     from weft.testbed.traffic.stream import Stream
 
 SURVIVORS = ("pr-gpi", "dfr")
@@ -39,19 +39,19 @@ def prefix(routing: str, how: str) -> str:
 
 def run_failover(
     topology: Topology, link: LinkSpec, routing: str, deaths: dict[int, bool]
-) -> tuple[dict[str, Value], bool, Report]:
+) -> tuple[dict[str, Value], bool, FidelityReport]:
     """Let links die under `routing`, one after the other, with a TCP flow over each; `deaths` says of each whether it
     dies in silence.
 
     Returns figures, whether all went as it must, and whether the machine kept up.
     """
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
 
     figures: dict[str, Value] = {}
     passed = True
     with step(f"the same network with {routing} comes up"):
-        net = Network.create(topology, link, scheme=routing)
+        net = RunningNetwork.create(topology, link, scheme=routing)
     try:
         with Fidelity(net) as fidelity:
             for dead, silent in deaths.items():
@@ -64,7 +64,7 @@ def run_failover(
     return figures, passed, fidelity.report
 
 
-def survive(net: Network, routing: str, link: int, silent: bool) -> tuple[dict[str, Value], bool]:
+def survive(net: RunningNetwork, routing: str, link: int, silent: bool) -> tuple[dict[str, Value], bool]:
     """Let one link die and come back: of the pairs that DR loses by that, who still pings, and what TCP makes of it."""
     from weft.experiments.engines import reachability
     from weft.testbed.measure.traceroute import trace

@@ -31,8 +31,8 @@ from weft.topologies.core.topology import Topology
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from weft.testbed.measure.fidelity import Report
-    from weft.testbed.network.network import Network
+    from weft.testbed.measure.fidelity import FidelityReport
+    from weft.testbed.network.network import RunningNetwork
 
 PAYLOAD_FRACTION = 1448 / 1514  # of a full frame: what is left of Ethernet, IP, and TCP with timestamps
 LEAST_GOODPUT_FRACTION = 0.9  # of the payload that the links could carry; a loaded machine costs a few hundredths
@@ -44,7 +44,7 @@ MOST_WATCHED = 20  # pairs that are pinged every 10 ms while a link is dead
 class Story:
     """What has been found so far."""
 
-    net: Network
+    net: RunningNetwork
     figures: dict[str, Value] = field(default_factory=dict)
     passed: bool = True
 
@@ -139,14 +139,14 @@ class Story:
 def measure(run: Run) -> Result:
     """The story of one network, told on standard error."""
     from weft.testbed.measure.fidelity import ORDER, Fidelity
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
 
     topology = build(run.text("topology"))
     link = links_of(run)
     announced, silent = links_to_kill(topology, np.random.default_rng(run.seed))
     size = f"{topology.servers} servers, {topology.switches} switches, {len(topology.links)} links"
     with step(f"{topology.spec} comes up: {size}") as told:
-        story = Story(Network.create(topology, link, scheme=run.text("routing")))
+        story = Story(RunningNetwork.create(topology, link, scheme=run.text("routing")))
         stages = story.net.stages
         told.says(", ".join(f"{stage} {duration(took_s)}" for stage, took_s in stages.items()))
     try:
@@ -174,7 +174,7 @@ def measure(run: Run) -> Result:
     )
 
 
-def tell_fidelity(report: Report, passed: bool) -> None:
+def tell_fidelity(report: FidelityReport, passed: bool) -> None:
     """Print the verdict on the emulation; if it is FAIL, also what that means after steps that `passed` or not."""
     asked = "whether every link was exact" if report.clock == "virtual" else "whether the machine kept up"
     with step(f"fidelity, {asked}") as told:
@@ -183,7 +183,7 @@ def tell_fidelity(report: Report, passed: bool) -> None:
         say(distrust(report, passed))
 
 
-def distrust(report: Report, passed: bool) -> str:
+def distrust(report: FidelityReport, passed: bool) -> str:
     """Return why the times of a run that failed fidelity are not to be trusted, and what to run instead."""
     worst = report.worst
     limit = worst.pass_limit if worst.warn_limit is None else worst.warn_limit

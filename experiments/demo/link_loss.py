@@ -19,7 +19,7 @@ import numpy as np
 
 from weft.experiments.demo import columns
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.routes import Pairs, lost_pairs
+from weft.experiments.engines.routes import PairSet, lost_pairs
 from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Integer
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from weft.testbed.measure.fidelity import Report
+    from weft.testbed.measure.fidelity import FidelityReport
 
 
 @lru_cache(maxsize=8)
@@ -64,7 +64,7 @@ def measure(run: Run) -> Result:
     topology, routing = broken(run), run.text("routing")
     without_path = lost_pairs(routing, topology)
     lost = {"graph": in_either_direction(without_path)}
-    report: Report | None = None
+    report: FidelityReport | None = None
     if run.engine != "graph":
         lost["fabric"] = in_either_direction(lost_in_fabric(routing, topology))
     if run.engine == "kernel":
@@ -86,12 +86,12 @@ def measure(run: Run) -> Result:
     )
 
 
-def in_either_direction(pairs: Pairs) -> Pairs:
+def in_either_direction(pairs: PairSet) -> PairSet:
     """Return `pairs` and their reverses."""
     return pairs | {(dst, src) for src, dst in pairs}
 
 
-def lost_in_fabric(routing: str, topology: Topology) -> Pairs:
+def lost_in_fabric(routing: str, topology: Topology) -> PairSet:
     """The pairs between which packets do not arrive, once the daemons know what has failed."""
     from weft.daemons.simulator.simulator import Simulator
 
@@ -104,7 +104,7 @@ def lost_in_fabric(routing: str, topology: Topology) -> Pairs:
     return {(src, dst) for src in servers for dst in servers if src != dst and fabric.walk(src, dst).lost}
 
 
-def lost_on_kernel(routing: str, topology: Topology, expected: Pairs) -> tuple[Pairs, Report]:
+def lost_on_kernel(routing: str, topology: Topology, expected: PairSet) -> tuple[PairSet, FidelityReport]:
     """The pairs that do not ping once the daemons know what has failed, and whether the emulation kept up."""
     from weft.experiments.engines import reachability
     from weft.testbed.measure.fidelity import Fidelity

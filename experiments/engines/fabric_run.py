@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from weft.daemons.core import registry
-from weft.daemons.load_balancing.scheme import Rule
+from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.experiments.engines.common_parameters import network
 from weft.experiments.engines.lbsp_tables import lbsp_link, set_tables, shape_of
 from weft.experiments.runner.definition import Run, Value
 from weft.testbed.data_plane.data_plane import DataPlane
-from weft.testbed.measure.fidelity import Fidelity, Report
+from weft.testbed.measure.fidelity import Fidelity, FidelityReport
 from weft.testbed.measure.reordering import OrderTable, Reordering
 from weft.testbed.network.degrade import set_rate
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import flows, tcp_settings
 from weft.testbed.traffic.flows import Flow, FlowResults
 from weft.topologies import build
@@ -33,22 +33,22 @@ DEGRADED_FRACTION = 0.2  # of its rate, that a degraded link still carries
 
 
 @dataclass(frozen=True)
-class Fabric:
+class FabricRun:
     """topology: with the failures of this run.  seeds: of each switch's choices."""
 
-    network: Network
+    network: RunningNetwork
     plane: DataPlane
     topology: Topology
     seeds: Mapping[int, int]
 
 
 @dataclass(frozen=True)
-class Seen:
+class FabricObservation:
     """What the flows were like, how much their packets overtook each other, and whether the machine kept up."""
 
     flows: FlowResults
     order: OrderTable
-    report: Report
+    report: FidelityReport
 
 
 def damaged_link(topology: Topology) -> int:
@@ -62,19 +62,19 @@ def check_scheme(run: Run) -> None:
     topology = network(run)
     if topology.server_centric or not (topology.level == 1).any():
         raise ValueError(f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}")
-    if chosen.rule == Rule.LBSP:
+    if chosen.rule == ChoiceRule.LBSP:
         shape_of(topology, run.text("scheme"))
 
 
 @contextmanager
-def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[Fabric]:
+def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[FabricRun]:
     """The network of `run` with its scheme, up for the length of a `with`.
 
     A failed link is known to every switch, program and kernel: what schemes do with the paths that are left is asked,
     not how long it takes to find that out.  A degraded one nobody is told of.
     """
     topology = build(run.text("topology"))
-    network = Network.create(topology, link, scheme="static")
+    network = RunningNetwork.create(topology, link, scheme="static")
     try:
         with DataPlane.load(network, run.text("scheme"), seed=run.seed) as plane:
             plane.attach()
@@ -85,18 +85,18 @@ def fabric(run: Run, link: LinkSpec, *, damage: str = "none") -> Iterator[Fabric
                 plane.follow(topology)
             elif damage == "degraded":
                 set_rate(network, name, round(link.rate_bps * DEGRADED_FRACTION))
-            if registry.rule(run.text("scheme")).rule == Rule.LBSP:
+            if registry.rule(run.text("scheme")).rule == ChoiceRule.LBSP:
                 set_tables(
                     network, plane, run.text("scheme"), [lbsp_link(topology, at)] if damage == "failed" else [], []
                 )
             seeds = plane.set_scheme(run.text("scheme"), seed=run.seed)
-            yield Fabric(network, plane, topology, seeds)
+            yield FabricRun(network, plane, topology, seeds)
     finally:
         network.down()
 
 
 def tcp(
-    on: Fabric,
+    on: FabricRun,
     wanted: Sequence[Flow],
     *,
     deadline_s: float,
@@ -105,7 +105,7 @@ def tcp(
     transport: str = "tcp",
     min_rtt_window_s: int,
     at_warm_up: Callable[[], None] = lambda: None,
-) -> Seen:
+) -> FabricObservation:
     """Let the flows `wanted` happen, every packet watched.
 
     at_warm_up: called when `warm_up_s` are over, to have an instrument begin, say.
@@ -121,10 +121,10 @@ def tcp(
             transport=transport,
             at_warm_up=at_warm_up,
         )
-    return Seen(table, order.table, fidelity.report)
+    return FabricObservation(table, order.table, fidelity.report)
 
 
-def order_figures(seen: Seen) -> dict[str, Value]:
+def order_figures(seen: FabricObservation) -> dict[str, Value]:
     """The columns about reordering and retransmission that every TCP experiment has."""
     packets = max(1, seen.order.total("sent"))
     retransmissions, spurious = seen.flows.total("retransmissions"), seen.flows.total("spurious")
@@ -138,7 +138,7 @@ def order_figures(seen: Seen) -> dict[str, Value]:
     }
 
 
-def circumstances(on: Fabric, seen: Seen) -> dict[str, Any]:
+def circumstances(on: FabricRun, seen: FabricObservation) -> dict[str, Any]:
     """What a reader may ask for later."""
     name = on.topology.naming.name
     return {

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from weft.daemons.tar.routing import BACK, COPY, DROP, extend, next_hop, start
+from weft.experiments.engines.arrays import Array
 from weft.experiments.engines.loops import ALONG, LEFT_OUT, MOST_DRAWS, take_hop
 from weft.experiments.engines.pairs import SHIFT_11, Pairs, pair, word
 from weft.topologies.recursive.ccrdn import peer
-
-Array = Any  # of integers
 
 CAPACITY = 1 << 62  # of a link, in flows: more than there are
 ROUNDS = 4  # of a Feistel network: as many as a pseudorandom permutation takes (Luby and Rackoff, 1988)

@@ -15,18 +15,15 @@ Everything is arrays and loops, so that the same source runs in a test as it sta
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.proxy.routing import NEVER, Policy, channels, most_channels, most_routes, parting, search
 from weft.daemons.proxy.routing import shortest_first as cost
-from weft.daemons.routing.path_tables import Tables, write
-
-Array = Any  # of integers
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from weft.daemons.routing.path_tables import PathTables, write
+from weft.experiments.engines.arrays import Array, Floats, Ints
 
 SAME = 1e-9  # rates that differ by less, relatively, are equal
 
@@ -46,7 +43,7 @@ class Messages(NamedTuple):
     then_from: Ints
 
 
-def depart(tables: Tables, policy: Policy, src: int, dst: int, flows: Array, route: Array, room: Array) -> int:
+def depart(tables: PathTables, policy: Policy, src: int, dst: int, flows: Array, route: Array, room: Array) -> int:
     """Choose a route by the `flows` under way, count it there and write its channels into `route`; return how many."""
     at = parting(tables.t, src, dst)
     _, proxy = search(tables, policy, cost, at, flows, NEVER, room)
@@ -103,7 +100,7 @@ def fair_rates(
     return passes
 
 
-class State(NamedTuple):
+class FluidState(NamedTuple):
     """What is known of each message, shape (messages,) but for `routes`.
 
     routes, lengths: its channels, and how many they are.  ready_s: when the last that it waited for ended.
@@ -121,7 +118,7 @@ class State(NamedTuple):
 
 
 def arrive(
-    messages: Messages, state: State, under_way: Ints, now_s: float, step_s: float, ready: Ints
+    messages: Messages, state: FluidState, under_way: Ints, now_s: float, step_s: float, ready: Ints
 ) -> tuple[int, int]:
     """Let `step_s` pass: messages that end go from `under_way`, those that waited for them into `ready`; how many
     there are in each."""
@@ -148,7 +145,7 @@ def arrive(
 
 
 def completion(
-    tables: Tables,
+    tables: PathTables,
     policy: Policy,
     messages: Messages,
     channel_count: int,
@@ -159,7 +156,7 @@ def completion(
 ) -> tuple[Floats, int]:
     """When each message ends, in seconds, and how often rates were worked out."""
     count, width = len(messages.src), most_channels(tables.t)
-    state = State(
+    state = FluidState(
         np.zeros((count, width), np.int32),
         np.zeros(count, np.int64),
         np.zeros(count),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from weft.daemons.dfr.routing import FIELDS, Dfr
 from weft.daemons.proxy.routing import DR_FIRST, GP_0, GP_E, GP_I, NEVER, SHORTEST, Policy, most_routes, shortest_first
-from weft.daemons.routing.path_tables import Tables
+from weft.daemons.routing.path_tables import PathTables
 from weft.daemons.tar.routing import most_hops
 from weft.experiments.engines import flow_placement
 from weft.experiments.engines import loops as loops
@@ -83,17 +83,17 @@ class Graph(Wiring):
         self.threads = threads or len(os.sched_getaffinity(0))
 
     @cached_property
-    def tables(self) -> Tables:
+    def tables(self) -> PathTables:
         """With channels."""
         return with_channels(self.network, self._share)
 
     @cached_property
-    def lengths(self) -> Tables:
+    def lengths(self) -> PathTables:
         """Without channels."""
         return with_lengths(self.network, self._share)
 
     @cached_property
-    def stretches(self) -> Tables | None:
+    def stretches(self) -> PathTables | None:
         """With stretches instead of channels; None if they would take too many counters."""
         return with_stretches(self.network, self._share)
 
@@ -137,7 +137,7 @@ class Graph(Wiring):
             counted = self._take_apart(counted, in_stretches)
         return self._tally(books, counted if loads or balanced else None)
 
-    def _take_apart(self, counted: NDArray[np.int64], stretches: Tables) -> NDArray[np.int64]:
+    def _take_apart(self, counted: NDArray[np.int64], stretches: PathTables) -> NDArray[np.int64]:
         """The flows on each channel, from those `counted` on the `stretches`."""
         load = np.zeros(self.channels, np.int64)
         inner = self.network.t.index(stretches.ports - self.ports)

@@ -11,19 +11,16 @@ added: flows that each channel carries, to be increased; empty if nobody asks.
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft.daemons.dfr.routing import DROP, Dfr
 from weft.daemons.dfr.routing import next_hop as dfr_next_hop
 from weft.daemons.dfr.routing import start as dfr_start
 from weft.daemons.proxy.routing import Policy, candidate, candidates, channels, hops, parting, search, span
 from weft.daemons.proxy.routing import shortest_first as cost
-from weft.daemons.routing.path_tables import Tables, add, path, tabulate_from
+from weft.daemons.routing.path_tables import PathTables, add, path, tabulate_from
 from weft.daemons.routing.scope import UNREACHED, distances
+from weft.experiments.engines.arrays import Array
 from weft.experiments.engines.pairs import Pairs, pair, word
 from weft.topologies.recursive.ccrdn import common_level, peer
-
-Array = Any  # of integers: what the pure functions take as a sequence
 
 DEAD = 1 << 37  # the load of a dead channel: more flows than days are enough to route
 LOST, LEFT_OUT = -1, -2
@@ -31,7 +28,7 @@ LOST, LEFT_OUT = -1, -2
 ALONG, MOST_DRAWS = 1 << 62, 1 << 10
 
 
-def tabulate(below: Tables, level: int, first: int, last: int, hops: Array, counts: Array, channels: Array) -> None:
+def tabulate(below: PathTables, level: int, first: int, last: int, hops: Array, counts: Array, channels: Array) -> None:
     """Fill in the tables of an X(level) for its servers first .. last-1, given those of a smaller one."""
     for src in range(first, last):
         tabulate_from(below, level, src, hops, counts, channels)
@@ -50,7 +47,7 @@ def links(rule: int, t: Array, level: int, end_a: Array, end_b: Array) -> int:
 
 
 def route(
-    tables: Tables,
+    tables: PathTables,
     policy: Policy,
     pairs: Pairs,
     first: int,
@@ -76,7 +73,7 @@ def route(
             channels(tables, at, proxy, add, added, 1)
 
 
-def take_apart(tables: Tables, inner: int, first: int, last: int, counted: Array, added: Array) -> None:
+def take_apart(tables: PathTables, inner: int, first: int, last: int, counted: Array, added: Array) -> None:
     """Add the flows on the stretches of the X(inner)s first .. last-1, numbered as in daemons/routing/path_tables.py,
     to the channels that these are made of."""
     size, channels = tables.t[inner], tables.ports
@@ -90,7 +87,7 @@ def take_apart(tables: Tables, inner: int, first: int, last: int, counted: Array
                 path(tables, inner, server - server % size, server % size, b, add, added, flows)
 
 
-def survey(tables: Tables, policy: Policy, pairs: Pairs, first: int, last: int, sums: Array) -> None:
+def survey(tables: PathTables, policy: Policy, pairs: Pairs, first: int, last: int, sums: Array) -> None:
     """Add up, over the pairs first .. last-1: candidates, their squares; proxy routes no longer than DR's, their
     squares; pairs that have a shorter one (CCRDN 6.3, 7.1)."""
     for index in range(first, last):

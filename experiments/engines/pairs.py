@@ -72,7 +72,7 @@ def pair(pairs: Pairs, index: int) -> tuple[int, int]:
     return order[first + src], order[first + dst + (dst >= src)]
 
 
-class Pattern(NamedTuple):
+class PairPattern(NamedTuple):
     """meaning: for people.  parameter: the one that it takes, if any."""
 
     meaning: str
@@ -107,12 +107,12 @@ def many_all_to_all(rng: np.random.Generator, servers: int, group: int) -> Pairs
     return Pairs(MANY_ALL_TO_ALL, servers, count, _key(rng), rng.permutation(servers), group)
 
 
-PATTERNS: Mapping[str, Pattern] = {
-    "uniform": Pattern("flows random pairs", "flows", uniform),
-    "all-to-all": Pattern("every server to every other", None, all_to_all),
-    "one-to-all": Pattern("one random server to every other", None, one_to_all),
-    "permutation": Pattern("every server to one other", None, permutation),
-    "many-all-to-all": Pattern("random groups of servers, all-to-all within each", "group", many_all_to_all),
+PATTERNS: Mapping[str, PairPattern] = {
+    "uniform": PairPattern("flows random pairs", "flows", uniform),
+    "all-to-all": PairPattern("every server to every other", None, all_to_all),
+    "one-to-all": PairPattern("one random server to every other", None, one_to_all),
+    "permutation": PairPattern("every server to one other", None, permutation),
+    "many-all-to-all": PairPattern("random groups of servers, all-to-all within each", "group", many_all_to_all),
 }
 
 

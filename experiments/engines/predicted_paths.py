@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from weft.daemons.core import registry
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 from weft.daemons.dfr.routing import FIELDS, Dfr
 from weft.daemons.proxy.routing import most_routes
 from weft.daemons.routing import shortest
@@ -97,7 +97,7 @@ def probed(naming: CcrdnNaming, down: Sequence[int], relay: int, src: int, dst: 
     """Whether one of the probes that TAR sends for pings of `src` to `dst` arrives, where the channels `down` are dead
     and flows that are bypassed go where `relay` says (daemons/tar/routing.py)."""
     network, address = naming.network, naming.address
-    flow = tar.number(*Flow(address(src), address(dst), socket.IPPROTO_ICMP, 0))
+    flow = tar.number(*FiveTuple(address(src), address(dst), socket.IPPROTO_ICMP, 0))
     return any(
         tar.route(network.rule, network.t, down, src, dst, relay=relay, flow=flow, attempt=attempt)[1]
         for attempt in range(ATTEMPTS)

@@ -14,15 +14,15 @@ from weft.testbed.runs.network_handle import NetworkHandle, all_pairs
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
-    from weft.experiments.engines.routes import Pairs
-    from weft.testbed.network.network import Network
+    from weft.experiments.engines.routes import PairSet
+    from weft.testbed.network.network import RunningNetwork
 
 NOTICE_S = 10.0  # by then daemons have noticed what they ever will: a hundred times what three hellos of 30 ms take
 RETRIES = 2  # of a ping without an answer: a packet lost to load is no broken path
 TIMEOUT_S = 0.4
 
 
-def without_route(net: NetworkHandle) -> Pairs:
+def without_route(net: NetworkHandle) -> PairSet:
     """The ordered pairs of servers between which a forwarding table on the way has no route, or routes that loop."""
     lost = set()
     with ForwardingTables(net) as fib:
@@ -34,7 +34,7 @@ def without_route(net: NetworkHandle) -> Pairs:
     return lost
 
 
-def wait_for_routes(net: NetworkHandle, expected: Pairs) -> bool:
+def wait_for_routes(net: NetworkHandle, expected: PairSet) -> bool:
     """Return when exactly the pairs `expected` are without a route; False if that does not come about."""
     with suppress(TimeoutError):
         return wait_until("routes", lambda: without_route(net) == expected, timeout_s=NOTICE_S)
@@ -59,10 +59,10 @@ def wait_for_paths(
 
 
 def wait_for_pings(
-    net: NetworkHandle, pairs: Sequence[tuple[int, int]], expected: Pairs, *, timeout_s: float = NOTICE_S
-) -> Pairs:
+    net: NetworkHandle, pairs: Sequence[tuple[int, int]], expected: PairSet, *, timeout_s: float = NOTICE_S
+) -> PairSet:
     """Ping `pairs` again and again until exactly the `expected` ones answer, or the time is over: who answered last."""
-    seen: list[Pairs] = []
+    seen: list[PairSet] = []
 
     def as_expected() -> bool:
         table = ping(net, pairs, timeout_s=TIMEOUT_S, retries=1)
@@ -79,12 +79,12 @@ def pinged(net: NetworkHandle) -> PingTable:
     return ping(net, all_pairs(net), timeout_s=TIMEOUT_S, retries=RETRIES)
 
 
-def lost(table: PingTable) -> Pairs:
+def lost(table: PingTable) -> PairSet:
     """The pairs that had no answer."""
     return {(one.src, one.dst) for one in table.lost}
 
 
-def wait_for_notice(net: Network, nodes: Sequence[int], since_ns: int) -> float | None:
+def wait_for_notice(net: RunningNetwork, nodes: Sequence[int], since_ns: int) -> float | None:
     """Seconds from `since_ns`, of the monotonic clock, to when the daemons of all `nodes` had lost a neighbour.
 
     None if they do not.  The daemons note the time themselves.

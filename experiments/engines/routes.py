@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.daemons.core import registry
-from weft.daemons.core.scheme import Path
+from weft.daemons.core.scheme import RoutedPath
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.topology import Topology
 
-Pairs = set[tuple[int, int]]  # ordered: source, destination
+PairSet = set[tuple[int, int]]  # ordered: source, destination
 
 
-def find(routing: str, topology: Topology, src: int, dst: int, failed: Sequence[int] = ()) -> Sequence[Path]:
+def find(routing: str, topology: Topology, src: int, dst: int, failed: Sequence[int] = ()) -> Sequence[RoutedPath]:
     """The paths by which packets go from server `src` to server `dst` under the scheme `routing` with the links
     `failed` dead, the likeliest first; none if it finds none.
 
@@ -25,7 +25,7 @@ def find(routing: str, topology: Topology, src: int, dst: int, failed: Sequence[
     return found.path(fail_links(topology, failed) if failed else topology, options, src, dst)
 
 
-def lost_pairs(routing: str, topology: Topology) -> Pairs:
+def lost_pairs(routing: str, topology: Topology) -> PairSet:
     """Every ordered pair of servers for which `routing` finds no path over the live links of `topology`."""
     found, options = registry.checked(topology, routing)
     servers = range(topology.servers)

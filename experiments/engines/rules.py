@@ -12,11 +12,11 @@ from weft.experiments.engines.compiled import compiled
 from weft.topologies.recursive.connection_rule import RULES
 
 F = TypeVar("F", bound=Callable[..., Any])
-Rule = Callable[[int, int, int], int]
+RoutingRule = Callable[[int, int, int], int]
 
 
 def compiled_for(rule: int, function: F, **instead: Callable[..., Any]) -> F:
-    """compiled(), where gateway() and far_copy() are those of the rule of this number.
+    """compiled(), where gateway() and far_subnetwork() are those of the rule of this number.
 
     A rule that ccrdn.py has built in is an argument of the code; any other is a part of it.
     """
@@ -26,13 +26,13 @@ def compiled_for(rule: int, function: F, **instead: Callable[..., Any]) -> F:
 @cache
 def _functions(rule: int) -> dict[str, Callable[..., Any]]:
     """What stands for the functions of connection_rule.py, which look rules up by number."""
-    own = {"own_gateway": _gateway, "own_far_copy": _far_copy}
+    own = {"own_gateway": _gateway, "own_far_subnetwork": _far_subnetwork}
     if rule not in RULES:
         return own
-    gateway, far_copy = RULES[rule].gateway, RULES[rule].far_copy
+    gateway, far_subnetwork = RULES[rule].gateway, RULES[rule].far_subnetwork
     if RULES[rule].orders:
-        gateway, far_copy = by_arrays(RULES[rule].orders)
-    return {**own, "chosen_gateway": gateway, "chosen_far_copy": far_copy}
+        gateway, far_subnetwork = by_arrays(RULES[rule].orders)
+    return {**own, "chosen_gateway": gateway, "chosen_far_subnetwork": far_subnetwork}
 
 
 def chosen_gateway(size: int, i: int, j: int) -> int:
@@ -40,7 +40,7 @@ def chosen_gateway(size: int, i: int, j: int) -> int:
     return -1
 
 
-def chosen_far_copy(size: int, i: int, p: int) -> int:
+def chosen_far_subnetwork(size: int, i: int, p: int) -> int:
     """Where no rule of connection_rule.py is meant."""
     return -1
 
@@ -49,11 +49,11 @@ def _gateway(rule: int, size: int, i: int, j: int) -> int:
     return chosen_gateway(size, i, j)
 
 
-def _far_copy(rule: int, size: int, i: int, p: int) -> int:
-    return chosen_far_copy(size, i, p)
+def _far_subnetwork(rule: int, size: int, i: int, p: int) -> int:
+    return chosen_far_subnetwork(size, i, p)
 
 
-def by_arrays(orders: Mapping[int, Sequence[int]]) -> tuple[Rule, Rule]:
+def by_arrays(orders: Mapping[int, Sequence[int]]) -> tuple[RoutingRule, RoutingRule]:
     """The functions of connection_rule.by_permutation() on arrays, which can be compiled."""
     sizes = np.array(sorted(orders))
     start = np.concatenate(([0], np.cumsum(sizes)))
@@ -64,8 +64,8 @@ def by_arrays(orders: Mapping[int, Sequence[int]]) -> tuple[Rule, Rule]:
         ahead = j - i - 1 if j > i else j - i + size
         return int(order[start[np.searchsorted(sizes, size)] + ahead])
 
-    def far_copy(size: int, i: int, p: int) -> int:
+    def far_subnetwork(size: int, i: int, p: int) -> int:
         j = i + int(inverse[start[np.searchsorted(sizes, size)] + p]) + 1
         return j if j <= size else j - size - 1
 
-    return gateway, far_copy
+    return gateway, far_subnetwork

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from weft.daemons.routing.path_tables import (
-    Tables,
+    PathTables,
     tabulate_crossbar,
     tabulate_stretches,
     width,
@@ -35,21 +35,21 @@ def require_crossbar(network: Ccrdn) -> None:
         raise ValueError(f"{name}: the graph engine takes n up to {most} where k is {network.k}, got {network.n}")
 
 
-def with_channels(network: Ccrdn, share: Share) -> Tables:
+def with_channels(network: Ccrdn, share: Share) -> PathTables:
     """The tables of the largest X(h), h < k, that may be."""
     tables = empty(network, 0, network.k + 2, width(0))
     compiled(tabulate_crossbar)(tables.t, *arrays(tables))
     return grown(network, tables, share, network.k - 1)
 
 
-def with_lengths(network: Ccrdn, share: Share, most: int | None = None) -> Tables:
+def with_lengths(network: Ccrdn, share: Share, most: int | None = None) -> PathTables:
     """The same without channels; at most those of an X(most)."""
     tables = empty(network, 0, network.k + 2, 0)
     compiled(tabulate_crossbar)(tables.t, *arrays(tables))
     return grown(network, tables, share, network.k - 1 if most is None else most)
 
 
-def with_stretches(network: Ccrdn, share: Share) -> Tables | None:
+def with_stretches(network: Ccrdn, share: Share) -> PathTables | None:
     """The same with stretches, as long as they can be without taking too many counters; None if none are as few."""
     ports = [network.k + 2 + size for size in network.t[: network.k]]
     most = [min(MOST_COUNTER_BYTES // 4 // network.t[-1], MOST_CHANNELS // size) for size in network.t[: network.k]]
@@ -62,7 +62,7 @@ def with_stretches(network: Ccrdn, share: Share) -> Tables | None:
     return grown(network, tables, share, network.k - 1)
 
 
-def grown(network: Ccrdn, tables: Tables, share: Share, most: int) -> Tables:
+def grown(network: Ccrdn, tables: PathTables, share: Share, most: int) -> PathTables:
     """The tables of the largest X(h), h <= most, that may be, built from `tables`."""
     if network.t[tables.level] * tables.ports > MOST_CHANNELS:
         raise ValueError(f"{network.t[tables.level]} servers of {tables.ports} channels: more than 16 bits can number")
@@ -75,7 +75,7 @@ def grown(network: Ccrdn, tables: Tables, share: Share, most: int) -> Tables:
     return tables
 
 
-def tabulation(below: Tables, tables: Tables) -> Callable[[int, int, int], None]:
+def tabulation(below: PathTables, tables: PathTables) -> Callable[[int, int, int], None]:
     """Fills in `tables` for the servers first .. last-1, from those of a smaller X(h)."""
 
     def task(first: int, last: int, _: int) -> None:
@@ -84,13 +84,13 @@ def tabulation(below: Tables, tables: Tables) -> Callable[[int, int, int], None]
     return task
 
 
-def empty(network: Ccrdn, level: int, ports: int, entries: int) -> Tables:
+def empty(network: Ccrdn, level: int, ports: int, entries: int) -> PathTables:
     """Tables of an X(level) to be filled in, with so many entries for each path."""
     rows, t = network.t[level] ** 2, np.array(network.t)
     columns: Any = np.zeros(rows, np.uint8), np.zeros(rows, np.uint8), np.zeros(rows * entries, np.int16)
-    return Tables(network.rule, cast(Any, t), level, ports, entries, *columns)
+    return PathTables(network.rule, cast(Any, t), level, ports, entries, *columns)
 
 
-def arrays(tables: Tables) -> tuple[Any, Any, Any]:
+def arrays(tables: PathTables) -> tuple[Any, Any, Any]:
     """Hops, counts and channels of `tables`."""
     return tables.hops, tables.counts, tables.channels

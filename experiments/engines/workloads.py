@@ -128,7 +128,7 @@ def mapped(rng: Generator, hosts: int, chosen: list[tuple[int, int]]) -> list[tu
     return [(place[src], place[dst]) for src, dst in chosen]
 
 
-class Pattern(NamedTuple):
+class TrafficPattern(NamedTuple):
     """Who sends to whom, by name: `pairs` takes a generator, the number of hosts, and the parameter if there is one."""
 
     meaning: str
@@ -136,25 +136,25 @@ class Pattern(NamedTuple):
     pairs: Callable[[Generator, int, int], list[tuple[int, int]]]
 
 
-PATTERNS: Mapping[str, Pattern] = {
-    "permutation": Pattern("each host to one other", None, lambda rng, hosts, _: permutation(rng, hosts)),
-    "k-permutation": Pattern("each host to k others", "k", k_permutation),
-    "cross": Pattern("each host to one of another group", "group", cross),
-    "stride": Pattern("host i to host i + step", "step", lambda _, hosts, step: stride(hosts, step)),
-    "transpose": Pattern(
+PATTERNS: Mapping[str, TrafficPattern] = {
+    "permutation": TrafficPattern("each host to one other", None, lambda rng, hosts, _: permutation(rng, hosts)),
+    "k-permutation": TrafficPattern("each host to k others", "k", k_permutation),
+    "cross": TrafficPattern("each host to one of another group", "group", cross),
+    "stride": TrafficPattern("host i to host i + step", "step", lambda _, hosts, step: stride(hosts, step)),
+    "transpose": TrafficPattern(
         "hosts as a matrix, to their places when it is transposed",
         "rows",
         lambda _, hosts, rows: transpose(hosts, rows),
     ),
-    "uniform": Pattern("each host to a random other", None, lambda rng, hosts, _: uniform(rng, hosts)),
-    "off-diagonal": Pattern("host i to host i + c", "c", lambda _, hosts, c: stride(hosts, c)),
-    "shuffle": Pattern("each host's number rotated by a bit", None, lambda _rng, hosts, _: shuffle(hosts)),
-    "stencil": Pattern(
+    "uniform": TrafficPattern("each host to a random other", None, lambda rng, hosts, _: uniform(rng, hosts)),
+    "off-diagonal": TrafficPattern("host i to host i + c", "c", lambda _, hosts, c: stride(hosts, c)),
+    "shuffle": TrafficPattern("each host's number rotated by a bit", None, lambda _rng, hosts, _: shuffle(hosts)),
+    "stencil": TrafficPattern(
         "each host to those 1 and offset away", "offset", lambda _, hosts, offset: stencil(hosts, offset)
     ),
-    "random": Pattern("count random pairs", "count", random_pairs),
-    "incast": Pattern("senders to one host", "senders", incast),
-    "all-to-all": Pattern("each host to every other", None, lambda rng, hosts, _: all_to_all(hosts)),
+    "random": TrafficPattern("count random pairs", "count", random_pairs),
+    "incast": TrafficPattern("senders to one host", "senders", incast),
+    "all-to-all": TrafficPattern("each host to every other", None, lambda rng, hosts, _: all_to_all(hosts)),
 }
 
 

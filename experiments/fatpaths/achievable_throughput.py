@@ -20,12 +20,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.fatpaths.router_graph import RouterGraph
 
-Array = NDArray[np.int64]
-Numbers = NDArray[np.float64]
-Path = tuple[int, ...]  # arcs, in order
+RouterPath = tuple[int, ...]  # arcs, in order
 
 GAP = 1e-4  # relative, between T and its bound, at which column generation ends
 MOST_ROUNDS = 500
@@ -35,9 +34,9 @@ MOST_ROUNDS = 500
 class Demands:
     """src, dst: routers.  amount: of each, in rates of a link."""
 
-    src: Array
-    dst: Array
-    amount: Numbers
+    src: Ints
+    dst: Ints
+    amount: Floats
 
     def __len__(self) -> int:
         return len(self.src)
@@ -48,12 +47,12 @@ class Optimum:
     """T; the duals of arcs and of demands; what each path carries at T."""
 
     throughput: float
-    arc_price: Numbers
-    demand_price: Numbers
-    flow: Numbers
+    arc_price: Floats
+    demand_price: Floats
+    flow: Floats
 
 
-def worst_case(graph: RouterGraph, rng: Generator) -> Array:
+def worst_case(graph: RouterGraph, rng: Generator) -> Ints:
     """For each router with hosts another one to send to, no two the same, so that distances sum to the most.
 
     The longest matching of Jyothi et al. (SC 2016), which FatPaths uses (section VI-C), by routers: all hosts of a
@@ -79,7 +78,7 @@ def worst_case_demands(graph: RouterGraph, rng: Generator, intensity: float = 1.
     return Demands(graph.endpoints[chosen], to[chosen], amount[chosen].astype(np.float64))
 
 
-def demands_of(pairs: Sequence[tuple[int, int]], router_of: Array) -> Demands:
+def demands_of(pairs: Sequence[tuple[int, int]], router_of: Ints) -> Demands:
     """What hosts that send along `pairs` at a link's rate ask between routers; flows within a router are left out."""
     ends = router_of[np.asarray(pairs, dtype=np.int64).reshape(-1, 2)]
     ends = ends[ends[:, 0] != ends[:, 1]]
@@ -87,7 +86,7 @@ def demands_of(pairs: Sequence[tuple[int, int]], router_of: Array) -> Demands:
     return Demands(unique[:, 0], unique[:, 1], amount.astype(np.float64))
 
 
-def assignment(cost: Numbers) -> Array:
+def assignment(cost: Floats) -> Ints:
     """The column of each row in the assignment of least cost, by shortest augmenting paths (Jonker and Volgenant)."""
     n = len(cost)
     row_price, column_price = np.zeros(n + 1), np.zeros(n + 1)
@@ -121,12 +120,12 @@ def assignment(cost: Numbers) -> Array:
     return found
 
 
-def table_paths(graph: RouterGraph, tables: NDArray[np.int32], demands: Demands) -> list[list[Path]]:
+def table_paths(graph: RouterGraph, tables: NDArray[np.int32], demands: Demands) -> list[list[RouterPath]]:
     """The distinct paths of each demand over the layers of `tables`, see daemons/fatpaths/layers.py."""
     arc_of = arcs(graph)
     found = []
     for src, dst in zip(demands.src.tolist(), demands.dst.tolist(), strict=True):
-        paths: dict[Path, None] = {}
+        paths: dict[RouterPath, None] = {}
         for table in tables:
             at, path = src, list[int]()
             while at != dst:
@@ -145,14 +144,14 @@ def arcs(graph: RouterGraph) -> NDArray[np.int32]:
     return found
 
 
-def short_paths(graph: RouterGraph, demands: Demands, extra_hops: int) -> list[list[Path]]:
+def short_paths(graph: RouterGraph, demands: Demands, extra_hops: int) -> list[list[RouterPath]]:
     """All paths of each demand that are at most max(its distance, D + extra_hops) links long and enter no router
     twice."""
     found = []
     for src, dst in zip(demands.src.tolist(), demands.dst.tolist(), strict=True):
         far = graph.distance[:, dst].tolist()
         most, paths = graph.diameter + extra_hops, []
-        stack: list[tuple[list[int], Path]] = [([src], ())]
+        stack: list[tuple[list[int], RouterPath]] = [([src], ())]
         while stack:
             routers, path = stack.pop()
             if routers[-1] == dst:
@@ -167,7 +166,7 @@ def short_paths(graph: RouterGraph, demands: Demands, extra_hops: int) -> list[l
     return found
 
 
-def minimal_paths(graph: RouterGraph, demands: Demands) -> list[list[Path]]:
+def minimal_paths(graph: RouterGraph, demands: Demands) -> list[list[RouterPath]]:
     """All shortest paths of each demand: what ECMP may use."""
     found = []
     for paths in short_paths(graph, demands, 0):
@@ -176,7 +175,7 @@ def minimal_paths(graph: RouterGraph, demands: Demands) -> list[list[Path]]:
     return found
 
 
-def maximum(paths: Sequence[Sequence[Path]], demands: Demands, arc_count: int) -> Optimum:
+def maximum(paths: Sequence[Sequence[RouterPath]], demands: Demands, arc_count: int) -> Optimum:
     """The largest T over these paths of each demand.
 
     RuntimeError if the solver does not find an optimum, which exists.
@@ -224,7 +223,9 @@ def flow_bound(graph: RouterGraph, demands: Demands) -> tuple[float, float]:
     return found, float(least_bound)
 
 
-def add_cheapest(graph: RouterGraph, demands: Demands, columns: Sequence[dict[Path, None]], optimum: Optimum) -> float:
+def add_cheapest(
+    graph: RouterGraph, demands: Demands, columns: Sequence[dict[RouterPath, None]], optimum: Optimum
+) -> float:
     """Add to each demand's columns the path that costs least at the prices of `optimum`; the bound on T that these
     prices give."""
     sources, row_of = np.unique(demands.src, return_inverse=True)
@@ -238,7 +239,7 @@ def add_cheapest(graph: RouterGraph, demands: Demands, columns: Sequence[dict[Pa
     return float(optimum.arc_price.sum() / (demands.amount * cost[row_of, demands.dst]).sum())
 
 
-def cheapest_paths(start: Array, peer: Array, price: Numbers, sources: Array) -> tuple[Numbers, Array]:
+def cheapest_paths(start: Ints, peer: Ints, price: Floats, sources: Ints) -> tuple[Floats, Ints]:
     """From each of `sources` to every router, the least sum of prices of arcs and the last arc of such a path; among
     paths that cost the same within rounding, one with few links."""
     routers = len(start) - 1

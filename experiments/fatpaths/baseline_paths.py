@@ -7,19 +7,20 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.engines.compiled import compiled
-from weft.experiments.fatpaths.achievable_throughput import Array, Demands, Numbers, Path
+from weft.experiments.fatpaths.achievable_throughput import Demands, RouterPath
 from weft.experiments.fatpaths.router_graph import RouterGraph
 
 
-def k_shortest_paths(graph: RouterGraph, demands: Demands, k: int, rng: Generator) -> list[list[Path]]:
+def k_shortest_paths(graph: RouterGraph, demands: Demands, k: int, rng: Generator) -> list[list[RouterPath]]:
     """The k shortest paths of each demand that enter no router twice, fewer where there are not as many, by Yen's
     algorithm (FatPaths, appendix C-D); of equal ones, `rng` draws."""
     order = np.lexsort((rng.random(len(graph.peer)), graph.tail))  # of the arcs of each router
     search = compiled(detour)
     by = np.empty(graph.routers, dtype=np.int64)
 
-    def shortest(src: int, dst: int, arcs: NDArray[np.bool_], routers: NDArray[np.bool_]) -> Path | None:
+    def shortest(src: int, dst: int, arcs: NDArray[np.bool_], routers: NDArray[np.bool_]) -> RouterPath | None:
         if not search(graph.start, graph.peer, order, src, dst, arcs, routers, by):
             return None
         at, path = dst, []
@@ -28,10 +29,10 @@ def k_shortest_paths(graph: RouterGraph, demands: Demands, k: int, rng: Generato
             at = int(graph.tail[path[-1]])
         return tuple(reversed(path))
 
-    def yen(src: int, dst: int) -> list[Path]:
+    def yen(src: int, dst: int) -> list[RouterPath]:
         none = np.zeros(len(graph.peer), dtype=bool), np.zeros(graph.routers, dtype=bool)
         first = shortest(src, dst, *none)
-        found, candidates = [first] if first else [], dict[Path, tuple[int, float]]()
+        found, candidates = [first] if first else [], dict[RouterPath, tuple[int, float]]()
         while found and len(found) < k:
             for hop in range(len(found[-1])):
                 begin = found[-1][:hop]
@@ -51,14 +52,14 @@ def k_shortest_paths(graph: RouterGraph, demands: Demands, k: int, rng: Generato
 
 
 def detour(
-    start: Array,
-    peer: Array,
-    order: Array,
+    start: Ints,
+    peer: Ints,
+    order: Ints,
     src: int,
     dst: int,
     arcs: NDArray[np.bool_],
     routers: NDArray[np.bool_],
-    by: Array,
+    by: Ints,
 ) -> bool:
     """Set by[u] to the last arc of a shortest path from `src` to u, for `dst` and all routers before it, that has none
     of `arcs` and `routers`; False if there is none to `dst`.
@@ -83,7 +84,7 @@ def detour(
     return False
 
 
-def valiant_load(graph: RouterGraph, demands: Demands) -> Numbers:
+def valiant_load(graph: RouterGraph, demands: Demands) -> Floats:
     """What each arc carries if every demand is sent once, its packets by way of routers drawn uniformly from all, and
     from there, as to there, split evenly at each router among the next hops of shortest paths (Valiant, SIAM J. Comput.
     1982).  1 / max of it is the throughput."""
@@ -96,7 +97,7 @@ def valiant_load(graph: RouterGraph, demands: Demands) -> Numbers:
     return load
 
 
-def even_load(start: Array, peer: Array, distance: NDArray[np.int8], traffic: Numbers, load: Numbers) -> None:
+def even_load(start: Ints, peer: Ints, distance: NDArray[np.int8], traffic: Floats, load: Floats) -> None:
     """Add to the load of each arc what `traffic`, shape (routers, routers), brings over it where every router splits
     evenly among the next hops of shortest paths."""
     routers = len(start) - 1

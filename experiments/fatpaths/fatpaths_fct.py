@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.arrays import Floats
 from weft.experiments.fatpaths import columns, layered_network
 from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Statement, Table, Value
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from weft.testbed.traffic.flows import FlowResults
 
-Floats = NDArray[np.float64]
 GRACE_S = 15.0  # after the last arrival, for flows to end
 OF_FLOWS = {  # columns with what TCP knew of each flow, by field of TcpInfo
     "repeated": "retransmissions",
@@ -128,7 +128,7 @@ def plot(table: Table, figure: Figure) -> None:
         draw_times(distribution, by_size, rows, each)
 
 
-def coloured(looks: Mapping[str, tuple[style.Look, str]]) -> dict[str, tuple[style.Look, str]]:
+def coloured(looks: Mapping[str, tuple[style.SeriesStyle, str]]) -> dict[str, tuple[style.SeriesStyle, str]]:
     """`looks` with a colour of its own for each scheme that differs from another in its parameters alone."""
     colours = dict[str, str]()
     for spec, (look, _) in looks.items():
@@ -151,7 +151,7 @@ def flows_of(rows: Sequence[Row], scheme: str) -> tuple[NDArray[Any], NDArray[An
     return sizes, ms, sizes >= least, bool(kept)
 
 
-def draw_ratios(axes: Axes, rows: Sequence[Row], looks: Mapping[str, tuple[style.Look, str]]) -> None:
+def draw_ratios(axes: Axes, rows: Sequence[Row], looks: Mapping[str, tuple[style.SeriesStyle, str]]) -> None:
     """Bars of the mean and marks of the 99th percentile of long flows, over ECMP's."""
     _, base, long, _ = flows_of(rows, next((spec for spec in looks if spec.startswith(BASELINE)), next(iter(looks))))
     if not long.any():
@@ -171,7 +171,7 @@ def draw_ratios(axes: Axes, rows: Sequence[Row], looks: Mapping[str, tuple[style
 
 
 def draw_times(
-    distribution: Axes, by_size: Axes, rows: Sequence[Row], looks: Mapping[str, tuple[style.Look, str]]
+    distribution: Axes, by_size: Axes, rows: Sequence[Row], looks: Mapping[str, tuple[style.SeriesStyle, str]]
 ) -> None:
     """The distribution of long flows' times, and the mean time by size."""
     for scheme, (look, dash) in looks.items():

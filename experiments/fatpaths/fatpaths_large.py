@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
+from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.fluid import fair_rates
 from weft.experiments.engines.workloads import mapped, pairs
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
     from weft.topologies.core.topology import Topology
 
-Array = NDArray[np.int64]
-Numbers = NDArray[np.float64]
 STEP = 0.01  # of the time that a flow takes alone
 MOST_TIMES = 60.0  # for flows to end after the last one came, in that time
 SHARED = 0.999  # of a channel: a flow that has less shares a bottleneck
@@ -63,7 +62,7 @@ def measure(run: Run) -> Result:
     balance = run.text("balance")
     layer = rng.integers(len(tables), size=len(begin))
     routes = channels(topology, tables, who, layer if balance == "one" else None)
-    moves = Moves(rng, layer, float(run.parameters["draws"]), balance == "informed") if balance in MOVING else None
+    moves = LayerMoves(rng, layer, float(run.parameters["draws"]), balance == "informed") if balance in MOVING else None
     taken = simulate(begin, routes, moves)
     counted = taken[begin > run.integer("times") / 2]  # the paper drops the first half, too
     return Result(
@@ -81,7 +80,7 @@ def measure(run: Run) -> Result:
 BINS = np.geomspace(1 - STEP, MOST_TIMES, 61)
 
 
-def arrivals(rng: np.random.Generator, senders: int, load: float, times: float) -> Numbers:
+def arrivals(rng: np.random.Generator, senders: int, load: float, times: float) -> Floats:
     """When flows begin, in times of a flow alone, each of `senders` using `load` of its link."""
     count = int(rng.poisson(senders * load * times))
     return np.sort(rng.random(count)) * times
@@ -95,7 +94,7 @@ def layer_tables(topology: Topology, run: Run) -> NDArray[np.int32]:
     return scheme.tables(topology, registry.scheme(spec)[1])
 
 
-def channels(topology: Topology, tables: NDArray[np.int32], who: Array, layer: Array | None) -> Array:
+def channels(topology: Topology, tables: NDArray[np.int32], who: Ints, layer: Ints | None) -> Ints:
     """The channels that each flow takes in its layer, or in each if `layer` is None: shape (flows, layers, hops), NONE
     behind the last.  Links between routers come first, then those from hosts, then those to them."""
     first, routers = topology.servers, tables.shape[1]
@@ -115,7 +114,7 @@ def channels(topology: Topology, tables: NDArray[np.int32], who: Array, layer: A
     return np.asarray(renumbered.reshape(found.shape) - int(used[0] == NONE), np.int64)
 
 
-class Moves(NamedTuple):
+class LayerMoves(NamedTuple):
     """Flows are in one of their layers each, and move while they share a bottleneck.
 
     layer: of each flow at first, and later.  draws: how often in the time of a flow alone.
@@ -123,11 +122,11 @@ class Moves(NamedTuple):
     """
 
     rng: np.random.Generator
-    layer: Array
+    layer: Ints
     draws: float
     informed: bool
 
-    def move(self, slow: Array, routes: Array, used: Array) -> None:
+    def move(self, slow: Ints, routes: Ints, used: Ints) -> None:
         """Let some of the flows `slow` draw again; `used`: flows on each channel, changed as they move."""
         for flow in slow[self.rng.random(len(slow)) < self.draws * STEP]:
             each = routes[flow]
@@ -140,7 +139,7 @@ class Moves(NamedTuple):
             np.add.at(used, each[self.layer[flow]][each[self.layer[flow]] != NONE], 1)
 
 
-def simulate(begin: Numbers, routes: Array, moves: Moves | None = None) -> Numbers:
+def simulate(begin: Floats, routes: Ints, moves: LayerMoves | None = None) -> Floats:
     """How long each flow takes, in times of a flow alone; infinite for one that has not ended in MOST_TIMES after the
     last one began.
 

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.daemons.core import registry
 from weft.daemons.fatpaths import layers, scheme
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.arrays import Floats
 from weft.experiments.fatpaths import columns, layered_network, topology_cost, transports
 from weft.experiments.fatpaths.transports import Load
 from weft.experiments.report import figures, style
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from weft.topologies.core.topology import Topology
 
-Floats = NDArray[np.float64]
 FLOWLETS = "flowlets"
 LAYERED = ("layers", FLOWLETS)
 KERNEL_SCHEMES = {"spray": "rps", "ecmp": "vlb"}
@@ -126,7 +125,7 @@ def times(name: str, ms: Floats) -> dict[str, Value]:
 
 def carry(
     run: Run, topology: Topology, wanted: Sequence[Load], *, rate_bps: int, deadline_s: float
-) -> transports.Carried:
+) -> transports.TransferTimes:
     """Carry `wanted` by the routing and on the engine of `run`."""
     from weft.daemons.simulator.transport_network import hashed, layered, sprayed
 

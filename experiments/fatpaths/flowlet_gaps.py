@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
 
 LOAD_FRACTION, SIZE_FRACTION = 0.2, 0.25
 MULTIPLES = (2, 7, 30)  # of a packet time
@@ -67,7 +67,7 @@ def measure(run: Run) -> Result:
         )
 
 
-def fluid_bps(run: Run, network: Network, chosen: Sequence[tuple[int, int]]) -> float | None:
+def fluid_bps(run: Run, network: RunningNetwork, chosen: Sequence[tuple[int, int]]) -> float | None:
     """What max-min fair fluids would carry on the paths of the endless flows between the pairs `chosen`; None for other
     flows, and where paths change or are not known."""
     from weft.testbed.traffic.flows import PORT

@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
 from weft.daemons.fatpaths.layer_choice import Trigger
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.fluid import fair_rates
 from weft.experiments.fatpaths.fatpaths_large import NONE, channels
 
 if TYPE_CHECKING:
     from weft.testbed.data_plane.layer_program import FlowKey
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
     from weft.topologies.core.topology import Topology
 
-Array = NDArray[np.int64]
 TCP = 6
 
 
-def fair_shares(routes: Array) -> NDArray[np.float64]:
+def fair_shares(routes: Ints) -> NDArray[np.float64]:
     """The rate of each flow, of a channel's; `routes`: shape (flows, hops), NONE where there is no further hop.
 
     Not compiled: that takes a second under the virtual clock, a thousand flows without it milliseconds.
@@ -40,7 +40,9 @@ def fair_shares(routes: Array) -> NDArray[np.float64]:
     return rates
 
 
-def shares(network: Network, spec: str, pairs: Sequence[tuple[int, int]], port: int) -> NDArray[np.float64] | None:
+def shares(
+    network: RunningNetwork, spec: str, pairs: Sequence[tuple[int, int]], port: int
+) -> NDArray[np.float64] | None:
     """The fair share of a link of each of `pairs`, whose flows go to `port` under the scheme `spec` of `network`.
 
     None where the paths of flows are not known: they change, or hosts choose no layers and a pair has several shortest
@@ -69,7 +71,7 @@ def shares(network: Network, spec: str, pairs: Sequence[tuple[int, int]], port: 
 
 def chosen_layers(
     topology: Topology, flows: Mapping[FlowKey, int], pairs: Sequence[tuple[int, int]], port: int
-) -> Array | None:
+) -> Ints | None:
     """The layer of the TCP flow to `port` of each pair of hosts, of `flows` with their layers.
 
     None where that is not known: a pair is there twice, or `flows`, which holds those used last, has none of a pair.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.fatpaths import construction
-from weft.daemons.fatpaths.layers import Graph
+from weft.daemons.fatpaths.layers import RouterArrays
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.fatpaths import achievable_throughput, graph_columns
 from weft.experiments.fatpaths.router_graph import RouterGraph
@@ -42,7 +42,7 @@ def measure(run: Run) -> Result:
     graph = RouterGraph.of(topology)
     tables = construction.layers_of(
         "random",
-        Graph.of(topology),
+        RouterArrays.of(topology),
         run.integer("layers"),
         np.random.default_rng([run.seed, 1]),
         rho=float(run.parameters["rho"]),

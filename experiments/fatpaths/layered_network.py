@@ -27,8 +27,8 @@ from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import ETHERNET_BYTES, MOST_MTU_BYTES, MTU_BYTES, Mbps
 
 if TYPE_CHECKING:
-    from weft.experiments.engines.fabric_run import Seen
-    from weft.testbed.network.network import Network
+    from weft.experiments.engines.fabric_run import FabricObservation
+    from weft.testbed.network.network import RunningNetwork
     from weft.testbed.traffic.flows import Flow
 
 FRAME_BYTES = MTU_BYTES + ETHERNET_BYTES  # by default
@@ -104,15 +104,15 @@ def complete(spec: str, *, seed: int, ecn: int) -> str:
 
 
 @contextmanager
-def brought_up(run: Run) -> Iterator[Network]:
+def brought_up(run: Run) -> Iterator[RunningNetwork]:
     """The network of `run` with its scheme, up for the length of a `with`."""
     from weft.testbed.data_plane.data_plane import DataPlane
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
     from weft.testbed.plan.plane_selection import balancing
 
     link = replace(common.link(run), mtu_bytes=run.integer("frame_bytes") - ETHERNET_BYTES)
     spec = complete(run.text("scheme"), seed=run.seed, ecn=run.integer("ecn_packets"))
-    network = Network.create(build(run.text("topology")), link, scheme=spec, packed=PROCESSES)
+    network = RunningNetwork.create(build(run.text("topology")), link, scheme=spec, packed=PROCESSES)
     try:
         with DataPlane.open(network) as plane:
             plane.set_scheme(balancing(registry.scheme(spec)[0], spec, delayed=False), seed=run.seed)
@@ -168,9 +168,11 @@ def arrivals(
         at_s += rng.exponential(1 / per_s)
 
 
-def tcp(run: Run, network: Network, wanted: Sequence[Flow], *, deadline_s: float, warm_up_s: float = 0.0) -> Seen:
+def tcp(
+    run: Run, network: RunningNetwork, wanted: Sequence[Flow], *, deadline_s: float, warm_up_s: float = 0.0
+) -> FabricObservation:
     """Let the flows happen over the TCP of `run`, every packet watched."""
-    from weft.experiments.engines.fabric_run import Seen
+    from weft.experiments.engines.fabric_run import FabricObservation
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.measure.reordering import Reordering
     from weft.testbed.traffic import flows, tcp_settings
@@ -194,10 +196,10 @@ def tcp(run: Run, network: Network, wanted: Sequence[Flow], *, deadline_s: float
             transport=run.text("transport"),
             open_before=run.text("connections") == "open",
         )
-    return Seen(table, order.table, fidelity.report)
+    return FabricObservation(table, order.table, fidelity.report)
 
 
-def layer_figures(network: Network) -> dict[str, Value]:
+def layer_figures(network: RunningNetwork) -> dict[str, Value]:
     """How often flows of hosts drew a layer again, by reason, and the fraction of packets in layer 0; None where hosts
     choose no layers."""
     from weft.testbed.data_plane.layer_program import LayerProgram, program_of
@@ -211,7 +213,7 @@ def layer_figures(network: Network) -> dict[str, Value]:
     return {**found, "first_layer_fraction": counted.packets[0] / max(1, sum(counted.packets))}
 
 
-def circumstances(network: Network, seen: Seen) -> dict[str, object]:
+def circumstances(network: RunningNetwork, seen: FabricObservation) -> dict[str, object]:
     """What a reader may ask for later."""
     return {
         "scheme": network.run.journal["scheme"],

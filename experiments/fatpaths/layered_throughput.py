@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.fatpaths import construction
-from weft.daemons.fatpaths.layers import Graph, distinct_paths, everything, next_hops
+from weft.daemons.fatpaths.layers import RouterArrays, distinct_paths, everything, next_hops
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.fatpaths import achievable_throughput, baseline_paths, graph_columns
 from weft.experiments.fatpaths.planned_paths import planned_paths
@@ -84,14 +84,14 @@ def measure(run: Run) -> Result:
 
 def paths_of(
     run: Run, topology: Topology, graph: RouterGraph, demands: achievable_throughput.Demands, figures: dict[str, Value]
-) -> list[list[achievable_throughput.Path]]:
+) -> list[list[achievable_throughput.RouterPath]]:
     """The paths of each demand; what layers give all pairs goes into `figures`."""
     scheme, rng = run.text("scheme"), np.random.default_rng([run.seed, 1])
     if scheme == "minimal":
         return achievable_throughput.minimal_paths(graph, demands)
     if scheme == YEN:
         return baseline_paths.k_shortest_paths(graph, demands, run.integer("layers"), rng)
-    routers, n = Graph.of(topology), run.integer("layers")
+    routers, n = RouterArrays.of(topology), run.integer("layers")
     if scheme == PLANNED:
         tables = planned_layers(routers, graph, demands, n, rng)
     else:
@@ -105,7 +105,7 @@ def paths_of(
 
 
 def planned_layers(
-    routers: Graph, graph: RouterGraph, demands: achievable_throughput.Demands, n: int, rng: np.random.Generator
+    routers: RouterArrays, graph: RouterGraph, demands: achievable_throughput.Demands, n: int, rng: np.random.Generator
 ) -> NDArray[np.int32]:
     """In-trees that hold the paths which serve these demands best, and for all other pairs what in-trees hold."""
     first = next_hops(routers, everything(routers), rng)

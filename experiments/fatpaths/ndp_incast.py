@@ -120,7 +120,7 @@ def draw(axes: Axes, rows: Sequence[Row], key: str, colour: str, engine: str, la
     known = [(senders(row) or 0, float(str(row[key])), row) for row in rows if row.get(key) is not None]
     if not known:
         return
-    look = style.Look(label, colour, marker, 4.5)
+    look = style.SeriesStyle(label, colour, marker, 4.5)
     xs, ys = [x for x, _, _ in known], [y for _, y, _ in known]
     figures.marks(axes, xs, ys, look, [figures.failed_fidelity(row) for _, _, row in known])
     kept = [one for one in known if not figures.failed_fidelity(one[2])] or known
@@ -153,7 +153,7 @@ def draw_others(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> None:
         for engine, (marker, _) in ENGINES.items():
             of = [row for row in rows if (row["transport"], row["engine"]) == (name, engine) and row["last_ratio"]]
             ys = [patterns.index(str(row["traffic"])) + 0.12 * (place - 1) for row in of]
-            look = style.Look(name, COLOURS[place % len(COLOURS)], marker, 4.5)
+            look = style.SeriesStyle(name, COLOURS[place % len(COLOURS)], marker, 4.5)
             hollow = [figures.failed_fidelity(row) for row in of]
             figures.marks(axes, [float(str(row["last_ratio"])) for row in of], ys, look, hollow)
     axes.axvline(1, color=style.INK, linewidth=0.8)

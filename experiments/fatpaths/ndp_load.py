@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.arrays import Floats
 from weft.experiments.fatpaths import columns, transports
 from weft.experiments.fatpaths.transports import Load
 from weft.experiments.report import figures, style
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from weft.experiments.engines.workloads import Sizes
 
-Floats = NDArray[np.float64]
 
 PAPER_BPS, PAPER_FRAME_BYTES, PAPER_MEAN_BYTES = 10 * Gbps, 9_000, 1_000_000
 SCALE = (transports.FRAME_BYTES - transports.HEADER_BYTES) / PAPER_FRAME_BYTES  # of sizes, so that packets are as many
@@ -160,7 +159,7 @@ def draw(axes: Axes, rows: Sequence[Row], key: str, colour: str, dash: str, labe
     if known:
         xs, ys = [x for x, _, _ in known], [y for _, y, _ in known]
         axes.plot(xs, ys, dash, color=colour, label=label, linewidth=width)
-        look = style.Look(label, colour, "o", 3.5)
+        look = style.SeriesStyle(label, colour, "o", 3.5)
         figures.marks(axes, xs, ys, look, [figures.failed_fidelity(row) for _, _, row in known])
 
 

@@ -19,10 +19,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.fatpaths.router_graph import RouterGraph
-
-Array = NDArray[np.int64]
 
 NONE = -1  # where a set has one router only
 THREADS = 2
@@ -32,7 +31,7 @@ BATCH = 256  # pairs that a thread takes at a time, at most
 class Sample(NamedTuple):
     """values: what was counted for each sampled pair, or pair of pairs.  radix: k', by which FatPaths divides them."""
 
-    values: Array
+    values: Ints
     radix: int
 
     @property
@@ -50,7 +49,7 @@ class Sample(NamedTuple):
         return 1.96 * spread / self.radix / sqrt(len(self.values))
 
 
-def random_pairs(graph: RouterGraph, count: int, rng: Generator) -> Array:
+def random_pairs(graph: RouterGraph, count: int, rng: Generator) -> Ints:
     """`count` ordered pairs of different routers with hosts, shape (count, 2); all of them if there are fewer."""
     among = graph.endpoints
     if len(among) * (len(among) - 1) <= count:
@@ -60,7 +59,7 @@ def random_pairs(graph: RouterGraph, count: int, rng: Generator) -> Array:
     return np.stack([among[src], among[dst]], axis=1)
 
 
-def random_fours(graph: RouterGraph, count: int, rng: Generator) -> Array:
+def random_fours(graph: RouterGraph, count: int, rng: Generator) -> Ints:
     """`count` times four different routers a, b, c, d with hosts, shape (count, 4)."""
     among = graph.endpoints
     if len(among) < 4:
@@ -74,7 +73,7 @@ def random_fours(graph: RouterGraph, count: int, rng: Generator) -> Array:
     return among[found]
 
 
-def disjoint_paths(graph: RouterGraph, sources: Array, targets: Array, most_hops: Array | int) -> Array:
+def disjoint_paths(graph: RouterGraph, sources: Ints, targets: Ints, most_hops: Ints | int) -> Ints:
     """c_l(A, B) for each row of `sources` and `targets`, of which a row is a set of one router or two.
 
     most_hops: l, one for all or one for each row.
@@ -98,7 +97,7 @@ def disjoint_paths(graph: RouterGraph, sources: Array, targets: Array, most_hops
     return found
 
 
-def _as_sets(routers: Array) -> Array:
+def _as_sets(routers: Ints) -> Ints:
     rows = np.asarray(routers, dtype=np.int64)
     rows = rows.reshape(len(rows), -1)
     missing = np.full((len(rows), 2 - rows.shape[1]), NONE)
@@ -106,14 +105,14 @@ def _as_sets(routers: Array) -> Array:
 
 
 def count_disjoint(
-    start: Array,
-    peer: Array,
-    edge: Array,
+    start: Ints,
+    peer: Ints,
+    edge: Ints,
     distance: NDArray[np.int8],
-    sources: Array,
-    targets: Array,
-    most_hops: Array,
-    found: Array,
+    sources: Ints,
+    targets: Ints,
+    most_hops: Ints,
+    found: Ints,
 ) -> None:
     """disjoint_paths() for rows of two routers each, NONE for no second one; `found` is filled."""
     routers = len(start) - 1
@@ -138,7 +137,7 @@ def count_disjoint(
                 end = scratch[2, end]
 
 
-def shortest(distance: NDArray[np.int8], sources: Array, targets: Array) -> int:
+def shortest(distance: NDArray[np.int8], sources: Ints, targets: Ints) -> int:
     """The fewest links, 1 at least, from one of two routers to one of two others; NONE for no second one."""
     least: int = max(1, distance[sources[0], targets[0]])
     if targets[1] != NONE:
@@ -151,17 +150,17 @@ def shortest(distance: NDArray[np.int8], sources: Array, targets: Array) -> int:
 
 
 def first_path(
-    start: Array,
-    peer: Array,
-    edge: Array,
+    start: Ints,
+    peer: Ints,
+    edge: Ints,
     distance: NDArray[np.int8],
-    sources: Array,
-    targets: Array,
+    sources: Ints,
+    targets: Ints,
     length: int,
     row: int,
-    deleted: Array,
+    deleted: Ints,
     search: int,
-    scratch: Array,
+    scratch: Ints,
 ) -> int:
     """The first of `targets` that a breadth-first search from `sources` finds after `length` links that are not marked
     with `row` in `deleted`; NONE if there is none.  There must be no shorter path.
@@ -201,18 +200,18 @@ def first_path(
     return NONE
 
 
-def cdp(graph: RouterGraph, pairs: Array, most_hops: int) -> Sample:
+def cdp(graph: RouterGraph, pairs: Ints, most_hops: int) -> Sample:
     """CDP of each of `pairs` at `most_hops`."""
     return Sample(disjoint_paths(graph, pairs[:, :1], pairs[:, 1:], most_hops), graph.network_radix)
 
 
-def minimal_disjoint(graph: RouterGraph, pairs: Array) -> Array:
+def minimal_disjoint(graph: RouterGraph, pairs: Ints) -> Ints:
     """c_min: how many disjoint shortest paths join each of `pairs`."""
     hops = graph.distance[pairs[:, 0], pairs[:, 1]].astype(np.int64)
     return disjoint_paths(graph, pairs[:, :1], pairs[:, 1:], hops)
 
 
-def interference(graph: RouterGraph, fours: Array, most_hops: int) -> Sample:
+def interference(graph: RouterGraph, fours: Ints, most_hops: int) -> Sample:
     """PI of each row a, b, c, d of `fours` at `most_hops`."""
     sources = fours[:, [0, 2]]
     to_b, to_d, to_both = (
@@ -226,7 +225,7 @@ def total_network_load(graph: RouterGraph) -> float:
     return len(graph.peer) / graph.mean_distance
 
 
-def collisions(pairs: Sequence[tuple[int, int]], router_of: Array) -> Array:
+def collisions(pairs: Sequence[tuple[int, int]], router_of: Ints) -> Ints:
     """How many ordered pairs of routers have 0, 1, 2, ... flows, if hosts send along `pairs` (figure 4).
 
     Flows within a router cross no link and do not count.

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.experiments.fatpaths import achievable_throughput
-from weft.experiments.fatpaths.achievable_throughput import Demands, Path
+from weft.experiments.fatpaths.achievable_throughput import Demands, RouterPath
 from weft.experiments.fatpaths.router_graph import RouterGraph
 
 ROUNDS = 3  # of longer paths, and of exchanges
 
 
-def planned_paths(graph: RouterGraph, demands: Demands, fixed: Sequence[Path], n: int) -> list[list[Path]]:
+def planned_paths(graph: RouterGraph, demands: Demands, fixed: Sequence[RouterPath], n: int) -> list[list[RouterPath]]:
     """For each demand at most n - 1 paths beside the one in `fixed`, those that should carry most first.
 
     At least as much can be sent along them as along those of the optimum that carry most.
@@ -45,8 +45,8 @@ def planned_paths(graph: RouterGraph, demands: Demands, fixed: Sequence[Path], n
 
 
 def heaviest(
-    paths: Sequence[Sequence[Path]], optimum: achievable_throughput.Optimum, fixed: Sequence[Path], n: int
-) -> list[list[Path]]:
+    paths: Sequence[Sequence[RouterPath]], optimum: achievable_throughput.Optimum, fixed: Sequence[RouterPath], n: int
+) -> list[list[RouterPath]]:
     """Of each demand the path in `fixed` and the n - 1 others that carry most in `optimum`."""
     found, at = [], 0
     for few, own in zip(paths, fixed, strict=True):
@@ -57,7 +57,7 @@ def heaviest(
     return found
 
 
-def cheapest(paths: Sequence[Path], optimum: achievable_throughput.Optimum, most: int) -> list[Path]:
+def cheapest(paths: Sequence[RouterPath], optimum: achievable_throughput.Optimum, most: int) -> list[RouterPath]:
     """Those of `paths` whose arcs cost the least in `optimum`, at most so many."""
     price = optimum.arc_price
     return sorted(paths, key=lambda path: float(price[list(path)].sum()))[:most]

@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import compiled
 from weft.topologies.core.topology import Topology
 
-Array = NDArray[np.int64]
 UNREACHED = 127  # a distance: no path
 
 
@@ -24,10 +24,10 @@ class RouterGraph:
     """start: shape (routers + 1,).  peer, edge: of each arc, the router it leads to and the number of its link, which
     both of its arcs share.  hosts: how many hosts each router has."""
 
-    start: Array
-    peer: Array
-    edge: Array
-    hosts: Array
+    start: Ints
+    peer: Ints
+    edge: Ints
+    hosts: Ints
 
     @classmethod
     def of(cls, topology: Topology) -> RouterGraph:
@@ -40,7 +40,7 @@ class RouterGraph:
         return cls.from_edges(ends, hosts)
 
     @classmethod
-    def from_edges(cls, ends: Array, hosts: Array) -> RouterGraph:
+    def from_edges(cls, ends: Ints, hosts: Ints) -> RouterGraph:
         """The graph of the links `ends`, shape (links, 2), numbered in the order of their ends."""
         low, high = np.minimum(*ends.T), np.maximum(*ends.T)
         order = np.argsort(low * len(hosts) + high)
@@ -64,7 +64,7 @@ class RouterGraph:
         return len(self.peer) // 2
 
     @cached_property
-    def tail(self) -> Array:
+    def tail(self) -> Ints:
         """The router that each arc leaves."""
         return np.repeat(np.arange(self.routers), np.diff(self.start))
 
@@ -74,12 +74,12 @@ class RouterGraph:
         return int(np.diff(self.start)[self.hosts > 0].max())
 
     @cached_property
-    def endpoints(self) -> Array:
+    def endpoints(self) -> Ints:
         """The routers with hosts: between them leads what is measured."""
         return np.flatnonzero(self.hosts)
 
     @cached_property
-    def _shortest(self) -> tuple[NDArray[np.int8], Array]:
+    def _shortest(self) -> tuple[NDArray[np.int8], Ints]:
         distance = np.full((self.routers, self.routers), UNREACHED, dtype=np.int8)
         count = np.zeros((self.routers, self.routers), dtype=np.int64)
         compiled(shortest_paths)(self.start, self.peer, distance, count)
@@ -91,7 +91,7 @@ class RouterGraph:
         return self._shortest[0]
 
     @property
-    def path_count(self) -> Array:
+    def path_count(self) -> Ints:
         """How many shortest paths there are between any two routers; 1 from a router to itself."""
         return self._shortest[1]
 
@@ -110,7 +110,7 @@ class RouterGraph:
         return float(among.sum(dtype=np.int64)) / (len(among) * (len(among) - 1))
 
 
-def shortest_paths(start: Array, peer: Array, distance: NDArray[np.int8], count: Array) -> None:
+def shortest_paths(start: Ints, peer: Ints, distance: NDArray[np.int8], count: Ints) -> None:
     """Distances and numbers of shortest paths between all routers, by a breadth-first search from each.
 
     Where fewer routers are left than were found last, those that are left look for them, instead of the other way.

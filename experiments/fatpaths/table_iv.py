@@ -11,7 +11,7 @@ from weft.experiments.runner.parameters import Spec
 from weft.topologies import build
 
 
-class Paper(NamedTuple):
+class PaperNetwork(NamedTuple):
     """A row of table IV: d', D, k', routers, hosts; then CDP (mean, 1 % tail) and PI (mean, 99.9 % tail) in per cent of
     k' at d' links.  D, k', routers and hosts are not printed for Jellyfish, and are those of its counterpart."""
 
@@ -25,18 +25,18 @@ class Paper(NamedTuple):
     interference: tuple[int, int]
 
 
-TABLE_IV: Mapping[str, Paper] = {
-    "complete:n=101,p=100": Paper("clique", 2, 1, 100, 101, 10100, (100, 100), (2, 2)),
-    "slimfly:q=19,p=14": Paper("SF", 3, 2, 29, 722, 10108, (89, 10), (26, 79)),
-    "xpander:r=32,l=32,p=16,seed=1": Paper("XP", 3, 3, 32, 1056, 16896, (49, 34), (20, 41)),
-    "hyperx:l=3,s=11,p=10": Paper("HX", 3, 3, 30, 1331, 13310, (25, 10), (9, 67)),
-    "dragonfly:p=8,palm=0": Paper("DF", 4, 3, 23, 2064, 16512, (25, 13), (8, 74)),
-    "fattree:k=36": Paper("FT3", 4, 4, 18, 1620, 11664, (100, 100), (0, 0)),
-    "jellyfish:n=722,r=29,p=14,seed=1": Paper("SF-JF", 3, None, None, None, None, (56, 38), (23, 45)),
-    "jellyfish:n=1056,r=32,p=16,seed=1": Paper("XP-JF", 3, None, None, None, None, (51, 34), (21, 41)),
-    "jellyfish:n=1331,r=30,p=10,seed=1": Paper("HX-JF", 3, None, None, None, None, (50, 23), (17, 37)),
-    "jellyfish:n=2064,r=23,p=8,seed=1": Paper("DF-JF", 4, None, None, None, None, (87, 78), (13, 26)),
-    "jellyfish:n=1620,r=29,p=7,seed=1": Paper("FT3-JF", 4, None, None, None, None, (96, 90), (5, 14)),
+TABLE_IV: Mapping[str, PaperNetwork] = {
+    "complete:n=101,p=100": PaperNetwork("clique", 2, 1, 100, 101, 10100, (100, 100), (2, 2)),
+    "slimfly:q=19,p=14": PaperNetwork("SF", 3, 2, 29, 722, 10108, (89, 10), (26, 79)),
+    "xpander:r=32,l=32,p=16,seed=1": PaperNetwork("XP", 3, 3, 32, 1056, 16896, (49, 34), (20, 41)),
+    "hyperx:l=3,s=11,p=10": PaperNetwork("HX", 3, 3, 30, 1331, 13310, (25, 10), (9, 67)),
+    "dragonfly:p=8,palm=0": PaperNetwork("DF", 4, 3, 23, 2064, 16512, (25, 13), (8, 74)),
+    "fattree:k=36": PaperNetwork("FT3", 4, 4, 18, 1620, 11664, (100, 100), (0, 0)),
+    "jellyfish:n=722,r=29,p=14,seed=1": PaperNetwork("SF-JF", 3, None, None, None, None, (56, 38), (23, 45)),
+    "jellyfish:n=1056,r=32,p=16,seed=1": PaperNetwork("XP-JF", 3, None, None, None, None, (51, 34), (21, 41)),
+    "jellyfish:n=1331,r=30,p=10,seed=1": PaperNetwork("HX-JF", 3, None, None, None, None, (50, 23), (17, 37)),
+    "jellyfish:n=2064,r=23,p=8,seed=1": PaperNetwork("DF-JF", 4, None, None, None, None, (87, 78), (13, 26)),
+    "jellyfish:n=1620,r=29,p=7,seed=1": PaperNetwork("FT3-JF", 4, None, None, None, None, (96, 90), (5, 14)),
 }
 # Smaller and larger networks of the same families, on which the forms of table V are tried, too.
 TABLE_V_SAMPLES = (

@@ -17,7 +17,7 @@ from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
 
 if TYPE_CHECKING:
-    from weft.daemons.simulator.transport_network import Route
+    from weft.daemons.simulator.transport_network import RouteFunction
     from weft.daemons.transport.parameters import Parameters
     from weft.topologies.core.topology import Topology
 
@@ -46,7 +46,7 @@ class Transport(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Carried:
+class TransferTimes:
     """seconds: that each load took, in order of `at_s`, None for one that did not come to its end.
     ended_s: when the last had come.  figures: columns of the row.
     """
@@ -98,7 +98,7 @@ def ideal_s(loads: Sequence[Load], rate_bps: int) -> float:
     return 8 * max(busy.values()) / rate_bps
 
 
-def carry(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: int, deadline_s: float) -> Carried:
+def carry(run: Run, topology: Topology, loads: Sequence[Load], *, rate_bps: int, deadline_s: float) -> TransferTimes:
     """Carry `loads`, in order of `at_s`, by the transport and on the engine of `run`."""
     if run.engine == "fabric":
         return on_wires(run, topology, loads, rate_bps=rate_bps, deadline_s=deadline_s)
@@ -112,10 +112,10 @@ def on_wires(
     *,
     rate_bps: int,
     deadline_s: float,
-    route: Route | None = None,
+    route: RouteFunction | None = None,
     layers: int = 1,
     frame_bytes: int = FRAME_BYTES,
-) -> Carried:
+) -> TransferTimes:
     """By daemons.transport in simulated time; without `route` any shortest path, packet by packet."""
     import random
 
@@ -144,7 +144,7 @@ def on_wires(
         "given_up": sum(event.failed is not None for _, event in net.finished),
     }
     seconds = [ends[flow] - load.at_s if flow in ends else None for flow, load in enumerate(loads)]
-    return Carried(loads, seconds, max(ends.values(), default=0.0), figures)
+    return TransferTimes(loads, seconds, max(ends.values(), default=0.0), figures)
 
 
 def parameters(run: Run, rate_bps: int, *, layers: int = 1, frame_bytes: int = FRAME_BYTES) -> Parameters:
@@ -171,12 +171,12 @@ def on_kernel(
     scheme: str | None = None,
     layers: int = 1,
     frame_bytes: int = FRAME_BYTES,
-) -> Carried:
+) -> TransferTimes:
     """By real packets; without `scheme` by the usual one of the transport."""
     from weft.testbed.data_plane.data_plane import DataPlane
     from weft.testbed.measure.fidelity import Fidelity
-    from weft.testbed.measure.port_counters import Counters
-    from weft.testbed.network.network import Network
+    from weft.testbed.measure.port_counters import PortCounterReader
+    from weft.testbed.network.network import RunningNetwork
 
     ndp = transport(run.text("transport")).name == "ndp"
     link = LinkSpec(
@@ -186,9 +186,9 @@ def on_kernel(
         header_packets=run.integer("header_packets"),
         mtu_bytes=frame_bytes - ETHERNET_BYTES,
     )
-    network = Network.create(topology, link, scheme=scheme or (NDP_SCHEME if ndp else TCP_SCHEME))
+    network = RunningNetwork.create(topology, link, scheme=scheme or (NDP_SCHEME if ndp else TCP_SCHEME))
     try:
-        with Counters(network) as counters, DataPlane.open(network) as plane:
+        with PortCounterReader(network) as counters, DataPlane.open(network) as plane:
             with Fidelity(network) as fidelity:
                 before = counters.snapshot()  # not before its reference packets, some of which a full queue drops
                 found = (
@@ -204,15 +204,15 @@ def on_kernel(
         queue_drops=sum(port.queue_drops for port in ports),
     )
     report = {"fidelity_report": fidelity.report.as_dict(), **found.circumstances}
-    return Carried(loads, found.seconds, found.ended_s, found.figures, fidelity.verdict, report)
+    return TransferTimes(loads, found.seconds, found.ended_s, found.figures, fidelity.verdict, report)
 
 
-def by_ndp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float, layers: int) -> Carried:
+def by_ndp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float, layers: int) -> TransferTimes:
     """By the purified transport's endpoints in C."""
     from weft.testbed.traffic import ndp
 
     of = ndp.parameters_of(network, window=transport(run.text("transport")).window, layers=layers)
-    seen = ndp.run(network, [ndp.Message(*load) for load in loads], of, deadline_s=deadline_s)
+    seen = ndp.run(network, [ndp.NdpMessage(*load) for load in loads], of, deadline_s=deadline_s)
     figures: dict[str, Value] = {
         "timeouts": seen.counters.timeouts,
         "retransmissions": seen.counters.retransmissions,
@@ -228,10 +228,10 @@ def by_ndp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float, lay
         "timeout_ns": of.timeout_ns,
         "undelivered": seen.undelivered[:10],
     }
-    return Carried(loads, [one.seconds for one in seen.results], seen.last_s, figures, None, {"ndp": about})
+    return TransferTimes(loads, [one.seconds for one in seen.results], seen.last_s, figures, None, {"ndp": about})
 
 
-def by_tcp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> Carried:
+def by_tcp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> TransferTimes:
     """By Linux' TCP, a connection for each load."""
     from weft.testbed.traffic import flows, tcp_settings
 
@@ -247,7 +247,9 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], deadline_s: float) -> 
     }
     ended_s = max((one.ended_s for one in seen.results if one.ended_s is not None), default=0.0)
     seconds = [one.seconds for one in seen.results]
-    return Carried(loads, seconds, ended_s, figures, None, {"tcp": {"congestion_control": control, **seen.sysctls}})
+    return TransferTimes(
+        loads, seconds, ended_s, figures, None, {"tcp": {"congestion_control": control, **seen.sysctls}}
+    )
 
 
 TRANSPORT = Spec(

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from weft.daemons.lbsp.routing import group_in_state, next_state
 from weft.daemons.routing.selection import in_turn
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.workloads import permutation
 
-Ints = NDArray[np.int64]
 GROUPS = 2  # the states are those of two
 
 
@@ -42,7 +42,7 @@ class Conditions(NamedTuple):
     above_percent: int
 
 
-class Queues(NamedTuple):
+class PortQueues(NamedTuple):
     """Rings of destinations, a row for each port: where each begins, and how many wait."""
 
     ring: Ints
@@ -50,20 +50,20 @@ class Queues(NamedTuple):
     length: Ints
 
 
-class Fabric(NamedTuple):
+class FabricQueues(NamedTuple):
     """hosts: packets that each has yet to send.  edge, above: queues of uplinks.  core: how many wait at each port.
     turns: of each link group of an edge switch, then of an aggregation switch.  state, want: of the same switches."""
 
     hosts: Ints
-    edge: Queues
-    above: Queues
+    edge: PortQueues
+    above: PortQueues
     core: Ints
     turns: Ints
     state: Ints
     want: Ints
 
 
-class Seen(NamedTuple):
+class QueueSums(NamedTuple):
     """Sums over slots and ports of what waits at each hop; sums over slots and switches of how far the mean queues of
     the two link groups lie apart, for the first two hops; changes of state, likewise."""
 
@@ -72,29 +72,29 @@ class Seen(NamedTuple):
     changes: Ints
 
 
-def empty(d: int, most: int) -> Fabric:
+def empty(d: int, most: int) -> FabricQueues:
     """A fabric without packets, whose queues have room for `most` each."""
     switches = 2 * d * d
 
-    def queues() -> Queues:
+    def queues() -> PortQueues:
         ports = switches * d
-        return Queues(np.zeros((ports, most), np.int64), np.zeros(ports, np.int64), np.zeros(ports, np.int64))
+        return PortQueues(np.zeros((ports, most), np.int64), np.zeros(ports, np.int64), np.zeros(ports, np.int64))
 
     both = 2 * switches
-    return Fabric(
+    return FabricQueues(
         np.zeros(switches * d, np.int64), queues(), queues(), np.zeros((d * d, 2 * d), np.int64),
         np.zeros((both, GROUPS), np.int64), np.zeros(both, np.int64), np.zeros(both, np.int64),
     )  # fmt: skip
 
 
-def put(queues: Queues, port: int, destination: int) -> None:
+def put(queues: PortQueues, port: int, destination: int) -> None:
     """A packet joins a queue; it must have room."""
     most = queues.ring.shape[1]
     queues.ring[port, (queues.first[port] + queues.length[port]) % most] = destination
     queues.length[port] += 1
 
 
-def take(queues: Queues, port: int) -> int:
+def take(queues: PortQueues, port: int) -> int:
     """The destination of the packet that leaves a queue, -1 if there is none."""
     if queues.length[port] == 0:
         return -1
@@ -104,7 +104,7 @@ def take(queues: Queues, port: int) -> int:
     return destination
 
 
-def choose(on: Conditions, fabric: Fabric, switch: int, own: int, input_port: int) -> int:
+def choose(on: Conditions, fabric: FabricQueues, switch: int, own: int, input_port: int) -> int:
     """The uplink of `switch` for a packet whose destination's own link group is `own`."""
     group = group_in_state(fabric.state[switch], own, input_port)
     uplink = in_turn(group, fabric.turns[switch, group], on.d, GROUPS)
@@ -112,7 +112,7 @@ def choose(on: Conditions, fabric: Fabric, switch: int, own: int, input_port: in
     return uplink
 
 
-def at_edge(on: Conditions, fabric: Fabric, host: int, destination: int) -> None:
+def at_edge(on: Conditions, fabric: FabricQueues, host: int, destination: int) -> None:
     """A packet of `host` reaches its edge switch."""
     switch = host // on.d
     if destination // on.d != switch:
@@ -120,7 +120,7 @@ def at_edge(on: Conditions, fabric: Fabric, host: int, destination: int) -> None
         put(fabric.edge, switch * on.d + uplink, destination)
 
 
-def at_aggregation(on: Conditions, fabric: Fabric, edge: int, number: int, destination: int) -> None:
+def at_aggregation(on: Conditions, fabric: FabricQueues, edge: int, number: int, destination: int) -> None:
     """A packet from edge switch `edge` reaches the aggregation switch of that number in its pod."""
     pod = edge // on.d
     if destination // (on.d * on.d) != pod:
@@ -138,7 +138,7 @@ def crowd(length: Ints, first: int, d: int, group: int) -> int:
     return total // (d // GROUPS)
 
 
-def change_states(on: Conditions, fabric: Fabric, seen: Seen) -> None:
+def change_states(on: Conditions, fabric: FabricQueues, seen: QueueSums) -> None:
     """Every switch looks at its queues; aggregation switches take what those that choose alike said a slot ago."""
     switches = 2 * on.d * on.d
     for switch in range(switches):
@@ -163,7 +163,7 @@ def change_states(on: Conditions, fabric: Fabric, seen: Seen) -> None:
         fabric.want[at] = next_state(fabric.want[at], two, on.above_packets, on.above_percent)
 
 
-def watch(on: Conditions, fabric: Fabric, seen: Seen) -> None:
+def watch(on: Conditions, fabric: FabricQueues, seen: QueueSums) -> None:
     """Add what waits now."""
     for hop in range(2):
         lengths = fabric.edge.length if hop == 0 else fabric.above.length
@@ -176,7 +176,7 @@ def watch(on: Conditions, fabric: Fabric, seen: Seen) -> None:
     seen.waiting[2] += fabric.core.sum()
 
 
-def one_slot(on: Conditions, fabric: Fabric, to: Ints, begins: Ints, seen: Seen) -> None:
+def one_slot(on: Conditions, fabric: FabricQueues, to: Ints, begins: Ints, seen: QueueSums) -> None:
     """One slot: links carry from the core down to the hosts, so that no packet makes two hops.
 
     to: for each host its destination.  begins: for each edge switch the host that begins a burst, -1 for none.
@@ -209,17 +209,17 @@ def one_slot(on: Conditions, fabric: Fabric, to: Ints, begins: Ints, seen: Seen)
     watch(on, fabric, seen)
 
 
-def many_slots(on: Conditions, fabric: Fabric, to: Ints, begins: Ints, seen: Seen) -> None:
+def many_slots(on: Conditions, fabric: FabricQueues, to: Ints, begins: Ints, seen: QueueSums) -> None:
     """Slot after slot; `begins` has a row for each."""
     for slot in range(begins.shape[0]):
         one_slot(on, fabric, to, begins[slot], seen)
 
 
-def simulate(on: Conditions, load_fraction: float, *, slots: int, patterns: int, rng: Generator) -> Seen:
+def simulate(on: Conditions, load_fraction: float, *, slots: int, patterns: int, rng: Generator) -> QueueSums:
     """`slots` slots for each of `patterns` random permutations, from an empty fabric each time; means of Seen's sums
     are over all of them."""
     d = on.d
-    seen = Seen(np.zeros(3, np.int64), np.zeros(2), np.zeros(2, np.int64))
+    seen = QueueSums(np.zeros(3, np.int64), np.zeros(2), np.zeros(2, np.int64))
     run = compiled(many_slots)
     for _ in range(patterns):
         to, begins = traffic(d, load_fraction, slots, rng)

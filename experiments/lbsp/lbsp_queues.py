@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.daemons.lbsp.routing import Shape
+from weft.daemons.lbsp.routing import LbspShape
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.lbsp import columns
 from weft.experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from weft.testbed.measure.occupancy import Occupancies, Occupancy
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
 
 MOST_BYTES = 1 << 31  # of the model's queues
 KERNEL_RATE_MBPS = 1  # at which one process can send for 128 hosts
@@ -78,14 +78,14 @@ def on_kernel(run: Run) -> Result:
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.measure.occupancy import Occupancies
     from weft.testbed.network.degrade import one_at_a_time
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
     from weft.testbed.traffic import slotted_udp
 
     topology, d = build(run.text("topology")), shape(run).d
     rate_bps = KERNEL_RATE_MBPS * Mbps
     rng = np.random.default_rng(run.seed)
     link = LinkSpec(rate_bps=rate_bps, queue_packets=1000)
-    network = Network.create(topology, link, scheme=kernel_scheme(run), packed=KERNEL_PROCESSES)
+    network = RunningNetwork.create(topology, link, scheme=kernel_scheme(run), packed=KERNEL_PROCESSES)
     try:
         one_at_a_time(network)
         seen: list[Mapping[tuple[int, int], Occupancy]] = []
@@ -123,11 +123,11 @@ def read_into(seen: list[Mapping[tuple[int, int], Occupancy]], queues: Occupanci
     seen.append(queues.read())
 
 
-def is_empty(network: Network) -> bool:
+def is_empty(network: RunningNetwork) -> bool:
     """Whether nothing waits anywhere."""
-    from weft.testbed.measure.port_counters import Counters
+    from weft.testbed.measure.port_counters import PortCounterReader
 
-    with Counters(network) as counters:
+    with PortCounterReader(network) as counters:
         return not any(port.waiting_packets for port in counters.snapshot().ports.values())
 
 
@@ -151,13 +151,13 @@ def by_hop(topology: Topology, d: int, table: Mapping[tuple[int, int], Occupancy
     return found
 
 
-def shape(run: Run) -> Shape:
+def shape(run: Run) -> LbspShape:
     """The fat-tree of `run`; ValueError if LBSP cannot part its paths."""
     topology = build(run.text("topology"))
     radices = topology.naming.layout.radices
     if topology.family != "fattree" or radices != (2 * radices[-1], radices[-1], radices[-1]):
         raise ValueError(f"lbsp_queues: topology must be a fattree:k=..., not {topology.spec}")
-    return Shape.of(radices)
+    return LbspShape.of(radices)
 
 
 def check(run: Run) -> None:

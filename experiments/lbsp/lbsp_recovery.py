@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
     from weft.testbed.frr.frr_config import Bgp
     from weft.testbed.measure.outage import Outage
-    from weft.testbed.network.network import Network
-    from weft.testbed.plan.network_plan import Plan
+    from weft.testbed.network.network import RunningNetwork
+    from weft.testbed.plan.network_plan import NetworkPlan
 
 FAILURES = ("link", "silent-link", "node", "degraded")
 FRR = "frr-bgp"
@@ -63,7 +63,7 @@ class Routed(NamedTuple):
     """A network and who routes it: how to wait until that has converged, how many neighbours it has lost, and the
     memory of each switch's share of it, [] where switches share processes."""
 
-    network: Network
+    network: RunningNetwork
     wait: Callable[[], None]
     losses: Callable[[], int]
     pss_kib: list[int]
@@ -94,12 +94,12 @@ def routed(run: Run) -> Iterator[Routed]:
     """The network of `run` with its scheme, up for the length of a `with`."""
     from weft.testbed.frr.frr import frr
     from weft.testbed.measure.host_load import pss_kib
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
 
     topology, scheme = build(run.text("topology")), run.text("scheme")
     link = LinkSpec(rate_bps=run.integer("rate_mbps") * Mbps, queue_packets=run.integer("queue_packets"))
     packed = run.integer("processes")
-    network = Network.create(topology, link, scheme="none" if is_frr(scheme) else scheme, packed=packed)
+    network = RunningNetwork.create(topology, link, scheme="none" if is_frr(scheme) else scheme, packed=packed)
     try:
         if is_frr(scheme):
             with frr(network, bgp(scheme, network.plan)) as theirs:
@@ -111,7 +111,7 @@ def routed(run: Run) -> Iterator[Routed]:
         network.down()
 
 
-def losses(network: Network) -> int:
+def losses(network: RunningNetwork) -> int:
     """How many neighbours our daemons have lost since they began."""
     return sum(row.losses for row in network.rows().values())
 
@@ -130,7 +130,7 @@ def frr_options(scheme: str) -> dict[str, int]:
     return FRR_PARAMETERS | {key: integer(FRR, key, text, least=1) for key, text in given.items()}
 
 
-def bgp(scheme: str, plan: Plan) -> Bgp:
+def bgp(scheme: str, plan: NetworkPlan) -> Bgp:
     """What FRR is told."""
     from weft.testbed.frr.frr_config import Bgp
 
@@ -182,7 +182,7 @@ def patience_s(scheme: str) -> float:
 
 
 @contextmanager
-def traffic(network: Network, run: Run, seconds: float) -> Iterator[None]:
+def traffic(network: RunningNetwork, run: Run, seconds: float) -> Iterator[None]:
     """UDP between the hosts behind the edge switch concerned and as many others; it has arrived when this ends."""
     from weft.testbed.traffic import slotted_udp
 
@@ -196,7 +196,7 @@ def traffic(network: Network, run: Run, seconds: float) -> Iterator[None]:
         sender.join()
 
 
-def udp(network: Network, run: Run, count: int) -> Sequence[Sequence[int]]:
+def udp(network: RunningNetwork, run: Run, count: int) -> Sequence[Sequence[int]]:
     """Slot by slot, to which host each sends a packet, -1 for none."""
     rng = np.random.default_rng(run.seed)
     near, far = sides(network)
@@ -220,7 +220,7 @@ def cut_off(outage: Outage, at_s: float) -> bool:
     return any(gap.lost > 3 and gap.begin_s < at_s and (gap.end_s is None or gap.end_s > at_s) for gap in outage.gaps)
 
 
-def acts(network: Network, failure: str) -> tuple[Callable[[], None], Callable[[], None]]:
+def acts(network: RunningNetwork, failure: str) -> tuple[Callable[[], None], Callable[[], None]]:
     """What brings the failure about, and what undoes it."""
     name = lbsp_tcp.damaged(network.topology)
     if failure == "node":
@@ -229,7 +229,7 @@ def acts(network: Network, failure: str) -> tuple[Callable[[], None], Callable[[
     return partial(network.fail, name, silent=failure == "silent-link"), partial(network.restore, name)
 
 
-def some_pairs(network: Network, run: Run) -> list[tuple[int, int]]:
+def some_pairs(network: RunningNetwork, run: Run) -> list[tuple[int, int]]:
     """Random pairs, one end of each behind the edge switch concerned, in both directions."""
     rng = np.random.default_rng(run.seed)
     near, far = sides(network)
@@ -240,7 +240,7 @@ def some_pairs(network: Network, run: Run) -> list[tuple[int, int]]:
     return found
 
 
-def sides(network: Network) -> tuple[list[int], list[int]]:
+def sides(network: RunningNetwork) -> tuple[list[int], list[int]]:
     """The hosts behind the edge switch concerned, and all others."""
     topology = network.topology
     edge = topology.naming.node(lbsp_tcp.damaged(topology).partition("-")[0])
@@ -248,7 +248,7 @@ def sides(network: Network) -> tuple[list[int], list[int]]:
     return near, [host for host in range(topology.servers) if host not in near]
 
 
-def degraded(network: Network, run: Run) -> dict[str, Value]:
+def degraded(network: RunningNetwork, run: Run) -> dict[str, Value]:
     """How long until an edge switch of another pod avoids a link that has lost most of its rate."""
     from weft.testbed.network.degrade import set_rate
     from weft.testbed.node_daemon import control

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.daemons.core import registry
-from weft.daemons.load_balancing.scheme import Rule
+from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.lbsp_tables import lbsp_link, set_tables, shape_of
 from weft.experiments.report import figures, style
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from weft.experiments.engines.fabric_run import Fabric, Seen
+    from weft.experiments.engines.fabric_run import FabricObservation, FabricRun
     from weft.testbed.data_plane.data_plane import DataPlane
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
     from weft.testbed.traffic.flows import Flow
 
 DAMAGE = ("none", "link", "node", "degraded")
@@ -98,27 +98,27 @@ def check(run: Run) -> None:
 
 
 @contextmanager
-def fabric(run: Run) -> Iterator[Fabric]:
+def fabric(run: Run) -> Iterator[FabricRun]:
     """The network of `run`, damaged, up for the length of a `with`."""
-    from weft.experiments.engines.fabric_run import Fabric
+    from weft.experiments.engines.fabric_run import FabricRun
     from weft.testbed.data_plane.data_plane import DataPlane
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
 
     topology = build(run.text("topology"))
     link = common.link(run)
-    network = Network.create(topology, link, scheme="static")
+    network = RunningNetwork.create(topology, link, scheme="static")
     try:
         with DataPlane.load(network, run.text("scheme"), seed=run.seed) as plane:
             plane.attach()
             slow_core_links(network, link, run.integer("oversubscription"))
             left = damage(network, plane, run, link)
             seeds = plane.set_scheme(run.text("scheme"), seed=run.seed)
-            yield Fabric(network, plane, left, seeds)
+            yield FabricRun(network, plane, left, seeds)
     finally:
         network.down()
 
 
-def slow_core_links(network: Network, link: LinkSpec, oversubscription: int) -> None:
+def slow_core_links(network: RunningNetwork, link: LinkSpec, oversubscription: int) -> None:
     """Ratios as the paper makes them: slower links between aggregation and core switches."""
     from weft.testbed.network.degrade import set_rate
 
@@ -126,7 +126,7 @@ def slow_core_links(network: Network, link: LinkSpec, oversubscription: int) -> 
         set_rate(network, network.topology.link_name(at), link.rate_bps // oversubscription)
 
 
-def damage(network: Network, plane: DataPlane, run: Run, link: LinkSpec) -> Topology:
+def damage(network: RunningNetwork, plane: DataPlane, run: Run, link: LinkSpec) -> Topology:
     """Do it, and let the routes be those of switches that know; the topology that is left."""
     from weft.testbed.network.degrade import set_rate
 
@@ -142,7 +142,7 @@ def damage(network: Network, plane: DataPlane, run: Run, link: LinkSpec) -> Topo
     gone = np.flatnonzero(left.failed).tolist()
     for at in gone:
         network.fail(topology.link_name(at))
-    if registry.rule(run.text("scheme")).rule == Rule.LBSP:
+    if registry.rule(run.text("scheme")).rule == ChoiceRule.LBSP:
         slow = [topology.link(name)] if kind == "degraded" else []
         dead, degraded = ([lbsp_link(topology, at) for at in links] for links in (gone, slow))
         set_tables(network, plane, run.text("scheme"), dead, degraded)
@@ -156,9 +156,9 @@ def rto_us(run: Run) -> int:
     return PAPERS_RTO_MS * 1000 * PAPERS_RATE_MBPS // run.integer("rate_mbps")
 
 
-def tcp(run: Run, on: Fabric, wanted: Sequence[Flow], *, deadline_s: float) -> Seen:
+def tcp(run: Run, on: FabricRun, wanted: Sequence[Flow], *, deadline_s: float) -> FabricObservation:
     """Let the flows happen over the TCP of `run`, every packet watched."""
-    from weft.experiments.engines.fabric_run import Seen
+    from weft.experiments.engines.fabric_run import FabricObservation
     from weft.testbed.measure.fidelity import Fidelity
     from weft.testbed.measure.reordering import Reordering
     from weft.testbed.traffic import flows, tcp_settings
@@ -172,7 +172,7 @@ def tcp(run: Run, on: Fabric, wanted: Sequence[Flow], *, deadline_s: float) -> S
     )
     with Reordering(on.network) as order, Fidelity(on.network) as fidelity:
         table = flows.run(on.network, wanted, deadline_s=deadline_s, congestion_control="reno")
-    return Seen(table, order.table, fidelity.report)
+    return FabricObservation(table, order.table, fidelity.report)
 
 
 def measure(run: Run, wanted: Sequence[Flow], *, deadline_s: float) -> Result:
@@ -234,7 +234,9 @@ def plot(table: Table, figure: Figure, *, across: str = "damage", key: str = "p9
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=7)
 
 
-def bars(axes: Axes, x: NDArray[Any], chosen: Sequence[Table], look: style.Look, key: str, *, width: float) -> None:
+def bars(
+    axes: Axes, x: NDArray[Any], chosen: Sequence[Table], look: style.SeriesStyle, key: str, *, width: float
+) -> None:
     """A bar at each `x` for the runs that did not fail fidelity, with its 95 % interval, and a mark for each run."""
     from weft.experiments.engines.fabric_run import interval
 

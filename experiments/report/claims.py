@@ -20,7 +20,7 @@ PAPER = "paper_"
 WORST = ("FAIL", "WARN", "PASS")
 
 
-class Claim(NamedTuple):
+class PaperClaim(NamedTuple):
     """A figure of a paper's, and ours.
 
     cell: what it is about, parameters that differ within the experiment.
@@ -42,7 +42,7 @@ class Claim(NamedTuple):
     fidelity: str
 
 
-def claims(experiment: Experiment, rows: Sequence[Row]) -> Iterator[Claim]:
+def claims(experiment: Experiment, rows: Sequence[Row]) -> Iterator[PaperClaim]:
     """The claims of all cells, in the order of the rows, and after them those of the experiment's statements."""
     keys = (*experiment.sweep, "engine", "clock", *COSTS)
     varied = [key for key in keys if key == "topology" or len({str(row.get(key)) for row in rows}) > 1]
@@ -65,7 +65,9 @@ def cells(rows: Sequence[Row], keys: Collection[str]) -> Mapping[tuple[str, ...]
     return found
 
 
-def stated(experiment: Experiment, statement: Statement, rows: Sequence[Row], keys: Collection[str]) -> Iterator[Claim]:
+def stated(
+    experiment: Experiment, statement: Statement, rows: Sequence[Row], keys: Collection[str]
+) -> Iterator[PaperClaim]:
     """What `statement` says beside what each cell has that it is about."""
     own = [row for row in rows if _agrees(row, statement.cell)]
     free = [key for key in keys if key not in statement.cell]
@@ -89,11 +91,11 @@ def stated(experiment: Experiment, statement: Statement, rows: Sequence[Row], ke
 
 def _claim(
     experiment: Experiment, of: str, column: str, paper: float | str, values: Sequence[float], rows: Sequence[Row]
-) -> Claim:
+) -> PaperClaim:
     """Of `values`, which `rows` gave; `of`: the column whose meaning it has, if that is not `column`."""
     mean, half_width = figures.mean_and_half_width(values)
     verdicts = Counter(str(row.get("fidelity")) for row in rows)
-    return Claim(
+    return PaperClaim(
         cell="",
         says="",
         column=column,

@@ -96,7 +96,7 @@ def failed_fidelity(row: Row) -> bool:
 
 
 def marks(
-    axes: Axes, x: Sequence[float], y: Sequence[float], look: style.Look, hollow: Sequence[bool], label: str = ""
+    axes: Axes, x: Sequence[float], y: Sequence[float], look: style.SeriesStyle, hollow: Sequence[bool], label: str = ""
 ) -> None:
     """A mark for each run, hollow where it failed fidelity; `label` for the legend."""
     for empty in (False, True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.experiments.report import style
-from weft.experiments.report.network_layout import Layout, layout
+from weft.experiments.report.network_layout import DrawingLayout, layout
 from weft.experiments.report.router_layout import Places
 from weft.topologies.core.topology import Topology
 
@@ -48,7 +48,7 @@ def draw(topology: Topology, figure: Figure) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=4, handlelength=1.6)
 
 
-def corners(topology: Topology, places: Layout) -> tuple[complex, complex]:
+def corners(topology: Topology, places: DrawingLayout) -> tuple[complex, complex]:
     """Lower left and upper right corner of everything that is drawn."""
     margin = 0.7 + 0.015 * float(np.ptp(places.at.real))
     edges = [places.at + step for step in (-margin * (1 + 1j), margin * (1 + 1j))]
@@ -60,7 +60,7 @@ def corners(topology: Topology, places: Layout) -> tuple[complex, complex]:
     return complex(points.real.min(), points.imag.min()), complex(points.real.max(), points.imag.max())
 
 
-def curves(topology: Topology, places: Layout) -> tuple[Places, Places, Places]:
+def curves(topology: Topology, places: DrawingLayout) -> tuple[Places, Places, Places]:
     """Both ends of each link and what its middle is drawn to: a curve leans to the centre of its sub-network."""
     a, b = places.at[topology.links[:, 0]], places.at[topology.links[:, 2]]
     middle = (a + b) / 2
@@ -68,7 +68,7 @@ def curves(topology: Topology, places: Layout) -> tuple[Places, Places, Places]:
     return a, middle + BEND * across**2 * (places.towards - middle), b  # what is near goes straight
 
 
-def draw_groups(axes: Axes, places: Layout) -> None:
+def draw_groups(axes: Axes, places: DrawingLayout) -> None:
     """Discs behind the sub-networks, darker inwards."""
     from matplotlib.patches import Circle
 
@@ -77,7 +77,7 @@ def draw_groups(axes: Axes, places: Layout) -> None:
         axes.add_patch(Circle(centre, group.radius, facecolor="#0072b2", alpha=0.05, edgecolor="none"))
 
 
-def draw_links(axes: Axes, topology: Topology, places: Layout, scale: float) -> None:
+def draw_links(axes: Axes, topology: Topology, places: DrawingLayout, scale: float) -> None:
     """Links, those of higher levels last and heavier."""
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path
@@ -106,7 +106,7 @@ def draw_links(axes: Axes, topology: Topology, places: Layout, scale: float) -> 
         axes.plot([], [], color=colour, linewidth=2, label=label)
 
 
-def draw_nodes(axes: Axes, topology: Topology, places: Layout, scale: float) -> None:
+def draw_nodes(axes: Axes, topology: Topology, places: DrawingLayout, scale: float) -> None:
     """Servers as circles, crossbars as squares, switches that route as boxes as wide as they have room."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Circle, FancyBboxPatch
@@ -133,7 +133,7 @@ def draw_nodes(axes: Axes, topology: Topology, places: Layout, scale: float) -> 
     write_names(axes, topology, places, range(topology.servers, topology.nodes), style.PAPER, 2 * wide * scale)
 
 
-def box(topology: Topology, places: Layout, scale: float) -> tuple[float, float]:
+def box(topology: Topology, places: DrawingLayout, scale: float) -> tuple[float, float]:
     """Half the width and height of the box of a switch: up to half an inch wide if its neighbours leave room."""
     at = places.at[topology.servers :]
     rows = [np.sort(at.real[np.isclose(at.imag, y)]) for y in np.unique(at.imag.round(6))]
@@ -142,7 +142,9 @@ def box(topology: Topology, places: Layout, scale: float) -> tuple[float, float]
     return wide, 0.6 * wide
 
 
-def write_names(axes: Axes, topology: Topology, places: Layout, nodes: range, colour: str, room_inches: float) -> None:
+def write_names(
+    axes: Axes, topology: Topology, places: DrawingLayout, nodes: range, colour: str, room_inches: float
+) -> None:
     """The name of each of `nodes` within its mark, unless it would be too small to read."""
     names = [topology.naming.name(node) for node in nodes]
     points = min(9.0, room_inches * 72 * 0.8 / (0.62 * max(map(len, names), default=1)))

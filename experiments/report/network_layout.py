@@ -24,7 +24,7 @@ TURNS = 4  # rounds of turning copies towards each other; further ones change no
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class Disc:
     """A sub-network that is drawn as a disc: its level, its place, and its servers, or routers, first .. last."""
 
     level: int
@@ -35,7 +35,7 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class DrawingLayout:
     """at: place of each node.  groups: discs, outer ones first.  towards: what the middle of each link is drawn to.
 
     hosts: whether hosts are drawn; where they are not, each stands where its router does.
@@ -43,29 +43,29 @@ class Layout:
 
     at: NDArray[np.complex128]
     towards: NDArray[np.complex128]
-    groups: tuple[Group, ...] = field(default=())
+    groups: tuple[Disc, ...] = field(default=())
     hosts: bool = True
 
 
-def layout(topology: Topology) -> Layout:
+def layout(topology: Topology) -> DrawingLayout:
     """A place for every node of `topology`."""
     if isinstance(topology.naming, CcrdnNaming):
         return recursive(topology, topology.naming.network)
     if topology.family in router_layout.FAMILIES:
         at, towards = router_layout.place(topology)
-        return Layout(at=at, towards=towards, groups=grouped(topology, at), hosts=False)
+        return DrawingLayout(at=at, towards=towards, groups=grouped(topology, at), hosts=False)
     tiers = tiers_of(topology)
     at = in_tiers(topology, tiers) if tiers is not None else on_circle(topology)
-    return Layout(at=at, towards=(at[topology.links[:, 0]] + at[topology.links[:, 2]]) / 2)
+    return DrawingLayout(at=at, towards=(at[topology.links[:, 0]] + at[topology.links[:, 2]]) / 2)
 
 
-def grouped(topology: Topology, at: NDArray[np.complex128]) -> tuple[Group, ...]:
+def grouped(topology: Topology, at: NDArray[np.complex128]) -> tuple[Disc, ...]:
     """A disc for each group of routers that local links hold together."""
     groups = router_layout.groups(topology)
     size = topology.switches // max(groups, 1)
     routers = at[topology.servers :].reshape(groups, size) if groups else at[:0].reshape(0, 1)
     return tuple(
-        Group(
+        Disc(
             level=1,
             first=number * size,
             last=number * size + size - 1,
@@ -76,7 +76,7 @@ def grouped(topology: Topology, at: NDArray[np.complex128]) -> tuple[Group, ...]
     )
 
 
-def recursive(topology: Topology, network: Ccrdn) -> Layout:
+def recursive(topology: Topology, network: Ccrdn) -> DrawingLayout:
     """Circles of circles, the servers of an X(0) around its crossbar."""
     at, reach = upright(network)
     links = topology.links[topology.level > 0][:, [0, 2]]
@@ -85,7 +85,7 @@ def recursive(topology: Topology, network: Ccrdn) -> Layout:
         for h in range(network.k, 0, -1):
             turn_copies(network, at, links[level == h], h)
     groups = tuple(
-        Group(
+        Disc(
             level=h,
             first=first,
             last=first + size - 1,
@@ -100,7 +100,7 @@ def recursive(topology: Topology, network: Ccrdn) -> Layout:
     for h, size in enumerate(network.t):
         centres = at.reshape(-1, size).mean(axis=1)
         towards[topology.level == h] = centres[topology.links[topology.level == h, 0] // size]
-    return Layout(at=np.concatenate([at, crossbars]), towards=towards, groups=groups)
+    return DrawingLayout(at=np.concatenate([at, crossbars]), towards=towards, groups=groups)
 
 
 def upright(network: Ccrdn) -> tuple[NDArray[np.complex128], list[float]]:

@@ -20,7 +20,7 @@ from weft.experiments.runner import columns
 from weft.experiments.runner.console import cell, duration
 from weft.experiments.runner.definition import COSTS, Experiment, Row
 
-Entries = Sequence[tuple[Row, dict[str, Any]]]
+StoredRows = Sequence[tuple[Row, dict[str, Any]]]
 MOST_CELLS = 60  # of one table
 MOST_CLAIMS = 30  # of one experiment
 MOST_FIGURES = 8  # columns of one table
@@ -41,7 +41,7 @@ th, td { text-align: left; padding: .15rem .7rem .15rem 0; border-bottom: 1px so
 """
 
 
-def page(stored: Sequence[tuple[Experiment, Entries]], machine: str, disk_bytes: int = 0) -> str:
+def page(stored: Sequence[tuple[Experiment, StoredRows]], machine: str, disk_bytes: int = 0) -> str:
     """The whole page; `machine`: where it was measured, in words; `disk_bytes`: what the results take."""
     parts = [section(experiment, entries) for experiment, entries in stored]
     runs = sum(len(entries) for _, entries in stored)
@@ -60,7 +60,7 @@ def page(stored: Sequence[tuple[Experiment, Entries]], machine: str, disk_bytes:
     )
 
 
-def claimed(stored: Sequence[tuple[Experiment, Entries]]) -> str:
+def claimed(stored: Sequence[tuple[Experiment, StoredRows]]) -> str:
     """What papers give for cells that are stored, and what came out; "" if no paper gives anything."""
     lines, left_out = [], 0
     for experiment, entries in stored:
@@ -95,7 +95,7 @@ def claimed(stored: Sequence[tuple[Experiment, Entries]]) -> str:
     )
 
 
-def section(experiment: Experiment, entries: Entries) -> str:
+def section(experiment: Experiment, entries: StoredRows) -> str:
     """One experiment: question, source, fidelity, figure, table and the command that measures it again."""
     rows = [row for row, _ in entries]
     commits = Counter(str(about.get("commit") or "installed") + "+" * bool(about.get("dirty")) for _, about in entries)
@@ -121,7 +121,7 @@ def fidelity(rows: Sequence[Row]) -> str:
     return f"; fidelity {', '.join(said)}" if said else ""
 
 
-def picture(experiment: Experiment, entries: Entries) -> str:
+def picture(experiment: Experiment, entries: StoredRows) -> str:
     """The figure of each clock, inside the page."""
     return "".join(
         drawn(experiment, [row for row, _ in of_clock], clock) for clock, of_clock in figures.by_clock(entries).items()
@@ -212,7 +212,7 @@ def command(experiment: Experiment, rows: Sequence[Row]) -> str:
     return " ".join(words)
 
 
-def appendix(stored: Sequence[tuple[Experiment, Entries]], machine: str, disk_bytes: int) -> str:
+def appendix(stored: Sequence[tuple[Experiment, StoredRows]], machine: str, disk_bytes: int) -> str:
     """For who repeats it: what is needed, how long each experiment took, how much disk, what is expected."""
     lines = []
     for experiment, entries in stored:
@@ -244,7 +244,7 @@ def repeatable(row: Row) -> bool:
     return row["engine"] != "kernel" or row.get("clock") == "virtual"
 
 
-def machines(stored: Sequence[tuple[Experiment, Entries]]) -> str:
+def machines(stored: Sequence[tuple[Experiment, StoredRows]]) -> str:
     """The machines of all rows, in words."""
     found = Counter(
         f"{m.get('cpu_model', '?')}, {m.get('cpus', '?')} processors, {int(m.get('memory_bytes', 0)) >> 30} GiB, "

@@ -24,7 +24,7 @@ DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h", "d", "8")
 
 
-class Look(NamedTuple):
+class SeriesStyle(NamedTuple):
     """How something appears in every figure; the size of its marks is in points.
 
     dash: of its line.  variant: 0, or for a scheme that a figure shows with several parameters which of them this is.
@@ -40,38 +40,38 @@ class Look(NamedTuple):
 
 # Of the schemes that one figure compares, no two share a colour or a marker, and those with the same dash differ in
 # lightness, so that a figure printed in black and white can be read.
-SERVER_SCHEMES: Mapping[str, Look] = {
-    "dr": Look("DR", BLUE, "o"),
-    "bfs": Look("shortest path", INK, "s"),
-    "pr-gp0": Look("GP_0", ORANGE, "v"),
-    "pr-gpi": Look("GP_I", GREEN, "^", dash="--"),
-    "pr-gpe": Look("GP_E", VERMILION, "D", dash="-."),
-    "dfr": Look("DFR", WINE, "P", dash="--"),
-    "tar": Look("TAR", SKY, "X", dash="-."),
-    "frr-bgp": Look("FRR's BGP", INDIGO, "*", dash="-."),
+SERVER_SCHEMES: Mapping[str, SeriesStyle] = {
+    "dr": SeriesStyle("DR", BLUE, "o"),
+    "bfs": SeriesStyle("shortest path", INK, "s"),
+    "pr-gp0": SeriesStyle("GP_0", ORANGE, "v"),
+    "pr-gpi": SeriesStyle("GP_I", GREEN, "^", dash="--"),
+    "pr-gpe": SeriesStyle("GP_E", VERMILION, "D", dash="-."),
+    "dfr": SeriesStyle("DFR", WINE, "P", dash="--"),
+    "tar": SeriesStyle("TAR", SKY, "X", dash="-."),
+    "frr-bgp": SeriesStyle("FRR's BGP", INDIGO, "*", dash="-."),
 }
-SWITCH_SCHEMES: Mapping[str, Look] = {
-    "ecmp": Look("ECMP", ORANGE, "^", dash="-."),
-    "dmodk": Look("D-mod-k", INK, "D"),
-    "vlb": Look("VLB", SKY, "v"),
-    "rps": Look("random", PURPLE, "<", dash=":"),
-    "rr": Look("round robin", BROWN, ">", dash=":"),
-    "micro": Look("Micro", WINE, "P", dash="--"),
-    "drill": Look("DRILL", VERMILION, "s", dash="-."),
-    "ttc": Look("TTC", BLUE, "o"),
-    "jsq": Look("JSQ", SILVER, "X", dash="--"),
-    "letflow": Look("LetFlow", INDIGO, "*", dash="-."),
-    "lbsp": Look("LBSP", GREEN, "h", dash="--"),
-    "spray": Look("packet scatter", OLIVE, "p", dash=":"),
-    "dar": Look("DAR", TEAL, "8"),
-    "fatpaths": Look("FatPaths", ROSE, "d", dash="--"),
+SWITCH_SCHEMES: Mapping[str, SeriesStyle] = {
+    "ecmp": SeriesStyle("ECMP", ORANGE, "^", dash="-."),
+    "dmodk": SeriesStyle("D-mod-k", INK, "D"),
+    "vlb": SeriesStyle("VLB", SKY, "v"),
+    "rps": SeriesStyle("random", PURPLE, "<", dash=":"),
+    "rr": SeriesStyle("round robin", BROWN, ">", dash=":"),
+    "micro": SeriesStyle("Micro", WINE, "P", dash="--"),
+    "drill": SeriesStyle("DRILL", VERMILION, "s", dash="-."),
+    "ttc": SeriesStyle("TTC", BLUE, "o"),
+    "jsq": SeriesStyle("JSQ", SILVER, "X", dash="--"),
+    "letflow": SeriesStyle("LetFlow", INDIGO, "*", dash="-."),
+    "lbsp": SeriesStyle("LBSP", GREEN, "h", dash="--"),
+    "spray": SeriesStyle("packet scatter", OLIVE, "p", dash=":"),
+    "dar": SeriesStyle("DAR", TEAL, "8"),
+    "fatpaths": SeriesStyle("FatPaths", ROSE, "d", dash="--"),
 }
-SCHEMES: Mapping[str, Look] = {**SERVER_SCHEMES, **SWITCH_SCHEMES}
-ENGINES: Mapping[str, Look] = {
+SCHEMES: Mapping[str, SeriesStyle] = {**SERVER_SCHEMES, **SWITCH_SCHEMES}
+ENGINES: Mapping[str, SeriesStyle] = {
     # Marks that are all seen where engines agree: a dot on a cross on a bar.
-    "graph": Look("graph", INK, "_", 10),
-    "fabric": Look("fabric", ORANGE, "|", 10),
-    "kernel": Look("kernel", BLUE, "o", 5),
+    "graph": SeriesStyle("graph", INK, "_", 10),
+    "fabric": SeriesStyle("fabric", ORANGE, "|", 10),
+    "kernel": SeriesStyle("kernel", BLUE, "o", 5),
 }
 
 UNITS: Mapping[str, str] = {
@@ -117,20 +117,22 @@ RC: dict[Any, Any] = {
 }
 
 
-def scheme(spec: str) -> Look:
+def scheme(spec: str) -> SeriesStyle:
     """The look of a routing scheme, whatever its parameters.  One that the table lacks, of somebody's own package, gets
     the same look for the same name."""
     name, _ = parse(spec)
     if name in SCHEMES:
         return SCHEMES[name]
     number = crc32(name.encode())
-    return Look(name, SEVERAL[number % len(SEVERAL)], MARKERS[number % len(MARKERS)], dash=DASHES[number % len(DASHES)])
+    return SeriesStyle(
+        name, SEVERAL[number % len(SEVERAL)], MARKERS[number % len(MARKERS)], dash=DASHES[number % len(DASHES)]
+    )
 
 
-def lines(specs: Iterable[str]) -> dict[str, tuple[Look, str]]:
+def lines(specs: Iterable[str]) -> dict[str, tuple[SeriesStyle, str]]:
     """The look and the dash of each of `specs`; those that differ in their parameters alone share the colour, and each
     has a dash and a marker of its own."""
-    found: dict[str, tuple[Look, str]] = {}
+    found: dict[str, tuple[SeriesStyle, str]] = {}
     wanted = list(dict.fromkeys(specs))
     taken = {scheme(spec).marker for spec in wanted}
     for spec in wanted:
@@ -149,7 +151,7 @@ def another_dash(dash: str, variant: int) -> str:
     return DASHES[(DASHES.index(dash) + variant) % len(DASHES)]
 
 
-def line(look: Look) -> dict[str, Any]:
+def line(look: SeriesStyle) -> dict[str, Any]:
     """Arguments of Axes.plot and Axes.errorbar for the line of `look`, marks included.
 
     Solid lines lie below dashed ones and have larger marks, so that of two lines in the same place both are seen.

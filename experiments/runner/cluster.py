@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.experiments.runner import virtual_runs
 from weft.experiments.runner.definition import Result, Run, find
-from weft.experiments.runner.failures import Failure, reason
+from weft.experiments.runner.failures import RunFailure, reason
 from weft.testbed.linux import clock
 
 if TYPE_CHECKING:
@@ -27,17 +27,17 @@ CONNECT_S = 10.0
 one_at_a_time = Lock()  # of this process
 
 
-class Answer(NamedTuple):
+class WorkerResult(NamedTuple):
     """What became of a run on a worker: its result or why there is none, about the worker's code and machine, and the
     wall time."""
 
     run: Run
-    given: Result | Failure
+    given: Result | RunFailure
     about: dict[str, Any]
     wall_s: float
 
 
-def on_cluster(address: str, runs: Sequence[Run]) -> Iterator[Answer]:
+def on_cluster(address: str, runs: Sequence[Run]) -> Iterator[WorkerResult]:
     """Each of `runs` as it ends on a worker of the scheduler at `address`, tcp://host:8786 say.
 
     ValueError if distributed is not installed or there are no workers, OSError if the scheduler does not answer.  A
@@ -65,7 +65,7 @@ def connect(address: str) -> Client:
     return client
 
 
-def answers(client: Client, runs: Sequence[Run]) -> Iterator[Answer]:
+def answers(client: Client, runs: Sequence[Run]) -> Iterator[WorkerResult]:
     """Each of `runs` as it ends; what has not when nobody asks any more is cancelled."""
     from distributed import as_completed
 
@@ -78,13 +78,13 @@ def answers(client: Client, runs: Sequence[Run]) -> Iterator[Answer]:
                 raise ConnectionError("the scheduler is gone, and with it the runs that it had")
             else:
                 error = future.exception()
-                yield Answer(asked[future], Failure(reason(error), ""), {}, 0.0)
+                yield WorkerResult(asked[future], RunFailure(reason(error), ""), {}, 0.0)
             del asked[future]  # and with it what the scheduler keeps
     finally:
         client.cancel(list(asked))
 
 
-def answer(run: Run) -> Answer:
+def answer(run: Run) -> WorkerResult:
     """Carry `run` out; called on a worker."""
     experiment = find(run.experiment)
     if experiment.version != run.version:
@@ -92,7 +92,7 @@ def answer(run: Run) -> Answer:
     with one_at_a_time:
         begin = clock.monotonic()
         about = about_here()
-        given: Result | Failure
+        given: Result | RunFailure
         try:
             if run.clock == "virtual":
                 found = virtual_runs.measure(run)
@@ -100,8 +100,8 @@ def answer(run: Run) -> Answer:
             else:
                 given = experiment.carry_out(run)
         except Exception as error:
-            given = Failure(reason(error), traceback.format_exc())
-        return Answer(run, given, about, clock.monotonic() - begin)
+            given = RunFailure(reason(error), traceback.format_exc())
+        return WorkerResult(run, given, about, clock.monotonic() - begin)
 
 
 @cache

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from weft.experiments.runner.definition import Row, Run
-from weft.experiments.runner.failures import Failure
+from weft.experiments.runner.failures import RunFailure
 from weft.testbed.linux import clock
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Bar:
         if self.bar:
             self.bar.stop()
 
-    def ended(self, run: Run, failure: Failure | None) -> None:
+    def ended(self, run: Run, failure: RunFailure | None) -> None:
         self.count += 1
         now = clock.monotonic()
         left_s = (now - self.began) / self.count * (self.total - self.count)
@@ -112,7 +112,7 @@ def stages(title: str) -> Iterator[Callable[[str], None]]:
         yield lambda stage: bar.update(task, description=f"{title}: {stage}")
 
 
-class Step:
+class StoryStep:
     """One step of a story: what it found, and whether that is as it should be."""
 
     def __init__(self) -> None:
@@ -123,9 +123,9 @@ class Step:
 
 
 @contextmanager
-def step(what: str) -> Iterator[Step]:
+def step(what: str) -> Iterator[StoryStep]:
     """Tell that `what` is being done, and when it is, how long it took and what was found; an error is a FAIL."""
-    told, begin = Step(), clock.monotonic()
+    told, begin = StoryStep(), clock.monotonic()
     try:
         if plain():
             yield told

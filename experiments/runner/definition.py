@@ -106,7 +106,7 @@ class Result:
     virtual_s: float | None = None
 
 
-class Plan(NamedTuple):
+class RunPlan(NamedTuple):
     """What is asked of an experiment.
 
     runs: one for each engine, cell and seed.  refused: the cells that cannot be, and why, in one line each.
@@ -208,7 +208,7 @@ class Experiment:
         clock: str = "real",
         hop_ns: int = 0,
         syscall_ns: int = 0,
-    ) -> Plan:
+    ) -> RunPlan:
         """The runs of the sweep, where `given` replaces the values of some parameters by those in its text.
 
         Cells whose values do not go together are left out.  ValueError for what is unknown, ill-typed or out of range,
@@ -242,7 +242,7 @@ class Experiment:
                     found += [replace(first, seed=seed) for seed in range(seeds or self.seeds)]
         if refused and not found:
             raise ValueError(next(iter(refused.values())))
-        return Plan(found, refused)
+        return RunPlan(found, refused)
 
     def carry_out(self, run: Run) -> Result:
         """What `run` gives, measured by this process."""

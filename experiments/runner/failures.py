@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Failure(NamedTuple):
+class RunFailure(NamedTuple):
     """Why in one line, and where in the code."""
 
     reason: str

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from weft.experiments.runner import definition
 from weft.experiments.runner.definition import Row, Run
-from weft.experiments.runner.failures import Failure
+from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.parameters import Scalar
 from weft.experiments.runner.provenance import code_and_machine
 from weft.experiments.runner.results import Store
@@ -22,7 +22,7 @@ build = mininet_topology.built  # of a spec, a networkx graph or a Topo; needs n
 class _Quiet:
     """Watches a sweep and says nothing."""
 
-    def ended(self, run: Run, failure: Failure | None) -> None: ...
+    def ended(self, run: Run, failure: RunFailure | None) -> None: ...
 
 
 def run(

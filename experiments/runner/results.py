@@ -20,7 +20,7 @@ from typing import Any
 
 from weft.experiments.runner import old_results
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
-from weft.experiments.runner.failures import Failure
+from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.ownership import given_back
 from weft.experiments.runner.processes import lives, myself
 from weft.experiments.runner.rows import checksum, order, provenance_of, row_of, text_of
@@ -54,7 +54,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
-class Claim(Enum):
+class RunClaim(Enum):
     """OURS: this process is to measure the run.  TAKEN: another one is measuring it.  STORED: it has its row."""
 
     OURS = "ours"
@@ -78,7 +78,7 @@ class Store:
             enter(db, run, row, provenance, wall_s)
             db.execute("DELETE FROM claims WHERE id = ?", (run.id,))
 
-    def fail(self, run: Run, failure: Failure, wall_s: float) -> None:
+    def fail(self, run: Run, failure: RunFailure, wall_s: float) -> None:
         """`run` could not be measured; a row that it has from before stays."""
         content = text_of(run.content)
         values = (run.id, run.experiment, "failed", content, "", "", *failure, wall_s, checksum(content, "", ""))
@@ -87,16 +87,16 @@ class Store:
                 db.execute(ENTER, values)
             db.execute("DELETE FROM claims WHERE id = ?", (run.id,))
 
-    def claim(self, run: Run, *, again: bool = False) -> Claim:
+    def claim(self, run: Run, *, again: bool = False) -> RunClaim:
         """Reserve `run` for this process until it is stored or given up; `again`: though it has a row."""
         with self._writing() as db:
             if not again and done(db, run):
-                return Claim.STORED
+                return RunClaim.STORED
             taken = db.execute("SELECT process FROM claims WHERE id = ?", (run.id,)).fetchone()
             if taken and taken[0] != myself() and lives(taken[0]):
-                return Claim.TAKEN
+                return RunClaim.TAKEN
             db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", (run.id, myself()))
-            return Claim.OURS
+            return RunClaim.OURS
 
     def give_up(self) -> None:
         """End every claim of this process."""
@@ -111,10 +111,10 @@ class Store:
         """done or failed, for every run of `experiment` that ended, by its id."""
         return dict(self._select("SELECT id, state FROM runs WHERE experiment = ?", experiment))
 
-    def failures(self, experiment: str) -> dict[str, Failure]:
+    def failures(self, experiment: str) -> dict[str, RunFailure]:
         """The failed runs of `experiment` by their ids."""
         query = "SELECT id, reason, traceback FROM runs WHERE experiment = ? AND state = 'failed'"
-        return {run: Failure(why, where) for run, why, where in self._select(query, experiment)}
+        return {run: RunFailure(why, where) for run, why, where in self._select(query, experiment)}
 
     def experiments(self) -> list[str]:
         """The experiments that have rows."""

@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Protocol, cast
 
 from weft.experiments.runner.definition import Experiment, Result, Run
-from weft.experiments.runner.failures import Failure, reason
-from weft.experiments.runner.results import Claim, Store
+from weft.experiments.runner.failures import RunFailure, reason
+from weft.experiments.runner.results import RunClaim, Store
 from weft.testbed.linux import clock
 
 PR_SET_PDEATHSIG = 1
@@ -23,11 +23,11 @@ number_of_worker = 0  # of this process
 LOOK_EVERY_S = 0.1  # whether another process has ended a run
 
 
-class Ended(NamedTuple):
+class EndedRun(NamedTuple):
     """A run that ended, what it gave or why there is none, how long it took, and with what it was measured."""
 
     run: Run
-    given: Result | Failure
+    given: Result | RunFailure
     wall_s: float
     about: Mapping[str, Any]
 
@@ -36,16 +36,16 @@ class Swept(NamedTuple):
     """measured: the runs that are stored now by this sweep.  failures: those that could not be measured."""
 
     measured: list[Run]
-    failures: dict[Run, Failure]
+    failures: dict[Run, RunFailure]
 
 
-Attempt = Callable[[Run], Ended]
+RunAttempt = Callable[[Run], EndedRun]
 
 
 class Watcher(Protocol):
     """Is told of every run that ends."""
 
-    def ended(self, run: Run, failure: Failure | None) -> None: ...
+    def ended(self, run: Run, failure: RunFailure | None) -> None: ...
 
 
 def remaining(runs: Iterable[Run], store: Store) -> list[Run]:
@@ -99,14 +99,14 @@ def timed(run: Run) -> bool:
     return run.engine == "kernel" and run.clock == "real"
 
 
-def keep(store: Store, ended: Ended) -> Failure | None:
+def keep(store: Store, ended: EndedRun) -> RunFailure | None:
     """Store what became of a run; why it failed, if it did."""
-    failure = ended.given if isinstance(ended.given, Failure) else None
-    if not isinstance(ended.given, Failure):
+    failure = ended.given if isinstance(ended.given, RunFailure) else None
+    if not isinstance(ended.given, RunFailure):
         try:
             store.put(ended.run, ended.given, ended.about, ended.wall_s)
         except (ValueError, TypeError) as error:  # what it gave is no row
-            failure = Failure(reason(error), traceback.format_exc())
+            failure = RunFailure(reason(error), traceback.format_exc())
     if failure:
         store.fail(ended.run, failure, ended.wall_s)
     return failure
@@ -123,9 +123,9 @@ class Queue:
         for _ in range(len(self.left)):
             run = self.left.popleft()
             claim = self.store.claim(run, again=self.again)
-            if claim is Claim.OURS:
+            if claim is RunClaim.OURS:
                 return run
-            if claim is Claim.STORED:
+            if claim is RunClaim.STORED:
                 self.watcher.ended(run, None)
             else:
                 self.left.append(run)
@@ -138,7 +138,7 @@ class Queue:
         return run
 
 
-def carry_out(one: Attempt, queue: Queue, jobs: int) -> Iterator[Ended]:
+def carry_out(one: RunAttempt, queue: Queue, jobs: int) -> Iterator[EndedRun]:
     """Each run of `queue` as it ends, `jobs` at a time."""
     if jobs > 1 and queue.left:
         yield from in_processes(one, queue, min(jobs, len(queue.left)))
@@ -147,7 +147,7 @@ def carry_out(one: Attempt, queue: Queue, jobs: int) -> Iterator[Ended]:
         yield one(run)
 
 
-def in_processes(one: Attempt, queue: Queue, jobs: int) -> Iterator[Ended]:
+def in_processes(one: RunAttempt, queue: Queue, jobs: int) -> Iterator[EndedRun]:
     """carry_out() in `jobs` processes, which end with this one whatever becomes of it.
 
     A process that dies, for want of memory perhaps, costs the run that it was at and no other.
@@ -175,7 +175,7 @@ def in_processes(one: Attempt, queue: Queue, jobs: int) -> Iterator[Ended]:
 class Worker:
     """A process that carries out one run after the other."""
 
-    def __init__(self, one: Attempt, number: int) -> None:
+    def __init__(self, one: RunAttempt, number: int) -> None:
         context = multiprocessing.get_context("fork")  # inherits what is imported and compiled already
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(one, theirs, number), daemon=True)
@@ -186,14 +186,14 @@ class Worker:
         self.run, self.begin = run, clock.monotonic()
         self.pipe.send(run)
 
-    def take(self) -> Ended:
+    def take(self) -> EndedRun:
         """What became of the run that was given."""
         try:
-            ended: Ended = self.pipe.recv()
+            ended: EndedRun = self.pipe.recv()
         except (EOFError, ConnectionError):
             self.process.join()
             why = f"the process that measured it died (exit status {self.process.exitcode})"
-            return Ended(self.run, Failure(why, ""), clock.monotonic() - self.begin, {})
+            return EndedRun(self.run, RunFailure(why, ""), clock.monotonic() - self.begin, {})
         return ended
 
     def end(self) -> None:
@@ -202,7 +202,7 @@ class Worker:
         self.pipe.close()
 
 
-def work(one: Attempt, pipe: Connection, number: int) -> None:
+def work(one: RunAttempt, pipe: Connection, number: int) -> None:
     """What a Worker does: leave Ctrl-C to the parent, die with it, and carry out the runs that it sends."""
     global number_of_worker
     number_of_worker = number
@@ -213,7 +213,7 @@ def work(one: Attempt, pipe: Connection, number: int) -> None:
         pipe.send(one(pipe.recv()))
 
 
-def on_workers(scheduler: str, queue: Queue) -> Iterator[Ended]:
+def on_workers(scheduler: str, queue: Queue) -> Iterator[EndedRun]:
     """Each run of `queue` as it ends on a worker of `scheduler`."""
     from weft.experiments.runner.cluster import on_cluster
 
@@ -222,10 +222,10 @@ def on_workers(scheduler: str, queue: Queue) -> Iterator[Ended]:
         while run := queue.take():
             runs.append(run)
         for answer in on_cluster(scheduler, runs):
-            yield Ended(answer.run, answer.given, answer.wall_s, answer.about)
+            yield EndedRun(answer.run, answer.given, answer.wall_s, answer.about)
 
 
-def attempt(experiment: Experiment, about: Mapping[str, Any], run: Run) -> Ended:
+def attempt(experiment: Experiment, about: Mapping[str, Any], run: Run) -> EndedRun:
     """Measure `run`; an error is its outcome, not the sweep's."""
     begin = clock.monotonic()
     try:
@@ -235,17 +235,17 @@ def attempt(experiment: Experiment, about: Mapping[str, Any], run: Run) -> Ended
     except Exception as error:
         if stop := interrupt_behind(error):
             raise stop from error
-        return Ended(run, Failure(reason(error), traceback.format_exc()), clock.monotonic() - begin, {})
-    return Ended(run, result, clock.monotonic() - begin, about)
+        return EndedRun(run, RunFailure(reason(error), traceback.format_exc()), clock.monotonic() - begin, {})
+    return EndedRun(run, result, clock.monotonic() - begin, about)
 
 
-def under_virtual_clock(about: Mapping[str, Any], run: Run) -> Ended:
+def under_virtual_clock(about: Mapping[str, Any], run: Run) -> EndedRun:
     """Measure `run` on a kernel of its own; about code and machine, that kernel has its own say."""
     from weft.experiments.runner import virtual_runs
 
     begin = clock.monotonic()
     answer = virtual_runs.measure(run, core=virtual_runs.core(number_of_worker))
-    return Ended(run, answer.given, clock.monotonic() - begin, {**about, "inside": dict(answer.about)})
+    return EndedRun(run, answer.given, clock.monotonic() - begin, {**about, "inside": dict(answer.about)})
 
 
 def interrupt_behind(error: BaseException) -> BaseException | None:

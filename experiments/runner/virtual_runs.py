@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.experiments.runner.definition import Result, Run, find
-from weft.experiments.runner.failures import Failure, reason
+from weft.experiments.runner.failures import RunFailure, reason
 from weft.testbed.linux import clock
 from weft.testbed.network.bring_up import HOP_NS
 from weft.testbed.runs import isolated_python
@@ -31,14 +31,14 @@ LONGEST_S = 86_400.0  # of real time
 
 
 @dataclass(frozen=True)
-class Answer:
+class VirtualRunResult:
     """What a run gave or why there is none, and what was said of the machine inside."""
 
-    given: Result | Failure
+    given: Result | RunFailure
     about: Mapping[str, Any]
 
 
-def measure(run: Run, *, core: int | None = None) -> Answer:
+def measure(run: Run, *, core: int | None = None) -> VirtualRunResult:
     """Measure `run` on a kernel of its own, which stays on processor `core`; what is predicted of it is computed here.
 
     FileNotFoundError if that kernel has not been built and cannot be, ChildProcessError with its last words if it dies,
@@ -61,8 +61,8 @@ def measure(run: Run, *, core: int | None = None) -> Answer:
         raise ChildProcessError(f"{run}: ended with status {status} and without an answer")
     told = json.loads(exchange.taken[ANSWER])
     if "failure" in told:
-        return Answer(Failure(**told["failure"]), told["about"])
-    return Answer(find(run.experiment).with_prediction(run, Result(**told["result"])), told["about"])
+        return VirtualRunResult(RunFailure(**told["failure"]), told["about"])
+    return VirtualRunResult(find(run.experiment).with_prediction(run, Result(**told["result"])), told["about"])
 
 
 def core(number: int) -> int:
@@ -81,7 +81,7 @@ def answer(run: Run) -> dict[str, Any]:
         result = find(run.experiment).measure(run)
         told = {"result": asdict(replace(result, virtual_s=round(clock.monotonic() - begin, 9)))}
     except Exception as error:
-        told = {"failure": Failure(reason(error), traceback.format_exc())._asdict()}
+        told = {"failure": RunFailure(reason(error), traceback.format_exc())._asdict()}
     return {**told, "about": code_and_machine(kernel=True)}
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from weft.daemons.routing.shortest import distances
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.arrays import Floats
 from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Word
@@ -29,9 +30,8 @@ if TYPE_CHECKING:
     from weft.testbed.traffic.flows import Flow, FlowResults
     from weft.topologies.core.topology import Topology
 
-Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], float]
-Looks = Mapping[str, tuple[style.Look, str]]
+Looks = Mapping[str, tuple[style.SeriesStyle, str]]
 
 SHORT_BYTES, LONG_BYTES = 100_000, 1_000_000  # below, from on: as in the papers on load balancing
 GRACE_S = 10.0  # after the last arrival, for flows to end
@@ -216,7 +216,7 @@ def mark(
     rows: Sequence[Row],
     statistic: Statistic,
     chosen: Callable[[Floats], NDArray[np.bool_]],
-    look: style.Look,
+    look: style.SeriesStyle,
 ) -> None:
     """The `statistic` of the times of the `chosen` flows in `rows`, and its interval."""
     kept = [row for row in rows if not figures.failed_fidelity(row)]

@@ -155,7 +155,7 @@ def schemes_of(rows: Table) -> int:
     return len({row["scheme"] for row in rows})
 
 
-def bar(axes: Axes, y: int, values: Sequence[float], face: str, look: style.Look) -> None:
+def bar(axes: Axes, y: int, values: Sequence[float], face: str, look: style.SeriesStyle) -> None:
     """The mean of `values` with its interval."""
     from weft.experiments.engines.fabric_run import interval
 

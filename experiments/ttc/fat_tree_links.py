@@ -14,27 +14,25 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.daemons.core import registry
-from weft.daemons.load_balancing.scheme import Rule
+from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.selection import below, d_mod_k, drill, shortest, ttc
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import allocates_nothing
 from weft.topologies import family
 from weft.topologies.core.grammar import parse
 from weft.topologies.tiered.fattree import shape
 
-Ints = NDArray[np.int64]
-
-D_MOD_K, RANDOM, DRILL = int(Rule.D_MOD_K), int(Rule.RANDOM), int(Rule.DRILL)
-TTC, SHORTEST = int(Rule.TTC), int(Rule.SHORTEST)
+D_MOD_K, RANDOM, DRILL = int(ChoiceRule.D_MOD_K), int(ChoiceRule.RANDOM), int(ChoiceRule.DRILL)
+TTC, SHORTEST = int(ChoiceRule.TTC), int(ChoiceRule.SHORTEST)
 DRAWS = 2  # random words that a decision takes at most
 MODELLED = {
     "dmodk": (), "vlb": ("per",), "rps": (), "ecmp": (), "micro": (), "ttc": ("delta", "tie"), "jsq": (),
 }  # fmt: skip
 
 
-class Shape(NamedTuple):
+class LayeredTreeShape(NamedTuple):
     """FT(n,d): n layers of 2d-port switches."""
 
     n: int
@@ -57,7 +55,7 @@ class Shape(NamedTuple):
         return up + [f"down{layer}" for layer in range(1, self.n)] + ["hosts"]
 
 
-def fat_tree(experiment: str, topology: str) -> Shape:
+def fat_tree(experiment: str, topology: str) -> LayeredTreeShape:
     """The FT(n,d) that `topology` names; ValueError, for `experiment`, if it is none."""
     name, given = parse(topology)
     if name != "fattree":
@@ -65,10 +63,10 @@ def fat_tree(experiment: str, topology: str) -> Shape:
     n, d, pods, hosts = shape(family(name).parameters_from(given))
     if hosts != d or d < 2 or pods != 2 * d:
         raise ValueError(f"{experiment}: a whole fattree without oversubscription, with k >= 4 or d >= 2")
-    return Shape(n, d)
+    return LayeredTreeShape(n, d)
 
 
-class Rules(NamedTuple):
+class SchemeRules(NamedTuple):
     """A scheme as the models take it."""
 
     rule: int
@@ -76,7 +74,7 @@ class Rules(NamedTuple):
     ties_redirect: int
 
 
-def rules(spec: str) -> Rules:
+def rules(spec: str) -> SchemeRules:
     """The scheme that `spec` names, for the models; ValueError for a scheme or a parameter that they lack."""
     name, found = registry.rule_options(spec)
     scheme = registry.rule(spec)
@@ -88,12 +86,12 @@ def rules(spec: str) -> Rules:
             given = parse(spec)[1].get(key, value)
             raise ValueError(f"the models of TTC have no {key}={given}: of {name} they know {known}")
     rule = (
-        Rule.RANDOM if scheme.rule in (Rule.FLOW_HASH, Rule.KERNEL) else Rule(scheme.rule)
+        ChoiceRule.RANDOM if scheme.rule in (ChoiceRule.FLOW_HASH, ChoiceRule.KERNEL) else ChoiceRule(scheme.rule)
     )  # a hash as good as random
-    return Rules(int(rule), scheme["delta"], scheme["tie"])
+    return SchemeRules(int(rule), scheme["delta"], scheme["tie"])
 
 
-class Links(NamedTuple):
+class FatTreeLinks(NamedTuple):
     """FT(n,d) as its links, for machine code.
 
     layer, block: of each switch: its layer, and the digits of its code from that of its layer on, which are those of
@@ -116,7 +114,7 @@ class Links(NamedTuple):
     far: Ints
 
 
-def links(ft: Shape) -> Links:
+def links(ft: LayeredTreeShape) -> FatTreeLinks:
     """The links of `ft`, by equations (1) and (3) of TTC."""
     n, d = ft
     hosts, width = ft.hosts, ft.hosts // d
@@ -139,11 +137,11 @@ def links(ft: Shape) -> Links:
         far[(tier - 1) * hosts : tier * hosts] = upper
         far[(n - 1 + tier - 1) * hosts : (n - 1 + tier) * hosts] = (tier - 1) * width + lower
     block = np.where(layer < n, s // d ** (layer - 1), 0)
-    return Links(n, d, layer, block, (layer - 1) * hosts + s * d, down, block_of, digit, host // d, far)
+    return FatTreeLinks(n, d, layer, block, (layer - 1) * hosts + s * d, down, block_of, digit, host // d, far)
 
 
 @allocates_nothing
-def choose(loads: Ints, default: int, draws: Ints, rules: Rules) -> int:
+def choose(loads: Ints, default: int, draws: Ints, rules: SchemeRules) -> int:
     """The up-port that takes a packet or a flow, by the ports' `loads`; `default` is D-mod-k's."""
     n = len(loads)
     if rules.rule == D_MOD_K:
@@ -157,7 +155,7 @@ def choose(loads: Ints, default: int, draws: Ints, rules: Rules) -> int:
     return shortest(loads, draws[0])
 
 
-class Choices(NamedTuple):
+class UpwardChoices(NamedTuple):
     """Decisions on the way up, counted in place.
 
     made, redirected: by layer, 0 to n-1: all, and those for another up-port than D-mod-k's.
@@ -178,6 +176,6 @@ class Choices(NamedTuple):
         }
 
 
-def no_choices(ft: Shape) -> Choices:
+def no_choices(ft: LayeredTreeShape) -> UpwardChoices:
     """Nothing counted yet."""
-    return Choices(*(np.zeros(size, np.int64) for size in (ft.n, ft.n, 1, 1)))
+    return UpwardChoices(*(np.zeros(size, np.int64) for size in (ft.n, ft.n, 1, 1)))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from weft.experiments.ttc.fat_tree_links import Choices, Ints, Links, Rules, choose
+from weft.experiments.engines.arrays import Ints
+from weft.experiments.ttc.fat_tree_links import FatTreeLinks, SchemeRules, UpwardChoices, choose
 
 
-def assign(links: Links, load: Ints, src: Ints, dst: Ints, draws: Ints, rules: Rules, choices: Choices) -> None:
+def assign(
+    links: FatTreeLinks, load: Ints, src: Ints, dst: Ints, draws: Ints, rules: SchemeRules, choices: UpwardChoices
+) -> None:
     """Assign flow after flow; `load`, shape (links,), is raised by the flows on each link.
 
     src, dst: shape (flows,).  draws: shape (flows, n-1, 2), 32 bits each.

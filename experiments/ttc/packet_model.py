@@ -8,15 +8,25 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import allocates_nothing, compiled
 from weft.experiments.engines.workloads import derangements
-from weft.experiments.ttc.fat_tree_links import DRAWS, Choices, Ints, Links, Rules, Shape, choose, links, no_choices
+from weft.experiments.ttc.fat_tree_links import (
+    DRAWS,
+    FatTreeLinks,
+    LayeredTreeShape,
+    SchemeRules,
+    UpwardChoices,
+    choose,
+    links,
+    no_choices,
+)
 
 SLOTS_AT_ONCE = 64  # for which random numbers are drawn together
 PACKETS_OF_A_LINK = 100  # on average, beyond which queues grow without bound
 
 
-class State(NamedTuple):
+class SlottedState(NamedTuple):
     """The network between two slots; what counts is an array of one element, so that it can change in place.
 
     dst, born, behind, strayed: of each packet: its destination, the slot it was sent in, the packet behind it in its
@@ -48,13 +58,13 @@ class State(NamedTuple):
         return int(len(self.dst) - self.fresh[0] + self.free_count[0])
 
 
-def empty(ft: Shape, *, slots: int, packets: int) -> State:
+def empty(ft: LayeredTreeShape, *, slots: int, packets: int) -> SlottedState:
     """A network without packets, with room for `packets` at once, to be run for `slots` slots."""
 
     def zeros(count: int) -> Ints:
         return np.zeros(count, np.int64)
 
-    return State(
+    return SlottedState(
         dst=zeros(packets), born=zeros(packets), behind=zeros(packets), strayed=zeros(packets),
         head=zeros(ft.links), tail=zeros(ft.links), length=zeros(ft.links),
         free=zeros(packets), free_count=zeros(1), fresh=zeros(1), moving=zeros(ft.links),
@@ -72,10 +82,10 @@ class Watched(NamedTuple):
     total: Ints
     largest: Ints
     histogram: Ints
-    choices: Choices
+    choices: UpwardChoices
 
 
-def nothing_watched(ft: Shape, lengths: int) -> Watched:
+def nothing_watched(ft: LayeredTreeShape, lengths: int) -> Watched:
     """Before the first slot."""
     layers = len(ft.layers)
     largest, total = np.zeros(layers, np.int64), np.zeros(layers, np.int64)
@@ -83,7 +93,15 @@ def nothing_watched(ft: Shape, lengths: int) -> Watched:
 
 
 @allocates_nothing
-def arrive(net: Links, state: State, packet: int, switch: int, draws: Ints, rules: Rules, choices: Choices) -> None:
+def arrive(
+    net: FatTreeLinks,
+    state: SlottedState,
+    packet: int,
+    switch: int,
+    draws: Ints,
+    rules: SchemeRules,
+    choices: UpwardChoices,
+) -> None:
     """Let `packet` choose its queue at `switch` and wait at its end."""
     layer, t = net.layer[switch], state.dst[packet]
     if net.block_of[layer, t] == net.block[switch]:
@@ -107,7 +125,7 @@ def arrive(net: Links, state: State, packet: int, switch: int, draws: Ints, rule
 
 
 @allocates_nothing
-def deliver(state: State, packet: int, slot: int) -> None:
+def deliver(state: SlottedState, packet: int, slot: int) -> None:
     """`packet` has reached its destination in `slot`."""
     born = state.born[packet]
     latency = slot - born + 1
@@ -119,7 +137,7 @@ def deliver(state: State, packet: int, slot: int) -> None:
 
 
 @allocates_nothing
-def send(state: State, dst: int, slot: int) -> int:
+def send(state: SlottedState, dst: int, slot: int) -> int:
     """A new packet to `dst`; returns its number."""
     if state.free_count[0]:
         state.free_count[0] -= 1
@@ -133,7 +151,14 @@ def send(state: State, dst: int, slot: int) -> int:
 
 @allocates_nothing
 def one_slot(
-    net: Links, state: State, slot: int, sent: Ints, start: int, draws: Ints, rules: Rules, choices: Choices
+    net: FatTreeLinks,
+    state: SlottedState,
+    slot: int,
+    sent: Ints,
+    start: int,
+    draws: Ints,
+    rules: SchemeRules,
+    choices: UpwardChoices,
 ) -> None:
     """One slot of section 4.2: every link carries the packet at the head of its queue, and every host what it has.
 
@@ -161,7 +186,7 @@ def one_slot(
 
 
 @allocates_nothing
-def watch(state: State, watched: Watched) -> None:
+def watch(state: SlottedState, watched: Watched) -> None:
     """Add the queue lengths of this slot."""
     layers, lengths = watched.histogram.shape
     width = len(state.length) // layers
@@ -174,7 +199,14 @@ def watch(state: State, watched: Watched) -> None:
 
 
 def many_slots(
-    net: Links, state: State, first: int, sent: Ints, starts: Ints, draws: Ints, rules: Rules, watched: Watched
+    net: FatTreeLinks,
+    state: SlottedState,
+    first: int,
+    sent: Ints,
+    starts: Ints,
+    draws: Ints,
+    rules: SchemeRules,
+    watched: Watched,
 ) -> None:
     """Slot after slot, from number `first`, with the queue lengths of all of them.
 
@@ -193,7 +225,14 @@ class Latencies(NamedTuple):
 
 
 def simulate(
-    ft: Shape, rules: Rules, load_fraction: float, *, slots: int, watched: int, lengths: int, rng: Generator
+    ft: LayeredTreeShape,
+    rules: SchemeRules,
+    load_fraction: float,
+    *,
+    slots: int,
+    watched: int,
+    lengths: int,
+    rng: Generator,
 ) -> tuple[Watched, Latencies]:
     """Section 4.2: run `slots` slots, the last `watched` of which are watched, and on until their packets have arrived.
 

@@ -23,13 +23,14 @@ import numpy as np
 from numpy.random import Generator
 
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.workloads import derangements, transpose
 from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Statement, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.experiments.ttc import columns
-from weft.experiments.ttc.fat_tree_links import DRAWS, Ints, Rules, Shape, fat_tree, links, no_choices, rules
+from weft.experiments.ttc.fat_tree_links import DRAWS, LayeredTreeShape, SchemeRules, fat_tree, links, no_choices, rules
 from weft.experiments.ttc.flow_model import assign
 from weft.topologies.core.grammar import parse, unparse
 
@@ -42,7 +43,7 @@ MOST_ASSIGNED = 2 * 10**10  # flows of all repetitions: half an hour or more
 KEPT_WITHOUT_THRESHOLD = 0.5  # of the decisions of each layer, as section 3 of the paper estimates
 
 
-def scheme(spec: str, k: int, hosts: int) -> Rules:
+def scheme(spec: str, k: int, hosts: int) -> SchemeRules:
     """The scheme that `spec` names, with a threshold that depends on k or on the number of hosts worked out."""
     thresholds = {"sqrt": max(1, round(math.sqrt(k))), "loglog": math.ceil(math.log2(math.log(hosts)))}
     name, given = parse(spec)
@@ -51,7 +52,7 @@ def scheme(spec: str, k: int, hosts: int) -> Rules:
     return rules(spec)
 
 
-def destinations(traffic: str, ft: Shape, k: int, rng: Generator) -> Ints:
+def destinations(traffic: str, ft: LayeredTreeShape, k: int, rng: Generator) -> Ints:
     """A destination for each of the k flows of each host, shape (k, hosts)."""
     if traffic == "random":
         return derangements(rng, ft.hosts, k)

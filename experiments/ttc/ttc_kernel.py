@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.core import registry
-from weft.daemons.load_balancing.scheme import Rule
+from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.shortest import distances
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table, Value
 from weft.experiments.runner.parameters import Spec
 from weft.experiments.ttc import columns
-from weft.experiments.ttc.fat_tree_links import Shape, fat_tree, rules
+from weft.experiments.ttc.fat_tree_links import LayeredTreeShape, fat_tree, rules
 from weft.experiments.ttc.packet_model import simulate
 from weft.topologies.core.grammar import integer, parse
 from weft.topologies.core.link import Mbps
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from weft.testbed.data_plane.data_plane import Counted
+    from weft.testbed.data_plane.data_plane import PortCounts
     from weft.testbed.measure.occupancy import Occupancy
 
-    Counters = Mapping[tuple[int, int], Counted]
+    Counters = Mapping[tuple[int, int], PortCounts]
 
 MOST_TCP_WARM_UP_S, MOST_TCP_S = 1.0, 4.0
 MODEL_SLOTS, MODEL_WATCHED = 3000, 1500
@@ -186,7 +186,7 @@ def layers(topology: Topology, table: Mapping[tuple[int, int], Occupancy]) -> di
 def redirected(run: Run, topology: Topology, before: Counters, after: Counters) -> dict[str, Value]:
     """Of the packets that switches of each tier sent up the fraction that TTC moved away from D-mod-k's port; None
     under other schemes, for which the data plane does not count this, and where nothing went up."""
-    of_ttc = registry.rule(run.text("scheme")).rule == Rule.TTC
+    of_ttc = registry.rule(run.text("scheme")).rule == ChoiceRule.TTC
     found: dict[str, Value] = {}
     for level in range(1, int(topology.level.max()) + 1):
         ends = [(node, port) for node, port, _, _ in topology.links[topology.level == level].tolist()]
@@ -218,7 +218,7 @@ def model(run: Run) -> dict[str, Value]:
     }
 
 
-def mean_links(ft: Shape) -> float:
+def mean_links(ft: LayeredTreeShape) -> float:
     """Links between two random different hosts of FT(n,d): 2h for a distance of h."""
     others, total, nearer = ft.hosts - 1, 0, 0
     for h in range(1, ft.n + 1):
@@ -263,7 +263,7 @@ def plot(table: Table, figure: Figure) -> None:
     figure.legend(handles, labels, loc="outside upper right", ncols=len(looks), fontsize=7)
 
 
-def draw_goodput(axes: Axes, rows: Table, looks: Mapping[str, tuple[style.Look, str]]) -> None:
+def draw_goodput(axes: Axes, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]) -> None:
     """A bar for each scheme; nothing where there was no TCP."""
     axes.set_visible(bool(rows))
     for y, (spec, (look, _)) in enumerate(looks.items()):
@@ -277,7 +277,7 @@ def draw_goodput(axes: Axes, rows: Table, looks: Mapping[str, tuple[style.Look, 
     axes.set(xlabel="TCP goodput (Mbit/s)")
 
 
-def over_load(panels: Sequence[Axes], loads: Table, looks: Mapping[str, tuple[style.Look, str]]) -> None:
+def over_load(panels: Sequence[Axes], loads: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]) -> None:
     """A panel for each of PANELS; the model has no line where its queues are empty, and what is redirected is TTC's."""
     for axes, (key, label) in zip(panels, PANELS.items(), strict=True):
         for spec, (look, dash) in looks.items():

@@ -97,7 +97,7 @@ def plot(table: Table, figure: Figure) -> None:
         block.suptitle(f"{network}, the last {watched} of {slots} slots", x=0.01, ha="left", fontsize=10.5)
 
 
-def draw_block(block: SubFigure, rows: Table, looks: Mapping[str, tuple[style.Look, str]]) -> None:
+def draw_block(block: SubFigure, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]]) -> None:
     """One network."""
     layers = fat_tree("ttc_packet", str(rows[0]["topology"])).layers
     above, below = block.subfigures(2, 1, height_ratios=[1, 1.9], squeeze=False).flat
@@ -127,7 +127,7 @@ def named(layer: str) -> str:
     return "down to hosts" if layer == "hosts" else f"{layer[:-1]} layer {layer[-1]}"
 
 
-def over_load(axes: Axes, rows: Table, looks: Mapping[str, tuple[style.Look, str]], key: str) -> None:
+def over_load(axes: Axes, rows: Table, looks: Mapping[str, tuple[style.SeriesStyle, str]], key: str) -> None:
     """Means of `key` over seeds with their intervals, a line for each scheme."""
     for spec, (look, _) in looks.items():
         values: dict[float, list[float]] = {}

@@ -23,6 +23,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from weft.daemons.routing.selection import below, ttc
+from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.report import style
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
@@ -32,7 +33,6 @@ from weft.experiments.ttc import columns
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 SMALLEST = 1e-280  # fractions below this are not told apart from none
 PRECISION = 1e-13  # to which the fractions of the fixed point are found, relative to each
 EVENTS_AT_ONCE = 1 << 17

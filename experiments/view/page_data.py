@@ -12,12 +12,12 @@ import numpy as np
 
 from weft.daemons.core import registry
 from weft.experiments.report.network_drawing import BEND
-from weft.experiments.report.network_layout import Layout, layout
+from weft.experiments.report.network_layout import DrawingLayout, layout
 from weft.experiments.runner import definition
 from weft.experiments.runner.results import Store
 from weft.testbed.network import scheme_change
-from weft.testbed.network.network import Network
-from weft.testbed.plan.network_plan import Plan
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.plan.network_plan import NetworkPlan
 from weft.topologies.core.topology import Topology
 
 SERVER, HOST = 0.34, 0.12  # radius of a node's mark; of a host that stands around its router
@@ -48,7 +48,7 @@ def drawing(topology: Topology) -> dict[str, Any]:
     }
 
 
-def _with_hosts(topology: Topology, places: Layout) -> tuple[Any, Any]:
+def _with_hosts(topology: Topology, places: DrawingLayout) -> tuple[Any, Any]:
     """The places and radii of all nodes; hosts that the layout leaves out stand around their routers."""
     at, radius = places.at.copy(), np.full(topology.nodes, SERVER)
     if places.hosts:
@@ -67,7 +67,7 @@ def _xy(place: complex) -> list[float]:
     return [round(float(place.real), DIGITS), round(-float(place.imag), DIGITS)]
 
 
-def schemes(plan: Plan, journal: dict[str, Any]) -> list[str]:
+def schemes(plan: NetworkPlan, journal: dict[str, Any]) -> list[str]:
     """The schemes that the data plane of this run can change to; none if it has no data plane."""
     came_up_with = scheme_change.routing(journal)
     if came_up_with == "none" or not registry.scheme(came_up_with)[0].selection or (plan.link and plan.link.delay_us):
@@ -82,7 +82,7 @@ def schemes(plan: Plan, journal: dict[str, Any]) -> list[str]:
     return found if current in found else [current, *found]
 
 
-def data(network: Network) -> dict[str, Any]:
+def data(network: RunningNetwork) -> dict[str, Any]:
     """All of it but the results."""
     journal = network.run.journal
     return {"drawing": drawing(network.topology), "schemes": schemes(network.plan, journal)}

@@ -32,6 +32,7 @@ from tornado.routing import URLSpec
 from tornado.web import Application, HTTPError, RequestHandler
 
 from weft.testbed.linux import clock
+from weft.testbed.observe.stream_event import StreamEvent
 
 NOBODY = 65534
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
@@ -47,8 +48,6 @@ PAGE_POLICY = (
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
-
-Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -70,12 +69,12 @@ class Hub:
     """Between the pipes and the pages: what was told, who listens, who waits for an answer."""
 
     requests: int
-    latest: dict[str, Event] = field(default_factory=dict)
-    links: dict[str, Event] = field(default_factory=dict)
-    history: deque[Event] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    logs: deque[Event] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    latest: dict[str, StreamEvent] = field(default_factory=dict)
+    links: dict[str, StreamEvent] = field(default_factory=dict)
+    history: deque[StreamEvent] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    logs: deque[StreamEvent] = field(default_factory=lambda: deque(maxlen=HISTORY))
     pages: set[asyncio.Queue[bytes | None]] = field(default_factory=set)
-    waiting: dict[int, asyncio.Future[Event]] = field(default_factory=dict)
+    waiting: dict[int, asyncio.Future[StreamEvent]] = field(default_factory=dict)
     asked: int = 0
 
     def take(self, lines: list[bytes]) -> None:
@@ -91,7 +90,7 @@ class Hub:
                 self.keep(event)
         self.send(b"".join(b"data: %s\n\n" % line for line in told))
 
-    def keep(self, event: Event) -> None:
+    def keep(self, event: StreamEvent) -> None:
         """Remember what a page must be told that comes later."""
         kind = event["event"]
         if inner := KEPT_MERGED.get(kind):
@@ -106,7 +105,7 @@ class Hub:
     def snapshot(self) -> bytes:
         """What there is, for a page that has just come."""
         kinds = ("network", "daemons", "load", "scheme")
-        told: list[Event] = [self.latest[kind] for kind in kinds if kind in self.latest]
+        told: list[StreamEvent] = [self.latest[kind] for kind in kinds if kind in self.latest]
         told += self.links.values()
         told.append({"event": "now", "at_s": clock.monotonic()})
         told.append({"event": "history", "events": [*self.history, *self.logs]})
@@ -120,7 +119,7 @@ class Hub:
                 self.pages.discard(page)
                 page.put_nowait(None)
 
-    async def ask(self, request: Mapping[str, Any]) -> Event:
+    async def ask(self, request: Mapping[str, Any]) -> StreamEvent:
         """The answer to `request` of who can carry it out."""
         self.asked += 1
         future = self.waiting[self.asked] = asyncio.get_running_loop().create_future()
@@ -173,7 +172,7 @@ class File(OnLoopback):
         self.finish(data)
 
 
-class Report(OnLoopback):
+class ReportHandler(OnLoopback):
     """The page of weft report, for a form: a link sends no header, and an address would keep the token."""
 
     def post(self) -> None:
@@ -193,7 +192,7 @@ class Guarded(OnLoopback):
         self.require(self.request.headers.get("Authorization", "").removeprefix("Bearer "))
 
 
-class Data(Guarded):
+class DataHandler(Guarded):
     """What the page draws."""
 
     def get(self) -> None:
@@ -260,7 +259,7 @@ def give_up_rights() -> None:
 async def serve(content: Content, listener: socket.socket, events: int, requests: int) -> None:
     """Serve `content` at `listener`, as user nobody, until `events` ends."""
     hub = Hub(requests)
-    handlers = {"/page.json": Data, "/events": Events, "/do": Do, "/report": Report, "/.*": File}
+    handlers = {"/page.json": DataHandler, "/events": Events, "/do": Do, "/report": ReportHandler, "/.*": File}
     routes = [URLSpec(path, handler, {"content": content, "hub": hub}) for path, handler in handlers.items()]
     server = HTTPServer(Application(list(routes)), max_body_size=MOST_BODY_BYTES)
     stream = asyncio.StreamReader(limit=1 << 24)

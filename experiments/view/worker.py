@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.experiments.view import page_data, web_server
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.observe.event_stream import EventStream
 from weft.testbed.observe.viewer_requests import Actions
 from weft.testbed.runs import private_files, run_process
@@ -36,7 +36,7 @@ FAILURE = "failure"  # key of the web server's last line, whose value is the tra
 TOKEN_BYTES = 24
 
 
-class Channel:
+class ServerPipe:
     """The pipe to the web server, into which two threads write."""
 
     def __init__(self, fd: int) -> None:
@@ -51,7 +51,7 @@ class Channel:
                 data = data[os.write(self._fd, data) :]
 
 
-def content(network: Network, results: Path) -> web_server.Content:
+def content(network: RunningNetwork, results: Path) -> web_server.Content:
     """All that the web server needs to have in memory."""
     files = {
         f"/{path.name}": (f"{TYPES[path.suffix]}; charset=utf-8", path.read_bytes())
@@ -68,9 +68,9 @@ def content(network: Network, results: Path) -> web_server.Content:
     )
 
 
-def carry_out(run: str, requests: int, channel: Channel, results: Path) -> None:
+def carry_out(run: str, requests: int, channel: ServerPipe, results: Path) -> None:
     """Answer the web server's requests, in a thread because finding a path takes a while; report its failure."""
-    actions = Actions(Network.open(run))
+    actions = Actions(RunningNetwork.open(run))
     with open(requests, "rb") as lines:
         for line in lines:
             asked = json.loads(line)
@@ -150,12 +150,12 @@ def listen(port: int) -> socket.socket:
 
 def view(run: str, port: int, updates_per_s: float, pairs: int, results: Path) -> None:
     """Print the address of the page, and serve it until the run ends; BrokenPipeError if the web server dies."""
-    network = Network.open(run)
+    network = RunningNetwork.open(run)
     with listen(port) as listener:
         page = content(network, results)
         server, events, requests = serve_in_child(page, listener)
         port = listener.getsockname()[1]
-    channel = Channel(events)
+    channel = ServerPipe(events)
     threading.excepthook = lambda failure: os._exit(report(run, "".join(traceback.format_exception(failure.exc_value))))
     answering = threading.Thread(target=carry_out, args=(run, requests, channel, results), daemon=True)
     answering.start()

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from weft.daemons.core.actions import Action
-from weft.daemons.core.events import Event
+from weft.daemons.core.events import DaemonEvent
 
 
 class Wakes(IntEnum):
@@ -24,11 +24,11 @@ class Wakes(IntEnum):
     ONCE_A_TICK = select.EPOLLIN | select.EPOLLONESHOT  # what may be as many as packets must not keep it from the rest
 
 
-class Source(NamedTuple):
+class EventSource(NamedTuple):
     """A socket, what of it happened to the node when it can be read, and whether it wakes the daemon."""
 
     socket: socket.socket
-    read: Callable[[], Iterable[Event]]
+    read: Callable[[], Iterable[DaemonEvent]]
     wakes: Wakes
 
 
@@ -44,11 +44,11 @@ class LinuxCapability:
         """
         raise NotImplementedError
 
-    def sources(self) -> Sequence[Source]:
+    def sources(self) -> Sequence[EventSource]:
         """What may become readable."""
         return ()
 
-    def look(self, now: float) -> Iterable[Event]:
+    def look(self, now: float) -> Iterable[DaemonEvent]:
         """What has happened, as far as only asking the kernel tells; called at every tick."""
         return ()
 

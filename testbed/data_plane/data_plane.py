@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 from weft.daemons.core import registry
 from weft.daemons.core.selection_rule import NO_QUEUES, SelectionRule
 from weft.daemons.lbsp.routing import shape_of
-from weft.daemons.load_balancing.scheme import Rule
+from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates
 from weft.daemons.transport.packets import TRIMMED, TRIMMED_AT_HOST
@@ -32,7 +32,7 @@ from weft.testbed.data_plane import plane_program
 from weft.testbed.data_plane.groups import Groups
 from weft.testbed.data_plane.plane_program import PRIORITY, PROGRAM
 from weft.testbed.data_plane.plane_records import COUNTERS, PORT
-from weft.testbed.data_plane.plane_tables import Tables
+from weft.testbed.data_plane.plane_tables import PlaneTables
 from weft.testbed.linux import fib, libbpf, netlink, netns, tc
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.runs.network_handle import NetworkHandle, device, has_rate, netlink_of
@@ -42,7 +42,7 @@ from weft.topologies.core.topology import Topology
 SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"  # since Linux 6.11
 
 
-class Counted(NamedTuple):
+class PortCounts(NamedTuple):
     """What the program put into the queue of a port: packets, their bytes, those that TTC moved there, those marked;
     packets that arrived at the port and bypassed the scheme; and those trimmed before its queue."""
 
@@ -54,7 +54,7 @@ class Counted(NamedTuple):
     trimmed: int = 0
 
 
-class Maps(Protocol):
+class LoadedMaps(Protocol):
     """Where maps come from: the object that was just loaded, or a program that runs."""
 
     def map(self, name: str, key: str, value: str) -> libbpf.Map: ...
@@ -69,7 +69,7 @@ class DataPlane:
     queue_reader: how it reads queue lengths: kfunc (Linux 6.2 and later, 20 ns a queue), probe (180 ns) or none.
     """
 
-    def __init__(self, net: NetworkHandle, maps: Maps, queue_reader: str | None, attachable: int | None) -> None:
+    def __init__(self, net: NetworkHandle, maps: LoadedMaps, queue_reader: str | None, attachable: int | None) -> None:
         self.net = net
         self._source, self._program = maps, attachable
         self.switches = switches(net.topology)
@@ -89,7 +89,7 @@ class DataPlane:
     @cached_property
     def groups(self) -> Mapping[int, Groups]:
         """The routes of each switch, by node: for a network whose switches have no daemons that write them."""
-        found = Tables(self._source).all(self._number(node) for node in self.switches)
+        found = PlaneTables(self._source).all(self._number(node) for node in self.switches)
         return {node: found[self._number(node)] for node in self.switches}
 
     @classmethod
@@ -172,7 +172,7 @@ class DataPlane:
             for port, *_ in self.net.topology.ports(node):
                 body = tc.TCMSG.pack(0, self.net.ifindex(node, port), 0, tc.INGRESS_HOOK, PRIORITY << 16)
                 command = f"tc filter del dev {device(self.net, node, port)} ingress prio {PRIORITY}"
-                messages.append(netlink.Message(netlink.RTM_DELTFILTER, 0, body, command))
+                messages.append(netlink.NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command))
             self._request(node, messages, tolerate=frozenset({errno.ENOENT, errno.EINVAL}))
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class DataPlane:
         self._source.close()
 
     def _request(
-        self, node: int, messages: Iterable[netlink.Message], *, tolerate: frozenset[int] = frozenset()
+        self, node: int, messages: Iterable[netlink.NetlinkMessage], *, tolerate: frozenset[int] = frozenset()
     ) -> None:
         socket = netlink_of(self.net, node)
         try:
@@ -208,11 +208,11 @@ class DataPlane:
             raise ValueError(f"{spec}: {NO_QUEUES}")
         if self.trims:
             check_trims(spec, chosen, self.queue_reader)
-        if chosen.rule == Rule.LBSP:
+        if chosen.rule == ChoiceRule.LBSP:
             shape_of(self.net.topology, chosen["groups"])
         seeds = {node: selection.mix(selection.mix(seed, 1), node) or 1 for node in self.switches}
-        if chosen.rule == Rule.KERNEL and not self._seed_kernels(seeds):
-            chosen = SelectionRule(Rule.FLOW_HASH)
+        if chosen.rule == ChoiceRule.KERNEL and not self._seed_kernels(seeds):
+            chosen = SelectionRule(ChoiceRule.FLOW_HASH)
         wants = self._source.map("wants", "=I", "=I")
         for node in self.switches:
             number = self._number(node)
@@ -281,7 +281,7 @@ class DataPlane:
             if kernel:
                 self._request(node, self._kernel_routes(node, topology))
 
-    def _kernel_routes(self, node: int, topology: Topology) -> list[netlink.Message]:
+    def _kernel_routes(self, node: int, topology: Topology) -> list[netlink.NetlinkMessage]:
         """The changes that make the kernel's routes at `node` those of `topology`."""
         naming = topology.naming
         socket = netlink_of(self.net, node)
@@ -302,13 +302,13 @@ class DataPlane:
     def _indexes(self, node: int, ports: Iterable[int]) -> list[int]:
         return [self.net.ifindex(node, port) for port in ports]
 
-    def counters(self) -> dict[tuple[int, int], Counted]:
+    def counters(self) -> dict[tuple[int, int], PortCounts]:
         """What was put into the queue of each (switch, port) since the program was loaded."""
         found = {}
         fields = len(COUNTERS.fields)
         for node, port in switch_ports(self.net.topology):
             each = self._counted[self.net.ifindex(node, port) & 0xFFFF,]
-            found[node, port] = Counted(*(sum(each[field::fields]) for field in range(fields)))
+            found[node, port] = PortCounts(*(sum(each[field::fields]) for field in range(fields)))
         return found
 
     def bypassed(self) -> int:
@@ -329,7 +329,7 @@ def check_trims(spec: str, chosen: SelectionRule, queue_reader: str) -> None:
     """ValueError unless packets can be trimmed where ports are chosen by `spec`."""
     if queue_reader == "none":
         raise ValueError("this kernel does not show its queues, since it has no BTF: nothing can be trimmed")
-    if chosen.rule == Rule.KERNEL:
+    if chosen.rule == ChoiceRule.KERNEL:
         raise ValueError(f"{spec} leaves packets to the kernel, which trims none; vlb hashes flows as it does")
 
 

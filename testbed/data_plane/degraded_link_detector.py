@@ -21,7 +21,7 @@ BASIC = struct.Struct("=Q")  # bytes, of struct gnet_stats_basic
 QUEUE = struct.Struct("=II")  # packets and bytes that wait, of struct gnet_stats_queue
 
 
-class Look(NamedTuple):
+class PortSample(NamedTuple):
     """What a port had sent in all at a time, and what waited."""
 
     at_s: float
@@ -35,7 +35,7 @@ class Meter:
     def __init__(self, ports: Mapping[int, int], rate_bps: int) -> None:
         self._number = {ifindex: port for port, ifindex in ports.items()}
         self._rate_bps = rate_bps
-        self._before: dict[int, Look] = {}
+        self._before: dict[int, PortSample] = {}
         self._slow: dict[int, int] = dict.fromkeys(ports, 0)  # looks in a row
         self._until_s: dict[int, float] = {}  # of degraded ports, when they are tried again
 
@@ -50,7 +50,7 @@ class Meter:
         for port in changed:
             del self._until_s[port]
         for port, (sent, waits) in found.items():
-            before, self._before[port] = self._before.get(port), Look(now, sent, waits)
+            before, self._before[port] = self._before.get(port), PortSample(now, sent, waits)
             if before is None or port in self._until_s:
                 continue
             possible = self._rate_bps / 8 * (now - before.at_s)

@@ -14,7 +14,7 @@ from weft.testbed.linux import clock
 NS = 1e-9
 
 
-class FlowPlacements(LinuxCapability):
+class LinuxFlowPlacements(LinuxCapability):
     """Those of one switch.
 
     ports: by number, the indexes of its interfaces.

@@ -23,8 +23,8 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
-from weft.daemons.core.actions import Flow, SetFlowRewrite
-from weft.daemons.core.events import Event, FlowInUse
+from weft.daemons.core.actions import FiveTuple, SetFlowRewrite
+from weft.daemons.core.events import DaemonEvent, FlowInUse
 from weft.daemons.routing import first_octets, proxy_addresses
 from weft.testbed.data_plane.source_rewrite import (
     FIRST_OCTET_MASK,
@@ -38,13 +38,13 @@ from weft.testbed.data_plane.source_rewrite import (
     STEERED_ONES,
     TO_ITSELF,
     Elements,
+    NftRule,
     OwnPackets,
-    Rule,
     taken_in,
 )
 from weft.testbed.data_plane.transit_rewrite import By, TransitRewriting
 from weft.testbed.linux import netlink, nft
-from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.address import SERVER_BLOCK
 
 TABLE, FLOWS, SEEN = "weft", "flows", "seen"
@@ -56,7 +56,7 @@ WITH_PORTS = (socket.IPPROTO_TCP, socket.IPPROTO_UDP)
 DIRECT = first_octets.FIRST
 
 
-def rules(address: int) -> list[Message]:
+def rules(address: int) -> list[NetlinkMessage]:
     """The changes that make a server with this address send and take packets of flows, none of them known yet."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
     rewrite = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
@@ -81,7 +81,7 @@ def rules(address: int) -> list[Message]:
         )
         for key, words in keys()
     ]
-    out: list[Rule] = [
+    out: list[NftRule] = [
         (TO_ITSELF, "oif lo accept"),
         (
             [*begins, nft.compare(nft.UNEQUAL, struct.pack(">I", SERVER_BLOCK)), nft.accept()],
@@ -105,7 +105,7 @@ def rules(address: int) -> list[Message]:
     ]
 
 
-def keys() -> list[Rule]:
+def keys() -> list[NftRule]:
     """Ways to put the packet's flow into the register, each going on only with the packets that it is for."""
     source, destination, protocol, ports = nft.WORDS
     which = nft.load(nft.NETWORK_HEADER, IP_PROTOCOL, 1, protocol)
@@ -114,7 +114,7 @@ def keys() -> list[Rule]:
         nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4, destination),
         nft.mask(first_octets.LABEL, DIRECT << 24, register=destination),
     ]
-    found: list[Rule] = []
+    found: list[NftRule] = []
     for number in WITH_PORTS:
         of = nft.compare(nft.EQUAL, bytes([number]), protocol)
         found.append(([which, of, *ends, nft.load(nft.TRANSPORT_HEADER, 0, 4, ports)], f"ip protocol {number}"))
@@ -123,13 +123,13 @@ def keys() -> list[Rule]:
     return found
 
 
-def key_of(flow: Flow) -> bytes:
+def key_of(flow: FiveTuple) -> bytes:
     """What the register then has."""
     steered = first_octets.with_octet(flow.destination, DIRECT)
     return struct.pack(">IIBxxxI", flow.source, steered, flow.protocol, flow.ports)
 
 
-def _element(flow: Flow, octet: int | None) -> Message:
+def _element(flow: FiveTuple, octet: int | None) -> NetlinkMessage:
     return nft.flow(TABLE, FLOWS, key_of(flow), octet)
 
 
@@ -151,7 +151,7 @@ class FlowRewriting(OwnPackets):
     def set(self, changes: Iterable[SetFlowRewrite]) -> None:
         """Make the changes, and those that were refused before: those of its own flows all at once, and all of them or
         none."""
-        own: dict[Flow, int | None] = {}
+        own: dict[FiveTuple, int | None] = {}
         others = []
         for change in changes:
             if change.flow.source == self._address:
@@ -163,13 +163,13 @@ class FlowRewriting(OwnPackets):
             self._transit.set_flow(change.flow, change.first_octet)
         self._flows.make()
 
-    def used(self) -> Iterator[Event]:
+    def used(self) -> Iterator[DaemonEvent]:
         return map(FlowInUse, self.in_use())
 
-    def in_use(self) -> Iterator[Flow]:
+    def in_use(self) -> Iterator[FiveTuple]:
         for packet in self._shown():
             source, destination = struct.unpack_from(">II", packet, IP_SOURCE)
             protocol, after = packet[IP_PROTOCOL], (packet[0] & 15) * 4
             has_ports = protocol in WITH_PORTS and len(packet) >= after + PORTS_BYTES
             ports = struct.unpack_from(">I", packet, after)[0] if has_ports else 0
-            yield Flow(source, proxy_addresses.server_address(destination), protocol, ports)
+            yield FiveTuple(source, proxy_addresses.server_address(destination), protocol, ports)

@@ -23,7 +23,7 @@ JUST_S = 1.0  # a packet is not in the program's hands for so long
 Ports = tuple[int, ...]
 
 
-class Entries(Protocol):
+class MapEntries(Protocol):
     """A map in the kernel, or a dict."""
 
     def __getitem__(self, key: tuple[Any, ...], /) -> tuple[Any, ...]: ...
@@ -44,8 +44,8 @@ class Groups:
 
     def __init__(
         self,
-        routes: Entries,
-        groups: Entries,
+        routes: MapEntries,
+        groups: MapEntries,
         *,
         switch: int,
         room: range,
@@ -185,7 +185,7 @@ class Groups:
         return 32 + prefix.length, self._switch, prefix.network.to_bytes(4, "big")
 
 
-def by_switch(routes: Entries) -> dict[int, list[tuple[Prefix, int]]]:
+def by_switch(routes: MapEntries) -> dict[int, list[tuple[Prefix, int]]]:
     """What the map of routes holds: (prefix, group) of every route, by switch."""
     found: dict[int, list[tuple[Prefix, int]]] = defaultdict(list)
     for key in routes:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from weft.daemons.fatpaths.forwarding import MOST_LAYERS
 from weft.testbed.linux import btf, libbpf, tc
-from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of
 
 PROGRAM = "layers.bpf.o"
@@ -32,7 +32,7 @@ KEY = "!IIHHBxxx"  # struct key: addresses and ports in network order, and of th
 BATCH = 1 << 12
 
 
-class Counted(NamedTuple):
+class LayerCounts(NamedTuple):
     """What all hosts have done since the program was attached.
 
     packets: that left, by layer.  flows: that began.
@@ -55,7 +55,7 @@ def attach(net: NetworkHandle, settings: Mapping[str, int]) -> None:
     with libbpf.Object(libbpf.DIRECTORY / PROGRAM, entries=entries) as program:
         _set(program.map("chosen", "=I", f"={_layout().size}s"), settings)
         for node in range(hosts):
-            messages: list[Message] = []
+            messages: list[NetlinkMessage] = []
             for port, *_ in net.topology.ports(node):
                 index, dev = net.ifindex(node, port), device(net, node, port)
                 messages.append(tc.clsact(index, dev))
@@ -66,7 +66,7 @@ def attach(net: NetworkHandle, settings: Mapping[str, int]) -> None:
                 socket.request(messages)
 
 
-def _layout() -> btf.Layout:
+def _layout() -> btf.StructLayout:
     """Of struct settings; BpfError if the program has not been compiled."""
     path = libbpf.DIRECTORY / PROGRAM
     if not path.exists():
@@ -137,11 +137,11 @@ class LayerProgram:
         """What hosts choose by."""
         return {name: value for name, (value,) in self._layout.unpack(*self._chosen[0,]).items()}
 
-    def counters(self) -> Counted:
+    def counters(self) -> LayerCounts:
         """What hosts have done so far."""
         each, fields = self._counted[0,], LAYERS + 5
         sums = [sum(each[field::fields]) for field in range(fields)]
-        return Counted(tuple(sums[:LAYERS]), *sums[LAYERS:])
+        return LayerCounts(tuple(sums[:LAYERS]), *sums[LAYERS:])
 
     def layers_of_flows(self) -> dict[FlowKey, int]:
         """The layer of each flow of all hosts; the map forgets flows when there are more than it holds."""

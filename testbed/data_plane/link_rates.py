@@ -10,7 +10,7 @@ from weft.testbed.data_plane.degraded_link_detector import Meter
 from weft.testbed.linux import netlink
 
 
-class LinkRates(LinuxCapability):
+class LinuxLinkRates(LinuxCapability):
     """Watches `ports`, by number their interface indexes, that should send at `rate_bps`.
 
     queues: a socket in the switch's namespace, which stays its owner's.

@@ -57,7 +57,7 @@ FIELDS = {
 }  # that every switch has, whatever its rule
 
 
-def switch_layout() -> btf.Layout:
+def switch_layout() -> btf.StructLayout:
     """What the program holds of each switch; BpfError if it has not been compiled."""
     path = libbpf.DIRECTORY / LAYOUT
     if not path.exists():

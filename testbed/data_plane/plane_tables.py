@@ -1,6 +1,6 @@
 """The data plane's routes, written by daemons: one for each switch, each in a process of its own.
 
-    tables = Tables(bpf.Attached(program_id))             # the maps of the program that is attached at the switches
+    tables = PlaneTables(bpf.Attached(program_id))             # the maps of the program that is attached at the switches
     groups = tables.groups(switch)                        # the part of them that is this switch's
     groups.set({Prefix(...): [ifindex, ifindex], ...})    # see groups.py
 
@@ -26,13 +26,13 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 from weft.testbed.data_plane.groups import Groups, by_switch
 from weft.testbed.data_plane.plane_records import CACHE_SLOTS, FLOW, FLOW_KEY, GENERATIONS, GROUP, PREFIX
 from weft.testbed.linux import libbpf
 
 
-class Maps(Protocol):
+class MapSource(Protocol):
     """Where maps come from: the object that was just loaded, or a program that runs."""
 
     def map(self, name: str, key: str, value: str) -> libbpf.Map: ...
@@ -53,12 +53,12 @@ class Noted(NamedTuple):
     port: int
 
 
-def to_destination(address: int) -> Flow:
+def to_destination(address: int) -> FiveTuple:
     """What stands in the table for all flows to one destination, where those go together."""
-    return Flow(0, address, ANY_PROTOCOL, 0)
+    return FiveTuple(0, address, ANY_PROTOCOL, 0)
 
 
-def is_destination(flow: Flow) -> bool:
+def is_destination(flow: FiveTuple) -> bool:
     """Whether it is one of those."""
     return flow.protocol == ANY_PROTOCOL
 
@@ -86,34 +86,34 @@ class SwitchFlows:
     def __init__(self, flows: libbpf.Map, switch: int) -> None:
         self._flows, self._switch = flows, switch
 
-    def read(self) -> dict[Flow, Noted]:
+    def read(self) -> dict[FiveTuple, Noted]:
         """All of them."""
         return {flow: noted for flow, noted in self.read_all().items() if not is_destination(flow)}
 
-    def read_all(self) -> dict[Flow, Noted]:
+    def read_all(self) -> dict[FiveTuple, Noted]:
         """All of them, and the ports of destinations to which flows go together: see to_destination()."""
         return {
-            Flow(*key[1:]): Noted(*value[:-1])
+            FiveTuple(*key[1:]): Noted(*value[:-1])
             for key, value in self._flows.batch(FLOWS_IN_BATCH)
             if key[0] == self._switch
         }
 
-    def place(self, flow: Flow, ifindex: int, now_ns: int) -> None:
+    def place(self, flow: FiveTuple, ifindex: int, now_ns: int) -> None:
         """Let a flow leave by this port; BpfError if the table is full."""
         before = self._flows.get((self._switch, *flow))
         *noted, sequence = before or (now_ns, 0, 0, 0, 0, 0)
         self._flows[self._switch, *flow] = (*Noted(*noted)._replace(port=ifindex, moved_ns=now_ns), sequence)
 
-    def forget(self, flow: Flow) -> None:
+    def forget(self, flow: FiveTuple) -> None:
         """Take a flow out."""
         with suppress(KeyError):
             del self._flows[self._switch, *flow]
 
 
-class Tables:
+class PlaneTables:
     """The routes of every switch, switches counted from 0."""
 
-    def __init__(self, maps: Maps) -> None:
+    def __init__(self, maps: MapSource) -> None:
         self._routes, self._groups = maps.map("routes", PREFIX.format, "=I"), maps.map("groups", "=I", GROUP.format)
         self._generations, self._cache = maps.map("generations", "=I", "=I"), maps.map("cache", "=I", "=Q")
         self._wants, self._states = maps.map("wants", "=I", "=I"), maps.map("states", "=I", "=I")
@@ -150,12 +150,12 @@ class Tables:
         """The flows in the table of one switch.  Its daemon is the only one, beside the program, to write there."""
         return SwitchFlows(self._flows, switch)
 
-    def all_flows(self) -> dict[int, dict[Flow, Noted]]:
+    def all_flows(self) -> dict[int, dict[FiveTuple, Noted]]:
         """The flows in the tables of all switches that have any, by switch: all tables are one map, read once."""
-        found: dict[int, dict[Flow, Noted]] = {}
+        found: dict[int, dict[FiveTuple, Noted]] = {}
         for (switch, *flow), (*noted, _) in self._flows.batch(FLOWS_IN_BATCH):
-            if not is_destination(Flow(*flow)):
-                found.setdefault(switch, {})[Flow(*flow)] = Noted(*noted)
+            if not is_destination(FiveTuple(*flow)):
+                found.setdefault(switch, {})[FiveTuple(*flow)] = Noted(*noted)
         return found
 
     def _void(self, switch: int) -> None:
@@ -177,11 +177,11 @@ def settle() -> None:
     socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
 
 
-def of_program(program: int) -> tuple[libbpf.Attached, Tables]:
+def of_program(program: int) -> tuple[libbpf.Attached, PlaneTables]:
     """The maps of the program with this id, to be closed, and the routes in them; BpfError if it is not there."""
     maps = libbpf.Attached(program)
     try:
-        return maps, Tables(maps)
+        return maps, PlaneTables(maps)
     except BaseException:
         maps.close()
         raise

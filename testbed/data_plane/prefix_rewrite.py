@@ -25,10 +25,18 @@ from pathlib import Path
 from weft.daemons.core.actions import SetPrefixRewrite
 from weft.daemons.routing import first_octets
 from weft.testbed.data_plane.capability import LinuxCapability
-from weft.testbed.data_plane.source_rewrite import IP_CHECKSUM, IP_DESTINATION, TO_ITSELF, Carried, Rule, take, taken_in
+from weft.testbed.data_plane.source_rewrite import (
+    IP_CHECKSUM,
+    IP_DESTINATION,
+    TO_ITSELF,
+    CarriedAddresses,
+    NftRule,
+    take,
+    taken_in,
+)
 from weft.testbed.data_plane.transit_rewrite import By, TransitRewriting
 from weft.testbed.linux import netlink, nft
-from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 
 TABLE, OCTETS = "weft", "octets"
@@ -36,21 +44,21 @@ FIRST_TWO_BITS = 0xC0000000
 DEFAULT_TTL = Path("/proc/sys/net/ipv4/ip_default_ttl")
 
 
-CARRYING = Carried(
+CARRYING = CarriedAddresses(
     [nft.mask(FIRST_TWO_BITS, 0), *(nft.compare(nft.UNEQUAL, struct.pack(">I", bits)) for bits in (0, FIRST_TWO_BITS))],
     "64.0.0.0-191.255.255.255",
 )
 
 
-def rules(address: int, direct: int) -> list[Message]:
+def rules(address: int, direct: int) -> list[NetlinkMessage]:
     """The changes that make a server with this address send and take such packets, none of them changed on their way
     yet; `direct`: the first octet of those that it sends."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
     rewrite = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
     first_octet = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 1, IP_CHECKSUM, pseudo_header=True)
     others = [destination, nft.mask(0xFF000000, 0), nft.compare(nft.UNEQUAL, struct.pack(">I", SERVER_BLOCK))]
-    change: Rule = ([destination, nft.look_up(OCTETS), first_octet], f"@nh,128,8 set ip daddr map @{OCTETS}")
-    out: list[Rule] = [
+    change: NftRule = ([destination, nft.look_up(OCTETS), first_octet], f"@nh,128,8 set ip daddr map @{OCTETS}")
+    out: list[NftRule] = [
         (TO_ITSELF, "oif lo accept"),
         ([*others, nft.accept()], "ip daddr != 10.0.0.0/8 accept"),
         (

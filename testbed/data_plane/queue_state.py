@@ -10,7 +10,7 @@ from weft.testbed.data_plane.capability import LinuxCapability
 from weft.testbed.data_plane.plane_tables import SwitchQueueState
 
 
-class QueueStates(LinuxCapability):
+class LinuxQueueStates(LinuxCapability):
     """Those of one switch.  Its queues call for state 0 as long as the data plane moves nothing."""
 
     actions = (SetQueueState,)

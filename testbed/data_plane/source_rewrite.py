@@ -36,12 +36,12 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from weft.daemons.core.actions import SetSourceRewrite
-from weft.daemons.core.events import DestinationInUse, Event, Measured, Refused
+from weft.daemons.core.events import DaemonEvent, DestinationInUse, Measured, Refused
 from weft.daemons.routing import first_octets, proxy_addresses
-from weft.testbed.data_plane.capability import LinuxCapability, Source, Wakes
+from weft.testbed.data_plane.capability import EventSource, LinuxCapability, Wakes
 from weft.testbed.linux import icmp, netlink, nft
 from weft.testbed.linux.fib import RTA_DST, RTA_OIF, RTMSG, RTPROT_WEFT
-from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.address import SERVER_BLOCK, dotted
 
 TABLE, STEERED, SEEN = "weft", "steered", "seen"
@@ -63,28 +63,30 @@ ACCEPT_LOCAL = Path("/proc/sys/net/ipv4/conf/all/accept_local")
 
 
 Key = TypeVar("Key")
-Rule = tuple[Sequence[bytes], str]  # expressions, and nft's own words for them
+NftRule = tuple[Sequence[bytes], str]  # expressions, and nft's own words for them
 
 
-class Carried(NamedTuple):
+class CarriedAddresses(NamedTuple):
     """Addresses that packets carry on their way: what goes on only with these in the register, and nft's words."""
 
     only: Sequence[bytes]
     words: str
 
 
-STEERED_ONES = Carried([nft.mask(0xC0000000, 0), nft.compare(nft.EQUAL, struct.pack(">I", 0x40000000))], "64.0.0.0/2")
+STEERED_ONES = CarriedAddresses(
+    [nft.mask(0xC0000000, 0), nft.compare(nft.EQUAL, struct.pack(">I", 0x40000000))], "64.0.0.0/2"
+)
 FROM_ITSELF = [nft.input_device(), nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK)), nft.accept()]
 TO_ITSELF = [nft.output_device(), nft.compare(nft.EQUAL, struct.pack("=I", LOOPBACK)), nft.accept()]
 
 
-def rules(address: int) -> list[Message]:
+def rules(address: int) -> list[NetlinkMessage]:
     """The changes that make a server with this address send and take steered packets, none of them steered yet."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
     rewrite = nft.store(nft.NETWORK_HEADER, IP_DESTINATION, 4, IP_CHECKSUM, pseudo_header=True)
     direct = first_octets.FIRST << 24
     ours = [destination, nft.mask(FIRST_OCTET_MASK, 0), nft.compare(nft.UNEQUAL, struct.pack(">I", SERVER_BLOCK))]
-    out: list[Rule] = [
+    out: list[NftRule] = [
         (TO_ITSELF, "oif lo accept"),
         ([*ours, nft.accept()], "ip daddr != 10.0.0.0/8 accept"),
         (
@@ -111,7 +113,7 @@ def rules(address: int) -> list[Message]:
     ]
 
 
-def taken_in(address: int, carried: Carried) -> list[Rule]:
+def taken_in(address: int, carried: CarriedAddresses) -> list[NftRule]:
     """Rules at input for the server with this address: what comes from others with an address of `carried` was for its
     own, and errors, wherever they come from, are about packets for servers' own addresses."""
     destination = nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4)
@@ -136,12 +138,12 @@ def taken_in(address: int, carried: Carried) -> list[Rule]:
     ]
 
 
-def local_route(address: int) -> Message:
+def local_route(address: int) -> NetlinkMessage:
     """The change that makes `address` one of this server's own."""
     body = RTMSG.pack(2, 32, 0, 0, RT_TABLE_LOCAL, RTPROT_WEFT, RT_SCOPE_HOST, RTN_LOCAL, 0)
     body += netlink.attribute(RTA_DST, struct.pack(">I", address)) + netlink.u32(RTA_OIF, LOOPBACK)
     command = f"ip route replace local {dotted(address)} dev lo proto {RTPROT_WEFT} table local"
-    return Message(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
+    return NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
 
 
 def take(addresses: Iterable[int], routes: netlink.Socket) -> None:
@@ -162,7 +164,7 @@ class Elements(Generic[Key]):
     to nothing.
     """
 
-    def __init__(self, tables: nft.Ruleset, element: Callable[[Key, int | None], Message]) -> None:
+    def __init__(self, tables: nft.Ruleset, element: Callable[[Key, int | None], NetlinkMessage]) -> None:
         self._tables, self._element = tables, element
         self._held: dict[Key, int] = {}  # as the kernel has them
         self._changed: dict[Key, int | None] = {}  # keys for which it may have another, and what is wanted
@@ -195,7 +197,11 @@ class OwnPackets(LinuxCapability):
     """
 
     def __init__(
-        self, addresses: Iterable[int], rules: Iterable[Message], routes: netlink.Socket, ports: Mapping[int, int]
+        self,
+        addresses: Iterable[int],
+        rules: Iterable[NetlinkMessage],
+        routes: netlink.Socket,
+        ports: Mapping[int, int],
     ) -> None:
         """Begin, in the namespace of the calling thread, where `routes` is a socket.
 
@@ -223,7 +229,7 @@ class OwnPackets(LinuxCapability):
         """What packets were sent to, of which there is news."""
 
     @abstractmethod
-    def used(self) -> Iterator[Event]:
+    def used(self) -> Iterator[DaemonEvent]:
         """The same, as events."""
 
     def apply(self, actions: Sequence[Any]) -> str:
@@ -233,18 +239,18 @@ class OwnPackets(LinuxCapability):
     def reconcile(self) -> None:
         self.set(())
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[EventSource]:
         # That a destination is in use can wait.
         return [
-            Source(self.news, self.used, Wakes.NEVER),
-            Source(self.errors, self._refusals, Wakes.ONCE_A_TICK),
+            EventSource(self.news, self.used, Wakes.NEVER),
+            EventSource(self.errors, self._refusals, Wakes.ONCE_A_TICK),
         ]
 
-    def _refusals(self) -> Iterator[Event]:
+    def _refusals(self) -> Iterator[DaemonEvent]:
         yield from self.used()  # what was refused may have been the first packets
         yield from map(Refused, self.refused())
 
-    def look(self, now: float) -> list[Event]:
+    def look(self, now: float) -> list[DaemonEvent]:
         loads = self.loads(now)
         return [Measured(loads)] if loads else []
 
@@ -303,7 +309,7 @@ class SourceRewriting(OwnPackets):
         self._steered.want({change.destination: change.rewritten for change in changes})
         self._steered.make()
 
-    def used(self) -> Iterator[Event]:
+    def used(self) -> Iterator[DaemonEvent]:
         return map(DestinationInUse, self.in_use())
 
     def in_use(self) -> Iterator[int]:

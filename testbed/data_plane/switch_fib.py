@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from weft.daemons.core.actions import Hop, SetRoute
 from weft.testbed.data_plane.groups import Groups
 from weft.testbed.linux import netlink
-from weft.testbed.linux.fib import Fib
-from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.fib import KernelFib
+from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.linux.node_interfaces import NodeInterfaces
 
 
-class SwitchFib(Fib):
+class SwitchFib(KernelFib):
     """The routes of one switch's daemon, `groups` being its part of the data plane's maps."""
 
     def __init__(self, socket: netlink.Socket, interfaces: NodeInterfaces, groups: Groups) -> None:
@@ -31,7 +31,7 @@ class SwitchFib(Fib):
         self._groups.set({change.prefix: self._indexes(change.hops) for change in changes})
         super().set(changes)
 
-    def reconcile(self) -> list[Message]:
+    def reconcile(self) -> list[NetlinkMessage]:
         self._groups.replace({prefix: self._indexes(hops) for prefix, hops in self.wanted.items()})
         return super().reconcile()
 

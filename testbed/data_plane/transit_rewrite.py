@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 from weft.testbed.linux import libbpf
 from weft.topologies.core.address import Prefix
 
@@ -82,7 +82,7 @@ class TransitRewriting:
         for key in {key for key in self._prefixes if key[1] == self._server}:
             del self._prefixes[key]
 
-    def set_flow(self, flow: Flow, octet: int | None) -> None:
+    def set_flow(self, flow: FiveTuple, octet: int | None) -> None:
         """Let packets of `flow` carry `octet`; None: nothing is known of it any more."""
         addresses = (address.to_bytes(4, "big") for address in (flow.source, flow.destination & LABEL, flow.ports))
         key = (self._server, *addresses, flow.protocol)

@@ -30,7 +30,7 @@ from weft.testbed.linux import fib, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.machine.features import FRR
 from weft.testbed.measure.host_load import pss_kib
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon.child_process import REAL_TIME_PRIORITY
 from weft.testbed.runs.run import ENVIRONMENT
 from weft.topologies.core.address import Prefix
@@ -49,7 +49,7 @@ ANSWER_S = 10.0
 class Frr:
     """FRR on `network`, told what `routing` says."""
 
-    def __init__(self, network: Network, routing: Routing) -> None:
+    def __init__(self, network: RunningNetwork, routing: Routing) -> None:
         self.network = network
         self.routing = routing
         self.directory = network.run.directory / "frr"
@@ -177,7 +177,7 @@ class Frr:
 
 
 @contextmanager
-def frr(network: Network, routing: Routing) -> Iterator[Frr]:
+def frr(network: RunningNetwork, routing: Routing) -> Iterator[Frr]:
     """FRR on `network` for the length of a `with`; the network stays.
 
     ValueError, in one line, where FRR is not installed; OSError if a daemon has ended before its time.

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from weft.daemons.routing import updown
 from weft.testbed.linux import fib, netlink, tc
-from weft.testbed.plan.network_plan import IFA_ADDRESS, IFA_LOCAL, End, Plan
+from weft.testbed.plan.network_plan import IFA_ADDRESS, IFA_LOCAL, End, NetworkPlan
 from weft.topologies.core.address import FabricNaming, Prefix, dotted, parse_digits
 from weft.topologies.core.topology import Topology
 
@@ -38,7 +38,7 @@ class Routing(ABC):
     ValueError for a network that the protocol is not for, or that there are not addresses enough for.
     """
 
-    plan: Plan
+    plan: NetworkPlan
     hello_ms: int = 30
     dead: int = 3
     daemon: ClassVar[str]  # FRR's that speaks it
@@ -80,7 +80,7 @@ class Routing(ABC):
         told = {"zebra": zebra, "bfdd": bfd, self.daemon: self.lines(node)}
         return {daemon: "\n".join([f"hostname {self.plan.names[node]}", *told[daemon], ""]) for daemon in self.daemons}
 
-    def messages(self, node: int) -> list[netlink.Message]:
+    def messages(self, node: int) -> list[netlink.NetlinkMessage]:
         """What the kernel must hold before: the addresses of the links of `node`, and that FRR's packets go ahead."""
         ends = self.links(node).values()
         first = [tc.routing_first(end.ifindex, end.dev) for end in ends] if self.plan.link_specs else []
@@ -179,7 +179,7 @@ class Bgp(Routing):
         first = {_edge(topology, host): host for host in reversed(range(topology.servers))}
         return {prefix: len(hops[first[edge]]) for edge, prefix in self._announced().items() if edge != node}
 
-    def messages(self, node: int) -> list[netlink.Message]:
+    def messages(self, node: int) -> list[netlink.NetlinkMessage]:
         """And the way to each host."""
         plan, source = self.plan, self.plan.address(node)
         hosts = [end for end in plan.ends[node].values() if end.peer < plan.topology.servers]
@@ -221,9 +221,9 @@ def _edge(topology: Topology, host: int) -> int:
     return switch
 
 
-def _address_message(address: Prefix, end: End) -> netlink.Message:
+def _address_message(address: Prefix, end: End) -> netlink.NetlinkMessage:
     packed = address.network.to_bytes(4, "big")
     body = bytes([2, address.length, 0, 0]) + end.ifindex.to_bytes(4, "little")
     body += netlink.attribute(IFA_LOCAL, packed) + netlink.attribute(IFA_ADDRESS, packed)
     command = f"ip address add {address} dev {end.dev}"
-    return netlink.Message(netlink.RTM_NEWADDR, netlink.CREATE, body, command)
+    return netlink.NetlinkMessage(netlink.RTM_NEWADDR, netlink.CREATE, body, command)

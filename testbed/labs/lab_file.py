@@ -31,7 +31,7 @@ from weft.topologies.core.user_graph import link_said, topology_of
 KEYS = ("topology", "scheme", "link", "host_link", "mtu", "packed", "nodes", "links", "commands")
 OF_A_LINK = ("rate", "queue", "delay", "loss")
 OF_A_NODE = ("kind", "hosts")
-Entry = tuple[tuple[str, str], LinkSpec | None]  # the ends of a link and what it carries
+LinkEntry = tuple[tuple[str, str], LinkSpec | None]  # the ends of a link and what it carries
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def with_mtu(lab: Lab, mtu_bytes: int) -> Lab:
     )
 
 
-def _entries(told: Any) -> list[Entry]:
+def _entries(told: Any) -> list[LinkEntry]:
     """Ends and what they carry, of each entry of `links`."""
     if told is not None and not isinstance(told, list):
         raise ValueError("links: a list of entries such as {ends: a-b, rate: 10mbit}")
@@ -153,7 +153,7 @@ def _link(what: str, told: Any) -> LinkSpec | None:
     return found
 
 
-def _graph(nodes: Mapping[str, Any], entries: Sequence[Entry]) -> Any:
+def _graph(nodes: Mapping[str, Any], entries: Sequence[LinkEntry]) -> Any:
     """The graph of a lab's own nodes and links."""
     import networkx as nx
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from weft.testbed.labs.lab_file import Lab
 from weft.testbed.network import impair
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs import run
 from weft.topologies.core.link import LinkSpec
 
@@ -17,7 +17,7 @@ COMMAND_TIMEOUT_S = 60.0
 COMMANDS = "commands"  # in the journal
 
 
-def lab_of(network: Network) -> Lab:
+def lab_of(network: RunningNetwork) -> Lab:
     """The lab of an open network.  Links that have been impaired are as they are now; those that failed are whole."""
     plan, topology, journal = network.plan, network.topology, network.run.journal
     own: dict[int, LinkSpec] = {}
@@ -45,7 +45,7 @@ def _known(link: LinkSpec | None) -> LinkSpec | None:
     return replace(known, loss_ppb=link.loss_ppb, mtu_bytes=link.mtu_bytes)
 
 
-def begin(network: Network, commands: Mapping[str, Sequence[str]]) -> None:
+def begin(network: RunningNetwork, commands: Mapping[str, Sequence[str]]) -> None:
     """Run the commands of each node there, one after the other, by sh; what they leave running ends with the run.
 
     OSError, with what the command said, for one that fails or takes more than COMMAND_TIMEOUT_S.

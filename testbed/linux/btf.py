@@ -26,7 +26,7 @@ BYTES_EACH = {STRUCT_KIND: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}  # that follo
 CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # of struct, by size
 
 
-class Field(NamedTuple):
+class StructField(NamedTuple):
     """A field of a struct: where it begins and how long it is, in bytes, and the integers in it, as struct has them."""
 
     offset: int
@@ -34,14 +34,14 @@ class Field(NamedTuple):
     integers: str
 
 
-class Layout:
+class StructLayout:
     """A struct of integers and of arrays of them.
 
     size: in bytes.
     fields: by name, in the order of the source.
     """
 
-    def __init__(self, size: int, fields: Mapping[str, Field]) -> None:
+    def __init__(self, size: int, fields: Mapping[str, StructField]) -> None:
         self.size = size
         self.fields = fields
 
@@ -64,7 +64,7 @@ class Layout:
 
 
 @lru_cache(maxsize=4)
-def layouts(path: Path) -> Mapping[str, Layout]:
+def layouts(path: Path) -> Mapping[str, StructLayout]:
     """Every struct of integers in the object file `path`, by name; ValueError if it has no BTF."""
     types, strings = _types(section(path.read_bytes(), SECTION, path))
     found = {}
@@ -75,9 +75,9 @@ def layouts(path: Path) -> Mapping[str, Layout]:
         for name_at, type_, bits in MEMBER.iter_unpack(body):
             integers = _integers(types, type_)
             if integers:
-                fields[_text(strings, name_at)] = Field(bits // 8, struct.calcsize(f"={integers}"), integers)
+                fields[_text(strings, name_at)] = StructField(bits // 8, struct.calcsize(f"={integers}"), integers)
         if name and len(fields) == len(body) // MEMBER.size:
-            found[_text(strings, name)] = Layout(size, fields)
+            found[_text(strings, name)] = StructLayout(size, fields)
     return found
 
 

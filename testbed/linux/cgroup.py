@@ -18,7 +18,7 @@ PERIOD_US = 100_000
 LEAST_QUOTA_US = 1_000
 
 
-class Group:
+class ControlGroup:
     """The control group called `name`, made with it; ValueError if this system has none that limit processor time."""
 
     def __init__(self, name: str) -> None:

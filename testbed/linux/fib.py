@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from weft.daemons.core.actions import Hop, SetRoute
 from weft.testbed.linux import netlink
-from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.linux.node_interfaces import NodeInterfaces
 from weft.topologies.core.address import Prefix, dotted
 
@@ -27,14 +27,14 @@ RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_MULTIPATH = 1, 4, 5, 7, 9
 NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80
 
 
-class Route(NamedTuple):
+class KernelRoute(NamedTuple):
     """A route in the kernel: (ifindex, next hop's address) of each hop, none for an unreachable route."""
 
     prefix: Prefix
     hops: tuple[tuple[int, int], ...]
 
 
-def route_message(prefix: Prefix, via: Sequence[tuple[int, str, int]], source: int) -> Message:
+def route_message(prefix: Prefix, via: Sequence[tuple[int, str, int]], source: int) -> NetlinkMessage:
     """The change that forwards `prefix` to any one of `via`, (ifindex, device, next hop's address) each; this
     node's own packets have the source address `source`.  Without any hop: the change to an unreachable route."""
     if not via:
@@ -54,33 +54,33 @@ def route_message(prefix: Prefix, via: Sequence[tuple[int, str, int]], source: i
             hops += f"nexthop via {dotted(gateway)} dev {dev} onlink "
         body += netlink.attribute(RTA_MULTIPATH, packed)
     command = f"ip route replace {prefix} proto {RTPROT_WEFT} src {dotted(source)} {hops}"
-    return Message(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
+    return NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
 
 
 def _destination(prefix: Prefix) -> bytes:
     return struct.pack(">2sHI", b"\x08\x00", RTA_DST << 8, prefix.network) if prefix.length else b""
 
 
-def _unreachable(prefix: Prefix, *, unless_set: bool = False) -> Message:
+def _unreachable(prefix: Prefix, *, unless_set: bool = False) -> NetlinkMessage:
     body = RTMSG.pack(AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_UNIVERSE, RTN_UNREACHABLE, 0)
     command = f"ip route {'add' if unless_set else 'replace'} unreachable {prefix} proto {RTPROT_WEFT}"
     flags = netlink.CREATE if unless_set else netlink.REPLACE
-    return Message(netlink.RTM_NEWROUTE, flags, body + _destination(prefix), command)
+    return NetlinkMessage(netlink.RTM_NEWROUTE, flags, body + _destination(prefix), command)
 
 
-def removal_message(prefix: Prefix) -> Message:
+def removal_message(prefix: Prefix) -> NetlinkMessage:
     """The change that removes our route to `prefix`, and no other protocol's."""
     body = RTMSG.pack(AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, RT_SCOPE_NOWHERE, 0, 0)
     command = f"ip route del {prefix} proto {RTPROT_WEFT}"
-    return Message(netlink.RTM_DELROUTE, 0, body + _destination(prefix), command)
+    return NetlinkMessage(netlink.RTM_DELROUTE, 0, body + _destination(prefix), command)
 
 
-def neighbour_message(ifindex: int, dev: str, address: int, mac: bytes) -> Message:
+def neighbour_message(ifindex: int, dev: str, address: int, mac: bytes) -> NetlinkMessage:
     """The change that makes a permanent neighbour entry: `address` is at `mac` behind device `ifindex`."""
     body = NDMSG.pack(AF_INET, ifindex, NUD_PERMANENT, 0, 0)
     body += netlink.attribute(NDA_DST, struct.pack(">I", address)) + netlink.attribute(NDA_LLADDR, mac)
     command = f"ip neighbour replace {dotted(address)} lladdr {mac.hex(':')} dev {dev} nud permanent"
-    return Message(netlink.RTM_NEWNEIGH, netlink.REPLACE, body, command)
+    return NetlinkMessage(netlink.RTM_NEWNEIGH, netlink.REPLACE, body, command)
 
 
 def routes(socket: netlink.Socket, owner: int = RTPROT_WEFT) -> dict[Prefix, tuple[tuple[int, int], ...]]:
@@ -91,7 +91,7 @@ def routes(socket: netlink.Socket, owner: int = RTPROT_WEFT) -> dict[Prefix, tup
     return {route.prefix: route.hops for route in dumped if route}  # before 5.0 a kernel lists everybody's
 
 
-def parse_route(body: bytes, owner: int = RTPROT_WEFT) -> Route | None:
+def parse_route(body: bytes, owner: int = RTPROT_WEFT) -> KernelRoute | None:
     """What a message of type RTM_NEWROUTE or RTM_DELROUTE is about, None if the route is not that of protocol number
     `owner`."""
     _, length, _, _, _, protocol, *_ = RTMSG.unpack_from(body)
@@ -100,10 +100,10 @@ def parse_route(body: bytes, owner: int = RTPROT_WEFT) -> Route | None:
     has = netlink.attributes(body, RTMSG.size)
     prefix = Prefix(struct.unpack(">I", has[RTA_DST])[0] if RTA_DST in has else 0, length)
     if RTA_MULTIPATH in has:
-        return Route(prefix, tuple(_hops(has[RTA_MULTIPATH])))
+        return KernelRoute(prefix, tuple(_hops(has[RTA_MULTIPATH])))
     if RTA_GATEWAY in has:
-        return Route(prefix, ((struct.unpack("=i", has[RTA_OIF])[0], struct.unpack(">I", has[RTA_GATEWAY])[0]),))
-    return Route(prefix, ())
+        return KernelRoute(prefix, ((struct.unpack("=i", has[RTA_OIF])[0], struct.unpack(">I", has[RTA_GATEWAY])[0]),))
+    return KernelRoute(prefix, ())
 
 
 def _hops(multipath: bytes) -> Iterable[tuple[int, int]]:
@@ -116,7 +116,7 @@ def _hops(multipath: bytes) -> Iterable[tuple[int, int]]:
         at += (size + 3) & ~3
 
 
-class Fib:
+class KernelFib:
     """The routes of one daemon: what it wants, and getting the kernel to hold that.
 
     wanted: the hops of each prefix that was ever set.
@@ -150,7 +150,7 @@ class Fib:
                 messages += self._messages(change.prefix, change.hops)
         self._socket.request(messages, tolerate=frozenset({errno.EEXIST}))
 
-    def _messages(self, prefix: Prefix, hops: tuple[Hop, ...]) -> list[Message]:
+    def _messages(self, prefix: Prefix, hops: tuple[Hop, ...]) -> list[NetlinkMessage]:
         via, found = [], []
         for hop in hops:
             interface = self._interfaces.ports[hop.port]
@@ -174,7 +174,7 @@ class Fib:
         self._down.discard(port)
         return was_down
 
-    def reconcile(self) -> list[Message]:
+    def reconcile(self) -> list[NetlinkMessage]:
         """Let the kernel hold what is wanted and nothing else of ours; what had to be changed for that.
 
         Raises NetlinkError for the first change that the kernel refused, when all the others have been made.

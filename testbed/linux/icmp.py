@@ -31,7 +31,7 @@ UNREACHABLE_WORDS = {
 }
 
 
-class Answer(NamedTuple):
+class IcmpReply(NamedTuple):
     """What came back: an echo reply, or an error about a packet of ours.
 
     by: address of who answers.  protocol: of the packet that it is about, ICMP or UDP.
@@ -72,7 +72,7 @@ class Echo:
         return HEADER.pack(ECHO, 0, check, self._identifier, sequence) + self._data
 
 
-def parse(packet: bytes) -> Answer | None:
+def parse(packet: bytes) -> IcmpReply | None:
     """The answer in an IPv4 packet as a raw socket gives it; None for anything else."""
     if len(packet) < 28:
         return None
@@ -83,7 +83,7 @@ def parse(packet: bytes) -> Answer | None:
     kind, code, _, identifier, sequence = HEADER.unpack_from(packet, start)
     if kind == ECHO_REPLY:
         token = int.from_bytes(packet[start + 8 : start + 12], "big")
-        return Answer(kind, code, by, socket.IPPROTO_ICMP, identifier << 16 | sequence, token)
+        return IcmpReply(kind, code, by, socket.IPPROTO_ICMP, identifier << 16 | sequence, token)
     if kind not in (UNREACHABLE, TIME_EXCEEDED):
         return None
     quoted = start + 8
@@ -95,14 +95,14 @@ def parse(packet: bytes) -> Answer | None:
     protocol = packet[quoted + 9]
     token = int.from_bytes(packet[inner + 8 : inner + 12], "big")
     if protocol == socket.IPPROTO_ICMP:
-        return Answer(kind, code, by, protocol, int.from_bytes(packet[inner + 4 : inner + 8], "big"), token)
+        return IcmpReply(kind, code, by, protocol, int.from_bytes(packet[inner + 4 : inner + 8], "big"), token)
     if protocol == socket.IPPROTO_UDP:
         port, identification = packet[inner : inner + 2], packet[quoted + 4 : quoted + 6]
-        return Answer(kind, code, by, protocol, int.from_bytes(port + identification, "big"), token)
+        return IcmpReply(kind, code, by, protocol, int.from_bytes(port + identification, "big"), token)
     return None
 
 
-def words(answer: Answer) -> str:
+def words(answer: IcmpReply) -> str:
     """What an error says."""
     if answer.kind == TIME_EXCEEDED:
         return "time to live exceeded"

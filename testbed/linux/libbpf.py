@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.testbed.linux import netlink, tc
-from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.netlink import NetlinkMessage
 
 DIRECTORY = Path(__file__).parents[1] / "data_plane"
 LIBRARY = "libbpf.so.1"
@@ -323,7 +323,7 @@ def attach_raw(tracepoint: str, program_fd: int) -> int:
 
 def filter_message(
     ifindex: int, dev: str, program_fd: int, name: str, *, hook: int = tc.INGRESS_HOOK, priority: int
-) -> Message:
+) -> NetlinkMessage:
     """The change that lets a program decide about what passes `hook` of a device (with clsact: tc.clsact)."""
     options = netlink.attribute(TCA_BPF_FD, struct.pack("=i", program_fd)) + netlink.text(TCA_BPF_NAME, name)
     options += netlink.u32(tc.TCA_BPF_FLAGS, tc.TCA_BPF_FLAG_ACT_DIRECT)

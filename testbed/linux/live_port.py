@@ -11,7 +11,7 @@ import struct
 from typing import NamedTuple
 
 from weft.testbed.linux import netlink, tc
-from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.link import LinkSpec
 
 LOSS_PRIORITY = 2  # behind the filter that drops everything, ahead of all that look at packets
@@ -22,7 +22,7 @@ IFINFO = struct.Struct("=BxHiII")
 IFLA_MTU = 4
 
 
-class Held(NamedTuple):
+class PortState(NamedTuple):
     """What the kernel holds for what arrives at a port; loss in billionths."""
 
     loss_ppb: int
@@ -39,12 +39,12 @@ def set_loss(socket: netlink.Socket, ifindex: int, dev: str, ppb: int) -> None:
         raise ValueError(f"{dev}: a loss is 0 to 100 %, got {ppb / 10_000_000:g} %")
     if ifindex in losses(socket):
         body = tc.TCMSG.pack(0, ifindex, 0, tc.INGRESS_HOOK, LOSS_PRIORITY << 16)
-        socket.request([Message(netlink.RTM_DELTFILTER, 0, body, f"tc filter del dev {dev} ingress prio 2")])
+        socket.request([NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, f"tc filter del dev {dev} ingress prio 2")])
     if ppb:
         socket.request([loss(ifindex, dev, ppb)])
 
 
-def loss(ifindex: int, dev: str, ppb: int) -> Message:
+def loss(ifindex: int, dev: str, ppb: int) -> NetlinkMessage:
     """The change that makes `ifindex` lose so much of what arrives."""
     least_kept = -(-(ppb << 32) // BILLION)  # a number below it, of 2**32, means: lost
     if ppb == BILLION:
@@ -91,7 +91,7 @@ def mtus(socket: netlink.Socket) -> dict[int, int]:
     return found
 
 
-def set_rate(socket: netlink.Socket, ifindex: int, dev: str, link: LinkSpec, held: tc.Shape | None) -> None:
+def set_rate(socket: netlink.Socket, ifindex: int, dev: str, link: LinkSpec, held: tc.DeviceDisciplines | None) -> None:
     """Let `ifindex` carry what `link` says from now on.
 
     held: what the kernel holds for it.  Where it has a rate, packets that wait stay; else it gets a queue.  OSError if
@@ -115,7 +115,7 @@ def set_rate(socket: netlink.Socket, ifindex: int, dev: str, link: LinkSpec, hel
 def unlimit(socket: netlink.Socket, ifindex: int, dev: str) -> None:
     """Let `ifindex` be as fast as the machine again; what waited is lost."""
     body = tc.TCMSG.pack(0, ifindex, 0, tc.ROOT, 0)
-    socket.request([Message(netlink.RTM_DELQDISC, 0, body, f"tc qdisc del dev {dev} root")])
+    socket.request([NetlinkMessage(netlink.RTM_DELQDISC, 0, body, f"tc qdisc del dev {dev} root")])
 
 
 def set_delay(
@@ -134,11 +134,11 @@ def set_delay(
         return
     info = netlink.nested(18, netlink.text(1, "ifb"))  # IFLA_LINKINFO, IFLA_INFO_KIND
     body = IFINFO.pack(0, 0, ifb[0], 1, 1) + netlink.text(3, ifb[1]) + info
-    new = Message(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {ifb[1]} up index {ifb[0]} type ifb")
+    new = NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {ifb[1]} up index {ifb[0]} type ifb")
     socket.request([new, made, tc.redirect_arrivals(*at, *ifb, seen=seen)])
 
 
-def netem(ifindex: int, dev: str, delay_us: int, jitter_us: int, *, replace: bool = False) -> Message:
+def netem(ifindex: int, dev: str, delay_us: int, jitter_us: int, *, replace: bool = False) -> NetlinkMessage:
     """The change that makes device `ifindex` hold every packet for `delay_us`, give or take up to `jitter_us`.
 
     Times are drawn uniformly, and packets overtake each other.

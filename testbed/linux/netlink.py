@@ -45,7 +45,7 @@ class NetlinkError(OSError):
     """The kernel refused a change; the text has the command that would do the same, and what the kernel said."""
 
 
-class Message(NamedTuple):
+class NetlinkMessage(NamedTuple):
     """One change: message type, flags beside REQUEST, body, and the command that would do the same."""
 
     kind: int
@@ -123,12 +123,12 @@ class Socket:
         finally:
             _free_buffers.append(buffer)
 
-    def request(self, messages: Iterable[Message], *, tolerate: frozenset[int] = frozenset()) -> None:
+    def request(self, messages: Iterable[NetlinkMessage], *, tolerate: frozenset[int] = frozenset()) -> None:
         """Make all the changes, in order; raise NetlinkError for the first that the kernel refused.
 
         An errno in `tolerate` is no failure, for a caller to whom the wanted state then holds already.
         """
-        batch: list[Message] = []
+        batch: list[NetlinkMessage] = []
         size = 0
         for message in messages:
             batch.append(message)
@@ -139,7 +139,7 @@ class Socket:
         if batch:
             self._send(batch, tolerate)
 
-    def _send(self, batch: list[Message], tolerate: frozenset[int]) -> None:
+    def _send(self, batch: list[NetlinkMessage], tolerate: frozenset[int]) -> None:
         # The kernel works in order and reports every error, so only the last message need ask for an acknowledgement.
         first = self.sequence + 1
         self.sequence += len(batch)

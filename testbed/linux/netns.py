@@ -292,9 +292,9 @@ def wait_until_gone(timeout_s: float = 60.0) -> None:
     in_thread(work)
 
 
-def _veth_into(fd: int) -> netlink.Message:
+def _veth_into(fd: int) -> netlink.NetlinkMessage:
     """A veth whose peer is in the namespace of `fd`."""
     peer = struct.pack("=BxHiII", 0, 0, 0, 0, 0) + netlink.u32(28, fd)  # IFLA_NET_NS_FD
     info = netlink.nested(18, netlink.text(1, "veth"), netlink.nested(2, netlink.attribute(1, peer)))
     body = struct.pack("=BxHiII", 0, 0, 0, 0, 0) + info
-    return netlink.Message(netlink.RTM_NEWLINK, netlink.CREATE, body, "ip link add type veth peer netns WATCHER")
+    return netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, "ip link add type veth peer netns WATCHER")

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 
 from weft.testbed.linux import netlink
-from weft.testbed.linux.netlink import Message, NetlinkError
+from weft.testbed.linux.netlink import NetlinkError, NetlinkMessage
 from weft.topologies.core.address import Prefix
 
 NETLINK_NETFILTER, NF_TABLES = 12, 10
@@ -45,11 +45,11 @@ def _nested(kind: int, *attributes: bytes) -> bytes:
     return netlink.nested(kind | NLA_F_NESTED, *attributes)
 
 
-def _message(kind: int, flags: int, body: bytes, command: str) -> Message:
-    return Message(NF_TABLES << 8 | kind, flags, GENMSG.pack(NFPROTO_IPV4, 0, 0) + body, f"nft {command}")
+def _message(kind: int, flags: int, body: bytes, command: str) -> NetlinkMessage:
+    return NetlinkMessage(NF_TABLES << 8 | kind, flags, GENMSG.pack(NFPROTO_IPV4, 0, 0) + body, f"nft {command}")
 
 
-def table(name: str) -> list[Message]:
+def table(name: str) -> list[NetlinkMessage]:
     """The changes that make an empty table, whatever there was of that name."""
     body = netlink.text(1, name)
     return [
@@ -59,7 +59,7 @@ def table(name: str) -> list[Message]:
     ]
 
 
-def chain(in_table: str, name: str, kind: str, hook: int) -> Message:
+def chain(in_table: str, name: str, kind: str, hook: int) -> NetlinkMessage:
     """A new chain of `kind`, filter or route, that sees all packets at `hook`."""
     body = netlink.text(1, in_table) + netlink.text(3, name) + netlink.text(7, kind)
     body += _nested(4, _u32(1, hook), _u32(2, MANGLE))
@@ -67,14 +67,14 @@ def chain(in_table: str, name: str, kind: str, hook: int) -> Message:
     return _message(NEWCHAIN, netlink.CREATE, body, command)
 
 
-def address_map(in_table: str, name: str, number: int) -> Message:
+def address_map(in_table: str, name: str, number: int) -> NetlinkMessage:
     """A new map from addresses to addresses; `number`: unlike that of other sets made at once."""
     body = netlink.text(1, in_table) + netlink.text(2, name) + _u32(3, SET_MAP)
     body += _u32(4, ADDRESS) + _u32(5, 4) + _u32(6, ADDRESS) + _u32(7, 4) + _u32(10, number)
     return _message(NEWSET, netlink.CREATE, body, f"add map ip {in_table} {name} {{ type ipv4_addr : ipv4_addr; }}")
 
 
-def address_memory(in_table: str, name: str, number: int, timeout_ms: int, most: int) -> Message:
+def address_memory(in_table: str, name: str, number: int, timeout_ms: int, most: int) -> NetlinkMessage:
     """A new set of up to `most` addresses, which rules put into it, and which are forgotten after `timeout_ms`."""
     body = netlink.text(1, in_table) + netlink.text(2, name) + _u32(3, SET_TIMEOUT | SET_DYNAMIC)
     body += _u32(4, ADDRESS) + _u32(5, 4) + _u32(10, number)
@@ -83,7 +83,7 @@ def address_memory(in_table: str, name: str, number: int, timeout_ms: int, most:
     return _message(NEWSET, netlink.CREATE, body, f"add set ip {in_table} {name} {{ {words} }}")
 
 
-def element(in_table: str, name: str, key: int, value: int | None) -> Message:
+def element(in_table: str, name: str, key: int, value: int | None) -> NetlinkMessage:
     """The change that maps `key` to `value`, which the map must not have, or, if that is None, to nothing."""
     pair = _nested(1, netlink.attribute(1, struct.pack(">I", key)))
     if value is not None:
@@ -95,7 +95,7 @@ def element(in_table: str, name: str, key: int, value: int | None) -> Message:
     return _message(NEWSETELEM, netlink.NLM_F_CREATE, body, command)
 
 
-def prefix_map(in_table: str, name: str, number: int) -> Message:
+def prefix_map(in_table: str, name: str, number: int) -> NetlinkMessage:
     """A new map from prefixes of addresses, which do not overlap, to octets; `number`: unlike that of other sets made
     at once."""
     body = netlink.text(1, in_table) + netlink.text(2, name) + _u32(3, SET_MAP | SET_INTERVAL)
@@ -104,7 +104,7 @@ def prefix_map(in_table: str, name: str, number: int) -> Message:
     return _message(NEWSET, netlink.CREATE, body, f"add map ip {in_table} {name} {{ {words} }}")
 
 
-def prefixes(in_table: str, name: str, octets: Mapping[Prefix, int]) -> list[Message]:
+def prefixes(in_table: str, name: str, octets: Mapping[Prefix, int]) -> list[NetlinkMessage]:
     """The changes after which the map has these octets and no others."""
     of = netlink.text(1, in_table) + netlink.text(2, name)
     changes = [_message(DELSETELEM, 0, of, f"flush map ip {in_table} {name}")]
@@ -122,7 +122,7 @@ def _after(prefix: Prefix) -> int:
     return prefix.network + (1 << 32 - prefix.length)
 
 
-def flow_map(in_table: str, name: str, number: int) -> Message:
+def flow_map(in_table: str, name: str, number: int) -> NetlinkMessage:
     """A new map from flow keys to octets; `number`: unlike that of other sets made at once."""
     body = netlink.text(1, in_table) + netlink.text(2, name) + _u32(3, SET_MAP)
     body += _u32(4, FLOW) + _u32(5, FLOW_KEY_BYTES) + _u32(6, INTEGER) + _u32(7, 1) + _u32(10, number)
@@ -130,7 +130,7 @@ def flow_map(in_table: str, name: str, number: int) -> Message:
     return _message(NEWSET, netlink.CREATE, body, f"add map ip {in_table} {name} {{ {words} }}")
 
 
-def flow_memory(in_table: str, name: str, number: int, timeout_ms: int, most: int) -> Message:
+def flow_memory(in_table: str, name: str, number: int, timeout_ms: int, most: int) -> NetlinkMessage:
     """A new set of up to `most` flow keys, which rules put into it, and which are forgotten after `timeout_ms`."""
     body = netlink.text(1, in_table) + netlink.text(2, name) + _u32(3, SET_TIMEOUT | SET_DYNAMIC)
     body += _u32(4, FLOW) + _u32(5, FLOW_KEY_BYTES) + _u32(10, number)
@@ -139,7 +139,7 @@ def flow_memory(in_table: str, name: str, number: int, timeout_ms: int, most: in
     return _message(NEWSET, netlink.CREATE, body, f"add set ip {in_table} {name} {{ {words} }}")
 
 
-def flow(in_table: str, name: str, key: bytes, octet: int | None) -> Message:
+def flow(in_table: str, name: str, key: bytes, octet: int | None) -> NetlinkMessage:
     """The change that maps the flow `key` to `octet`, where the map must have nothing, or, if that is None, to
     nothing."""
     pair = _nested(1, netlink.attribute(1, key))
@@ -152,7 +152,7 @@ def flow(in_table: str, name: str, key: bytes, octet: int | None) -> Message:
     return _message(NEWSETELEM, netlink.NLM_F_CREATE, body, command)
 
 
-def rule(in_table: str, in_chain: str, expressions: Sequence[bytes], command: str) -> Message:
+def rule(in_table: str, in_chain: str, expressions: Sequence[bytes], command: str) -> NetlinkMessage:
     """A rule at the end of a chain; `command` says what it does."""
     body = netlink.text(1, in_table) + netlink.text(2, in_chain) + _nested(4, *expressions)
     flags = netlink.NLM_F_CREATE | netlink.NLM_F_APPEND
@@ -234,7 +234,7 @@ class Ruleset:
         self._netlink = netlink.Socket(family=NETLINK_NETFILTER)
         self.socket = self._netlink.socket
 
-    def change(self, messages: Iterable[Message]) -> None:
+    def change(self, messages: Iterable[NetlinkMessage]) -> None:
         """Make all the changes or none; NetlinkError for the first that the kernel refused."""
         batch = list(messages)
         self._netlink.sequence += 1
@@ -252,7 +252,7 @@ class Ruleset:
     def _framing(self, kind: int, sequence: int) -> bytes:
         return netlink.HEADER.pack(20, kind, netlink.NLM_F_REQUEST, sequence, 0) + GENMSG.pack(0, 0, NF_TABLES)
 
-    def _read_answers(self, batch: list[Message], first: int) -> None:
+    def _read_answers(self, batch: list[NetlinkMessage], first: int) -> None:
         """An error for each refused message, and the last one's acknowledgement, in one or more receives."""
         failed: NetlinkError | None = None
         while True:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weft.testbed.linux import clock, netlink
-from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.link import LinkSpec
 
 TCMSG = struct.Struct("=BxxxiIII")
@@ -65,7 +65,7 @@ def burst_ns(rate_bps: int, frame_bytes: int) -> int:
     return burst_bytes(rate_bps, frame_bytes) * 1_000_000_000 // (rate_bps // 8) // TICK_NS * TICK_NS
 
 
-def shape(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -> list[Message]:
+def shape(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -> list[NetlinkMessage]:
     """The changes that give device `ifindex`, called `dev`, the rate and the queue of `link`.
 
     burst: bytes that may leave at once, if not burst_bytes().
@@ -80,7 +80,7 @@ def shape(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -
     return found
 
 
-def classes(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -> list[Message]:
+def classes(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None) -> list[NetlinkMessage]:
     """The classes among the changes of shape().
 
     Where switches trim, the rate is that of 1:1, and its classes borrow it, in turn by their quanta.  By a rate of its
@@ -99,7 +99,7 @@ def classes(ifindex: int, dev: str, link: LinkSpec, *, burst: int | None = None)
 
 def _class(
     ifindex: int, dev: str, parent: int, handle: int, rate_bps: int, ceil_bps: int, burst: int, *, quantum: int = 1600
-) -> Message:
+) -> NetlinkMessage:
     """A class of HTB: so much is its own, so much may it have, and `quantum` bytes are its share of what it borrows."""
     own_burst = burst if rate_bps == ceil_bps else 1  # HTB sends a packet if the bucket is not overdrawn
     specs, ticks, rates = b"", [], b""
@@ -114,10 +114,12 @@ def _class(
     words = f"tc class add dev {dev} parent {_name(parent)} classid {_name(handle)} htb rate {rate_bps}bit "
     words += f"ceil {ceil_bps}bit " if rate_bps != ceil_bps else ""
     words += f"burst {own_burst} cburst {burst} quantum {quantum}"
-    return Message(netlink.RTM_NEWTCLASS, netlink.CREATE, _body(ifindex, parent, handle, "htb", parameters), words)
+    return NetlinkMessage(
+        netlink.RTM_NEWTCLASS, netlink.CREATE, _body(ifindex, parent, handle, "htb", parameters), words
+    )
 
 
-def _fifo(ifindex: int, dev: str, parent: int, handle: int, packets: int) -> Message:
+def _fifo(ifindex: int, dev: str, parent: int, handle: int, packets: int) -> NetlinkMessage:
     command = f"tc qdisc add dev {dev} parent {_name(parent)} handle {_name(handle)} pfifo limit {packets}"
     return qdisc(ifindex, parent, handle, "pfifo", struct.pack("=I", packets), command)
 
@@ -142,7 +144,7 @@ def of_control_packets(then: int, otherwise: int) -> list[tuple[int, int, int, i
     ]
 
 
-def control_first(ifindex: int, dev: str) -> Message:
+def control_first(ifindex: int, dev: str) -> NetlinkMessage:
     """The change that sends the daemons' packets that pass through crossbar port `ifindex` ahead of its queue.
 
     (A daemon's own port needs no filter: its socket has CONTROL_PRIORITY, but that is lost on the way across a veth.)
@@ -153,7 +155,7 @@ def control_first(ifindex: int, dev: str) -> Message:
     return filter_(ifindex, HTB, 1, "bpf", classic(program), f"{command} '{bytecode(program)}'")
 
 
-def control_from_daemons(ifindex: int, dev: str) -> Message:
+def control_from_daemons(ifindex: int, dev: str) -> NetlinkMessage:
     """The change that drops what looks like a daemon's packet and is not, at a node's port to a crossbar: in there it
     would go ahead of every queue, at no rate.
 
@@ -171,7 +173,7 @@ def is_control(frame: bytes) -> bool:
     return whole_udp and frame[22:24] == b"\xff\x11" and frame[36:38] == struct.pack(">H", CONTROL_PORT)
 
 
-def drop_control(ifindex: int, dev: str, marked: int) -> Message:
+def drop_control(ifindex: int, dev: str, marked: int) -> NetlinkMessage:
     """The change that drops the daemons' packets that arrive at `ifindex`, which has clsact, unless their type of
     service is `marked`."""
     program = [(0x30, 0, 0, 15), (0x15, 8, 0, marked), *of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC)]
@@ -184,10 +186,10 @@ def pass_control(socket: netlink.Socket, ifindex: int, dev: str) -> None:
     """Undo drop_control()."""
     body = TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, ALTERING_PRIORITY << 16)
     command = f"tc filter del dev {dev} ingress prio {ALTERING_PRIORITY}"
-    socket.request([Message(netlink.RTM_DELTFILTER, 0, body, command)])
+    socket.request([NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command)])
 
 
-def routing_first(ifindex: int, dev: str) -> Message:
+def routing_first(ifindex: int, dev: str) -> NetlinkMessage:
     """The change that sends what routing protocols say of themselves (IP precedence 6, RFC 791) ahead of the queue of
     port `ifindex`: for daemons that do not know CONTROL_PRIORITY."""
     program = [
@@ -203,7 +205,7 @@ def routing_first(ifindex: int, dev: str) -> Message:
     return filter_(ifindex, HTB, 1, "bpf", classic(program), f"{command} '{bytecode(program)}'")
 
 
-def blackhole(ifindex: int, dev: str) -> Message:
+def blackhole(ifindex: int, dev: str) -> NetlinkMessage:
     """The change that drops what arrives at `ifindex`, which has clsact, while its carrier stays."""
     program = [(0x06, 0, 0, TC_ACT_SHOT)]
     options = classic(program) + netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
@@ -232,7 +234,7 @@ def bytecode(program: list[tuple[int, int, int, int]]) -> str:
     return ",".join([str(len(program)), *(" ".join(map(str, instruction)) for instruction in program)])
 
 
-def delay(ifindex: int, dev: str, delay_us: int, hop_ns: int = 0) -> Message:
+def delay(ifindex: int, dev: str, delay_us: int, hop_ns: int = 0) -> NetlinkMessage:
     """The change that makes device `ifindex` hold every packet for `delay_us`, however many there are.
 
     hop_ns: how long each packet takes on top of that, whatever its length, one after the other.
@@ -249,7 +251,7 @@ def delay(ifindex: int, dev: str, delay_us: int, hop_ns: int = 0) -> Message:
     return qdisc(ifindex, ROOT, NETEM, "netem", options, command)
 
 
-def redirect_arrivals(ifindex: int, dev: str, to: int, to_dev: str, *, seen: bool = False) -> Message:
+def redirect_arrivals(ifindex: int, dev: str, to: int, to_dev: str, *, seen: bool = False) -> NetlinkMessage:
     """The change that sends whatever arrives at `ifindex`, which has clsact, through device `to` (an ifb) first.
 
     seen: whether filters see the packet again when it comes back, as under the kernel for virtual time; elsewhere it
@@ -274,7 +276,7 @@ def redirect_arrivals(ifindex: int, dev: str, to: int, to_dev: str, *, seen: boo
     return filter_(ifindex, INGRESS_HOOK, priority, "u32", options, command)
 
 
-def clsact(ifindex: int, dev: str) -> Message:
+def clsact(ifindex: int, dev: str) -> NetlinkMessage:
     """The change that gives a device its hooks for filters; it does no harm if the device has them."""
     return qdisc(
         ifindex, CLSACT, 0xFFFF0000, "clsact", b"", f"tc qdisc replace dev {dev} clsact", flags=netlink.REPLACE
@@ -283,18 +285,18 @@ def clsact(ifindex: int, dev: str) -> Message:
 
 def qdisc(
     ifindex: int, parent: int, handle: int, kind: str, options: bytes, command: str, *, flags: int = netlink.CREATE
-) -> Message:
+) -> NetlinkMessage:
     """A new queueing discipline of `kind` on device `ifindex`."""
-    return Message(netlink.RTM_NEWQDISC, flags, _body(ifindex, parent, handle, kind, options), command)
+    return NetlinkMessage(netlink.RTM_NEWQDISC, flags, _body(ifindex, parent, handle, kind, options), command)
 
 
-def filter_(ifindex: int, hook: int, priority: int, kind: str, options: bytes, command: str) -> Message:
+def filter_(ifindex: int, hook: int, priority: int, kind: str, options: bytes, command: str) -> NetlinkMessage:
     """A new filter of `kind`, for every protocol, on `hook` (a qdisc or one of the hooks of clsact)."""
     info = priority << 16 | 0x0300  # ETH_P_ALL in network order
     body = (
         TCMSG.pack(0, ifindex, 0, hook, info) + netlink.text(TCA_KIND, kind) + netlink.attribute(TCA_OPTIONS, options)
     )
-    return Message(netlink.RTM_NEWTFILTER, netlink.CREATE, body, command)
+    return NetlinkMessage(netlink.RTM_NEWTFILTER, netlink.CREATE, body, command)
 
 
 def blackholes(socket: netlink.Socket) -> set[int]:
@@ -314,7 +316,7 @@ def unblackhole(socket: netlink.Socket, ifindex: int, dev: str) -> None:
     if ifindex in blackholes(socket):
         body = TCMSG.pack(0, ifindex, 0, INGRESS_HOOK, BLACKHOLE_PRIORITY << 16)
         command = f"tc filter del dev {dev} ingress prio {BLACKHOLE_PRIORITY}"
-        socket.request([Message(netlink.RTM_DELTFILTER, 0, body, command)])
+        socket.request([NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command)])
 
 
 def _body(ifindex: int, parent: int, handle: int, kind: str, options: bytes) -> bytes:
@@ -323,7 +325,7 @@ def _body(ifindex: int, parent: int, handle: int, kind: str, options: bytes) -> 
 
 
 @dataclass(frozen=True)
-class Shape:
+class DeviceDisciplines:
     """What the kernel holds for one device: None where it has no such discipline.
 
     header_packets: that the queue of headers holds, where there is one.
@@ -342,7 +344,7 @@ class Shape:
         return f"rate {self.rate_bps} bit/s, queue {self.queue_packets} packets{headers}, delay {self.delay_us} us"
 
 
-def shapes(socket: netlink.Socket) -> dict[int, Shape]:
+def shapes(socket: netlink.Socket) -> dict[int, DeviceDisciplines]:
     """What every device of the socket's namespace is shaped to, by ifindex, as the kernel tells it."""
     rate: dict[int, int] = {}
     burst: dict[int, int] = {}
@@ -368,7 +370,8 @@ def shapes(socket: netlink.Socket) -> dict[int, Shape]:
             rate[ifindex], burst[ifindex] = _rate(socket, ifindex)
     known = rate.keys() | queue.keys() | held.keys()
     return {
-        i: Shape(rate.get(i), queue.get(i), held.get(i), headers.get(i), hop.get(i, 0), burst.get(i, 0)) for i in known
+        i: DeviceDisciplines(rate.get(i), queue.get(i), held.get(i), headers.get(i), hop.get(i, 0), burst.get(i, 0))
+        for i in known
     }
 
 

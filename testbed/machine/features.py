@@ -19,7 +19,7 @@ from pathlib import Path
 
 from weft.testbed.data_plane import flow_rewrite, prefix_rewrite, source_rewrite
 from weft.testbed.linux import fib, libbpf, netlink, netns, nft, tc
-from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.plan.network_plan import (
     IFF_UP,
     IFINFO,
@@ -66,11 +66,11 @@ class Scratch:
         self.netlink.request([link("veth", name)])
         index = socket.if_nametoindex(name)
         up = IFINFO.pack(0, 0, index, IFF_UP, IFF_UP)
-        self.netlink.request([Message(netlink.RTM_NEWLINK, 0, up, f"ip link set {name} up")])
+        self.netlink.request([NetlinkMessage(netlink.RTM_NEWLINK, 0, up, f"ip link set {name} up")])
         return index, name
 
 
-Attempt = Callable[[Scratch], str]
+FeatureTest = Callable[[Scratch], str]
 
 
 @dataclass(frozen=True)
@@ -82,19 +82,19 @@ class Try:
 
     name: str
     needed_for: str
-    attempt: Attempt
+    attempt: FeatureTest
     get: str
     root: bool = True
 
 
-def link(kind: str, name: str, data: bytes = b"") -> Message:
+def link(kind: str, name: str, data: bytes = b"") -> NetlinkMessage:
     """A new interface of `kind`."""
     info = netlink.text(IFLA_INFO_KIND, kind) + (netlink.attribute(IFLA_INFO_DATA, data) if data else b"")
     body = IFINFO.pack(0, 0, 0, 0, 0) + netlink.text(IFLA_IFNAME, name) + netlink.attribute(IFLA_LINKINFO, info)
-    return Message(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {name} type {kind}")
+    return NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {name} type {kind}")
 
 
-def makes(messages: Callable[[int, str], list[Message]]) -> Attempt:
+def makes(messages: Callable[[int, str], list[NetlinkMessage]]) -> FeatureTest:
     """Whether the kernel makes these changes to a device, given its index and name."""
 
     def attempt(scratch: Scratch) -> str:
@@ -104,11 +104,11 @@ def makes(messages: Callable[[int, str], list[Message]]) -> Attempt:
     return attempt
 
 
-def interface(kind: str, data: bytes = b"") -> Attempt:
+def interface(kind: str, data: bytes = b"") -> FeatureTest:
     return makes(lambda index, dev: [link(kind, f"{kind}0", data)])
 
 
-def queue(kind: str, options: bytes = b"") -> Attempt:
+def queue(kind: str, options: bytes = b"") -> FeatureTest:
     return makes(
         lambda index, dev: [tc.qdisc(index, tc.ROOT, tc.HTB, kind, options, f"tc qdisc add dev {dev} root {kind}")]
     )
@@ -124,7 +124,7 @@ def red() -> bytes:
     return netlink.attribute(1, parameters) + netlink.attribute(2, bytes(256))  # TCA_RED_PARMS, TCA_RED_STAB
 
 
-def encapsulation(family: int, kind: int, name: str, data: Callable[[], bytes]) -> Attempt:
+def encapsulation(family: int, kind: int, name: str, data: Callable[[], bytes]) -> FeatureTest:
     """Whether a route may wrap packets in that way."""
     to = bytes([10, 0, 0, 1]) if family == socket.AF_INET else b"\xfd" + bytes(14) + b"\1"
 
@@ -136,7 +136,7 @@ def encapsulation(family: int, kind: int, name: str, data: Callable[[], bytes]) 
         body += netlink.attribute(fib.RTA_DST, to) + netlink.u32(fib.RTA_OIF, index)
         body += netlink.attribute(RTA_ENCAP_TYPE, struct.pack("=H", kind)) + netlink.attribute(RTA_ENCAP, data())
         command = f"ip route replace encap {name} dev {dev}"
-        scratch.netlink.request([Message(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)])
+        scratch.netlink.request([NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)])
         return ""
 
     return attempt
@@ -156,7 +156,7 @@ def lwt_bpf() -> bytes:
     return netlink.nested(2, netlink.u32(1, fd), netlink.text(2, "probe"))  # LWT_BPF_OUT: LWT_BPF_PROG_FD, _NAME
 
 
-def program(kind: int) -> Attempt:
+def program(kind: int) -> FeatureTest:
     def attempt(scratch: Scratch) -> str:
         os.close(libbpf.trivial_program(kind))
         return ""
@@ -188,7 +188,7 @@ def library(scratch: Scratch) -> str:
     return libbpf.LIBRARY
 
 
-def congestion(name: str) -> Attempt:
+def congestion(name: str) -> FeatureTest:
     def attempt(scratch: Scratch) -> str:
         with socket.socket() as probe:
             probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
@@ -256,7 +256,7 @@ def schedstat(scratch: Scratch) -> str:
     return ""
 
 
-def command(name: str, directory: Path | None = None) -> Attempt:
+def command(name: str, directory: Path | None = None) -> FeatureTest:
     def attempt(scratch: Scratch) -> str:
         found = shutil.which(name, path=str(directory) if directory else None)
         if not found:
@@ -266,7 +266,7 @@ def command(name: str, directory: Path | None = None) -> Attempt:
     return attempt
 
 
-def module(name: str) -> Attempt:
+def module(name: str) -> FeatureTest:
     def attempt(scratch: Scratch) -> str:
         found = importlib.util.find_spec(name)
         if not found:

@@ -25,9 +25,9 @@ from weft.testbed.linux import clock
 from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.measure import host_load, reference_packets
 from weft.testbed.measure.dequeue_gaps import GapMonitor, Gaps, together
-from weft.testbed.measure.port_counters import Counters, Snapshot
+from weft.testbed.measure.port_counters import PortCounterReader, Snapshot
 from weft.testbed.node_daemon import control_socket
-from weft.testbed.node_daemon.counters import FILE, DaemonCounters, Row
+from weft.testbed.node_daemon.counters import FILE, CounterRow, DaemonCounters
 from weft.testbed.runs.network_handle import NetworkHandle, device, ports
 
 PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
@@ -72,7 +72,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Report:
+class FidelityReport:
     """The verdict on a run, each component's, and what could not be measured, with the reason.
 
     clock: "real" or "virtual", which decides what was judged.
@@ -125,12 +125,12 @@ class Fidelity:
 
     def __init__(self, net: NetworkHandle) -> None:
         self.net = net
-        self._report: Report | None = None
+        self._report: FidelityReport | None = None
         self._added: list[Component] = []
         self._stack = ExitStack()
 
     @property
-    def report(self) -> Report:
+    def report(self) -> FidelityReport:
         """The verdict; RuntimeError before the end of the `with`."""
         if self._report is None:
             raise RuntimeError("fidelity: not finished yet")
@@ -148,7 +148,7 @@ class Fidelity:
         WATCHING.append(self)
         with ExitStack() as stack:
             stack.callback(WATCHING.remove, self)
-            self._counters = stack.enter_context(Counters(self.net))
+            self._counters = stack.enter_context(PortCounterReader(self.net))
             self._gaps: GapMonitor | BpfError
             try:
                 self._gaps = stack.enter_context(GapMonitor(self.net))
@@ -170,7 +170,7 @@ class Fidelity:
             if kind is None:
                 self._report = self._judge()
 
-    def _judge(self) -> Report:
+    def _judge(self) -> FidelityReport:
         rows = self._daemon_rows()
         after = host_load.read(self._processes(rows))
         drops = self._counters.snapshot().since(self._before)
@@ -182,9 +182,9 @@ class Fidelity:
         components += [*self._of_daemons(self._rows, rows, missing), *self._of_deaths(), *self._added]
         seconds = after.at_s - self._load_before.at_s
         kind, processes = "virtual" if virtual else "real", len({row.pid for row in rows.values()})
-        return Report(seconds, tuple(components), missing, decisive, kind, processes)
+        return FidelityReport(seconds, tuple(components), missing, decisive, kind, processes)
 
-    def _all_rows(self) -> dict[int, Row]:
+    def _all_rows(self) -> dict[int, CounterRow]:
         """The rows of all nodes; none if there are no daemons."""
         try:
             counters = DaemonCounters(self.net.identity.directory / FILE)
@@ -195,7 +195,7 @@ class Fidelity:
         finally:
             counters.close()
 
-    def _daemon_rows(self) -> dict[int, Row]:
+    def _daemon_rows(self) -> dict[int, CounterRow]:
         """The rows of the nodes whose daemon runs."""
         return {node: row for node, row in self._all_rows().items() if row.pid}
 
@@ -203,7 +203,7 @@ class Fidelity:
         """The process that is the daemon of the node called `name`, or the supervisor."""
         return control_socket.holder(self.net.identity.directory, name)
 
-    def _processes(self, rows: Mapping[int, Row]) -> dict[str, int]:
+    def _processes(self, rows: Mapping[int, CounterRow]) -> dict[str, int]:
         """This process, and those that serve the daemons, by the name of the first node that each serves."""
         name = self.net.topology.naming.name
         first: dict[int, int] = {}
@@ -259,7 +259,7 @@ class Fidelity:
         return at_most("unexplained drops", count, "packets", 0, 0, self._device(index) if count else "")
 
     def _of_daemons(
-        self, before: Mapping[int, Row], after: Mapping[int, Row], missing: dict[str, str]
+        self, before: Mapping[int, CounterRow], after: Mapping[int, CounterRow], missing: dict[str, str]
     ) -> list[Component]:
         """How often the daemons' timers were late."""
         late, ticks = {}, 0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from weft.testbed.linux import libbpf, tc
 from weft.testbed.measure.reordering import bounds_us
-from weft.testbed.measure.watched_ports import Place, WatchedPorts
+from weft.testbed.measure.watched_ports import Attachment, WatchedPorts
 
 OBJECT = Path(__file__).with_name("flow_gaps.bpf.o")
 PROGRAM = "gaps"
@@ -59,10 +59,12 @@ class FlowGaps(WatchedPorts[GapTable]):
     def load(self) -> libbpf.Object:
         return libbpf.Object(OBJECT)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[Attachment]:
         """Every host's port."""
         topology = self.net.topology
-        return [Place(host, port, PROGRAM) for host in range(topology.servers) for port, *_ in topology.ports(host)]
+        return [
+            Attachment(host, port, PROGRAM) for host in range(topology.servers) for port, *_ in topology.ports(host)
+        ]
 
     def read(self) -> GapTable:
         sums = self.totals("histograms", CLASSES + 1)

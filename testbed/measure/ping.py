@@ -118,7 +118,7 @@ def _ping(
     return PingTable(pings, retries, clock.monotonic() - began)
 
 
-class Tally:
+class PingTally:
     """A pair, while it is being pinged."""
 
     def __init__(self, src: int, dst: int, address: str, retries: int) -> None:
@@ -132,13 +132,13 @@ class Tally:
         self.reasons: dict[str, None] = {}
 
 
-class Pinging(ProbeBatch[Tally]):
+class Pinging(ProbeBatch[PingTally]):
     """Echo requests, and what comes back."""
 
     def __init__(
         self, net: NetworkHandle, pairs: Iterable[tuple[int, int]], timeout_s: float, size_bytes: int, retries: int
     ) -> None:
-        self.tallies = [Tally(src, dst, dotted(net.topology.naming.address(dst)), retries) for src, dst in pairs]
+        self.tallies = [PingTally(src, dst, dotted(net.topology.naming.address(dst)), retries) for src, dst in pairs]
         for one in self.tallies:
             if net.topology.is_crossbar(one.src):
                 raise ValueError(f"ping: {net.topology.naming.name(one.src)} cannot ping {one.address}")
@@ -153,16 +153,16 @@ class Pinging(ProbeBatch[Tally]):
     def sender(self) -> socket.socket:
         return icmp.sender(socket.IPPROTO_ICMP)
 
-    def send(self, sender: socket.socket, probe: Tally, sequence: int) -> None:
+    def send(self, sender: socket.socket, probe: PingTally, sequence: int) -> None:
         sender.sendto(self.echo.request(sequence), (probe.address, 0))
         probe.sent += 1
         probe.open += 1
 
-    def is_mine(self, answer: icmp.Answer) -> bool:
+    def is_mine(self, answer: icmp.IcmpReply) -> bool:
         mine = answer.protocol == socket.IPPROTO_ICMP and answer.key >> 16 == self.identifier
         return mine and answer.token == self.token
 
-    def answered(self, probe: Tally, answer: icmp.Answer, rtt_us: float) -> None:
+    def answered(self, probe: PingTally, answer: icmp.IcmpReply, rtt_us: float) -> None:
         if answer.kind == icmp.ECHO_REPLY:
             probe.open -= 1
             probe.rtts_us.append(rtt_us)
@@ -170,15 +170,15 @@ class Pinging(ProbeBatch[Tally]):
         by = self.name(self.routers[answer.by]) if answer.by in self.routers else dotted(answer.by)
         self._failed(probe, f"{icmp.words(answer)}, says {by}")
 
-    def lost(self, probe: Tally) -> None:
+    def lost(self, probe: PingTally) -> None:
         self._failed(probe, None)
 
-    def refused(self, probe: Tally, why: OSError) -> None:
+    def refused(self, probe: PingTally, why: OSError) -> None:
         probe.sent += 1
         probe.open += 1
         self._failed(probe, f"{os.strerror(why.errno or 0).lower()}, says {self.name(probe.src)} itself")
 
-    def _failed(self, probe: Tally, reason: str | None) -> None:
+    def _failed(self, probe: PingTally, reason: str | None) -> None:
         probe.open -= 1
         if reason:
             probe.reasons[reason] = None

@@ -70,14 +70,14 @@ class Snapshot:
         )
 
 
-class Counters:
+class PortCounterReader:
     """Takes snapshots of a network's counters, until closed or until its `with` ends."""
 
     def __init__(self, net: NetworkHandle) -> None:
         self._sockets = [netlink_of(net, node) for node in range(net.topology.nodes)]
         self._ports = frozenset(ports(net))
 
-    def __enter__(self) -> Counters:
+    def __enter__(self) -> PortCounterReader:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 from weft.testbed.linux import clock, icmp, netns
 from weft.testbed.runs.network_handle import NetworkHandle, smallest_queue
 
-Probe = TypeVar("Probe")
+ProbeKind = TypeVar("ProbeKind")
 
 MOST_ON_THEIR_WAY = 500  # where no queue is limited: more gain nothing
 # A probe without an answer counts as on its way only so long: were each lost one to keep its place until its timeout,
@@ -26,14 +26,14 @@ MOST_ON_THEIR_WAY = 500  # where no queue is limited: more gain nothing
 HELD_S = 0.05
 
 
-class Sent(NamedTuple):
+class SentProbe(NamedTuple):
     """Identity of a probe that is on its way: who sent it, and its number there."""
 
     source: int
     sequence: int
 
 
-class ProbeBatch(ABC, Generic[Probe]):
+class ProbeBatch(ABC, Generic[ProbeKind]):
     """Sends probes and matches the answers to them; run() returns when each was answered, lost or refused.
 
     A kind of probe says how to send one, which answers are its own, and what follows from them: each of answered(),
@@ -44,11 +44,11 @@ class ProbeBatch(ABC, Generic[Probe]):
         """`sources`: the nodes that send; `kinds`: the types of ICMP that answer."""
         self.timeout_s = timeout_s
         self._most = smallest_queue(net) or MOST_ON_THEIR_WAY
-        self._waiting: deque[tuple[float, int, Probe]] = deque()
-        self._sent: dict[Sent, tuple[Probe, int]] = {}
-        self._ages: deque[tuple[float, Sent]] = deque()  # of all probes sent, in order
-        self._held: deque[tuple[float, Sent]] = deque()  # those sent most recently
-        self._on_their_way: set[Sent] = set()
+        self._waiting: deque[tuple[float, int, ProbeKind]] = deque()
+        self._sent: dict[SentProbe, tuple[ProbeKind, int]] = {}
+        self._ages: deque[tuple[float, SentProbe]] = deque()  # of all probes sent, in order
+        self._held: deque[tuple[float, SentProbe]] = deque()  # those sent most recently
+        self._on_their_way: set[SentProbe] = set()
         self._sequence = dict.fromkeys(sources, 0)
         self._sources: dict[int, int] = {}
         self.heard: dict[int, socket.socket] = {}
@@ -68,26 +68,26 @@ class ProbeBatch(ABC, Generic[Probe]):
         """A socket, in the namespace of the thread, to send from."""
 
     @abstractmethod
-    def send(self, sender: socket.socket, probe: Probe, sequence: int) -> None:
+    def send(self, sender: socket.socket, probe: ProbeKind, sequence: int) -> None:
         """Put `probe` on the wire as number `sequence`, 1 .. 65535; OSError if the kernel has no way for it."""
 
     @abstractmethod
-    def is_mine(self, answer: icmp.Answer) -> bool:
+    def is_mine(self, answer: icmp.IcmpReply) -> bool:
         """Whether `answer` is about a probe of this batch; the lower half of its key is then the sequence."""
 
     @abstractmethod
-    def answered(self, probe: Probe, answer: icmp.Answer, rtt_us: float) -> None:
+    def answered(self, probe: ProbeKind, answer: icmp.IcmpReply, rtt_us: float) -> None:
         """The first answer to `probe` came."""
 
     @abstractmethod
-    def lost(self, probe: Probe) -> None:
+    def lost(self, probe: ProbeKind) -> None:
         """No answer came in time."""
 
     @abstractmethod
-    def refused(self, probe: Probe, why: OSError) -> None:
+    def refused(self, probe: ProbeKind, why: OSError) -> None:
         """The sender's own kernel would not send it."""
 
-    def fire(self, source: int, probe: Probe, at: float = 0.0) -> None:
+    def fire(self, source: int, probe: ProbeKind, at: float = 0.0) -> None:
         """Send `probe` from `source` in its turn, not before `at` on CLOCK_MONOTONIC."""
         self._waiting.append((at, source, probe))
 
@@ -104,7 +104,7 @@ class ProbeBatch(ABC, Generic[Probe]):
         while self._waiting and self._waiting[0][0] <= now and len(self._on_their_way) < self._most:
             _, source, probe = self._waiting.popleft()
             sequence = self._sequence[source] = self._sequence[source] % 0xFFFF + 1
-            sent = Sent(source, sequence)
+            sent = SentProbe(source, sequence)
             ns = clock.wall_ns()  # the clock by which the kernel stamps the answer
             try:
                 self.send(self.senders[source], probe, sequence)
@@ -136,7 +136,7 @@ class ProbeBatch(ABC, Generic[Probe]):
                 answer = icmp.parse(packet)
                 if answer is None or not self.is_mine(answer):
                     continue
-                key = Sent(source, answer.key & 0xFFFF)
+                key = SentProbe(source, answer.key & 0xFFFF)
                 self._on_their_way.discard(key)
                 if key in self._sent:  # else a second answer, or one that comes too late
                     probe, sent_ns = self._sent.pop(key)

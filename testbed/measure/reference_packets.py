@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from weft.testbed.linux import clock, live_port, netns, tc
 from weft.testbed.linux.process import allow_more_descriptors
-from weft.testbed.measure.port_counters import Counters, PortCounters
+from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
 from weft.testbed.plan.network_plan import FIRST_IFB, FIRST_PORT, mac
 from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of, ports
 from weft.topologies.core.link import ETHERNET_BYTES
@@ -35,7 +35,7 @@ FAILED = (errno.ENETDOWN, errno.ENXIO)  # what a link says that has failed
 BUFFER_FRAMES = 3  # as many bytes of a socket's memory a frame takes, at most
 
 
-class Kind(NamedTuple):
+class PortConfiguration(NamedTuple):
     """What the kernel holds for a port, and for the delay at the other end of its link.
 
     frame_bytes: of the longest frame.  burst_ns: what may leave at once, as the time that it takes.  trims: whether
@@ -74,10 +74,10 @@ class Deviation(NamedTuple):
     packets: int
 
 
-class Sent(NamedTuple):
+class SentBurst(NamedTuple):
     """What a port was given, of which so many should arrive; when, on CLOCK_REALTIME."""
 
-    kind: Kind
+    kind: PortConfiguration
     frames: int
     arriving: int
     at_ns: int = 0
@@ -93,7 +93,7 @@ def deviations(net: NetworkHandle) -> dict[int, Deviation]:
         return {}
     allow_more_descriptors(2 * net.topology.nodes + len(planned))
     with ExitStack() as stack:
-        counters = stack.enter_context(Counters(net))
+        counters = stack.enter_context(PortCounterReader(net))
         receivers = {node: _receiver(net, node, planned, stack) for node in range(net.topology.nodes)}
         _first_headers(net, receivers, planned)
         before = counters.snapshot()
@@ -111,22 +111,22 @@ def deviations(net: NetworkHandle) -> dict[int, Deviation]:
     return found
 
 
-def _planned(net: NetworkHandle) -> dict[int, Sent]:
+def _planned(net: NetworkHandle) -> dict[int, SentBurst]:
     """How many frames each port that has a rate is to send, by interface index."""
-    shapes: dict[int, tc.Shape] = {}
+    shapes: dict[int, tc.DeviceDisciplines] = {}
     mtus: dict[int, int] = {}
     for node in range(net.topology.nodes):
         with closing(netlink_of(net, node)) as one:
             shapes |= tc.shapes(one)
             mtus |= live_port.mtus(one)
-    planned: dict[int, Sent] = {}
+    planned: dict[int, SentBurst] = {}
     filled = set()
     for index in ports(net):
         shape = shapes.get(index)
         if shape is None or not shape.rate_bps or shape.queue_packets is None:
             continue
         far = shapes.get(_far_index(net, index) - FIRST_PORT + FIRST_IFB)
-        kind = Kind(
+        kind = PortConfiguration(
             shape.rate_bps,
             mtus[index] + ETHERNET_BYTES,
             shape.queue_packets,
@@ -138,9 +138,9 @@ def _planned(net: NetworkHandle) -> dict[int, Sent]:
         held = kind.at_once + kind.queue_packets
         if kind.queue_packets <= LONGEST_QUEUE and kind not in filled:
             filled.add(kind)
-            planned[index] = Sent(kind, held + TOO_MANY, held)
+            planned[index] = SentBurst(kind, held + TOO_MANY, held)
         else:
-            planned[index] = Sent(kind, min(FRAMES, held), min(FRAMES, held))
+            planned[index] = SentBurst(kind, min(FRAMES, held), min(FRAMES, held))
     return planned
 
 
@@ -158,7 +158,7 @@ def _far_device(net: NetworkHandle, index: int) -> str:
     return device(net, *_far(net, index))
 
 
-def _receiver(net: NetworkHandle, node: int, planned: Mapping[int, Sent], stack: ExitStack) -> socket.socket:
+def _receiver(net: NetworkHandle, node: int, planned: Mapping[int, SentBurst], stack: ExitStack) -> socket.socket:
     """A socket for what is sent from and to the ports of `node`, with room for all of it."""
     with netns.inside(net.netns(node)):
         made = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE)))
@@ -174,7 +174,7 @@ def _receiver(net: NetworkHandle, node: int, planned: Mapping[int, Sent], stack:
     return made
 
 
-def _first_headers(net: NetworkHandle, sockets: Mapping[int, socket.socket], planned: Mapping[int, Sent]) -> None:
+def _first_headers(net: NetworkHandle, sockets: Mapping[int, socket.socket], planned: Mapping[int, SentBurst]) -> None:
     """Let a header pass every port that has a class for them, and wait until all have arrived.
 
     The first packet of a class of HTB goes at its own rate, however far ahead of its rate the link is: so it is ours.
@@ -198,7 +198,9 @@ def _first_headers(net: NetworkHandle, sockets: Mapping[int, socket.socket], pla
             _take(one, {})
 
 
-def _send(net: NetworkHandle, sockets: Mapping[int, socket.socket], planned: Mapping[int, Sent]) -> dict[int, Sent]:
+def _send(
+    net: NetworkHandle, sockets: Mapping[int, socket.socket], planned: Mapping[int, SentBurst]
+) -> dict[int, SentBurst]:
     """Send, all at one instant; ports whose carrier is off are missing in what is returned."""
     sent = {}
     own = ports(net)
@@ -225,7 +227,7 @@ def _frame(node: int, port: int, length_bytes: int) -> bytes:
     return (NEAREST_BRIDGE + mac(node, port) + struct.pack(">H", ETHERTYPE)).ljust(length_bytes, b"\0")
 
 
-def _lasts_s(one: Sent) -> float:
+def _lasts_s(one: SentBurst) -> float:
     """Until everything has arrived and the bucket is full again."""
     frames = one.arriving + one.kind.at_once + 1
     return (frames * max(one.kind.frame_ns, one.kind.hop_ns) + 1000 * one.kind.delay_us) / 1e9
@@ -245,7 +247,7 @@ def _entered(port: PortCounters) -> int:
     return port.sent_packets - port.control_packets + port.queue_drops
 
 
-def _deviation(sent: Sent, arrived: list[int]) -> Deviation:
+def _deviation(sent: SentBurst, arrived: list[int]) -> Deviation:
     kind = sent.kind
     gap_ns = abs(arrived[-1] - arrived[-2] - max(kind.frame_ns, kind.hop_ns))
     delay_ns = abs(arrived[0] - sent.at_ns - 1000 * kind.delay_us - kind.hop_ns)

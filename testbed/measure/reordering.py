@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.testbed.linux import libbpf
-from weft.testbed.measure.watched_ports import Place, WatchedPorts
+from weft.testbed.measure.watched_ports import Attachment, WatchedPorts
 
 OBJECT = Path(__file__).with_name("reorder.bpf.o")
 WINDOW, EXTENTS, DELAYS = 1024, 256, 128
@@ -108,13 +108,13 @@ class Reordering(WatchedPorts[OrderTable]):
         entries = {"sent_ns": SLOTS * WINDOW, "passed": SLOTS * WINDOW}
         return libbpf.Object(OBJECT, constants=struct.pack("=I", SLOTS), entries=entries)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[Attachment]:
         """Every host's port, and the switch's port behind it."""
         topology = self.net.topology
         found = []
         for host in range(topology.servers):
             ((port, switch, behind, _),) = topology.ports(host)
-            found += [Place(host, port, "check"), Place(switch, behind, "stamp")]
+            found += [Attachment(host, port, "check"), Attachment(switch, behind, "stamp")]
         return found
 
     def read(self) -> OrderTable:

@@ -79,7 +79,7 @@ def differences(
     return lines
 
 
-class Walk:
+class PathTrace:
     """A pair, while its path is being found."""
 
     def __init__(self, src: int, dst: int, head: bytes, retries: int) -> None:
@@ -92,7 +92,7 @@ class Walk:
         self.reason: str | None = None
 
 
-class Tracing(ProbeBatch[Walk]):
+class Tracing(ProbeBatch[PathTrace]):
     """Packets whose time to live ends on their way, and the errors about them."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Tracing(ProbeBatch[Walk]):
             if src == dst:
                 raise ValueError(f"trace: {naming.name(src)} to itself is no path")
             ends = struct.pack(">II", naming.address(src), naming.address(dst))
-            self.walks.append(Walk(src, dst, ends, retries))
+            self.walks.append(PathTrace(src, dst, ends, retries))
         super().__init__(net, {one.src for one in self.walks}, (icmp.UNREACHABLE, icmp.TIME_EXCEEDED), timeout_s)
         self.routers = routers(net)
         self.name = naming.name
@@ -121,15 +121,15 @@ class Tracing(ProbeBatch[Walk]):
     def sender(self) -> socket.socket:
         return icmp.sender(socket.IPPROTO_RAW)
 
-    def send(self, sender: socket.socket, probe: Walk, sequence: int) -> None:
+    def send(self, sender: socket.socket, probe: PathTrace, sequence: int) -> None:
         head = struct.pack(">BBHHHBBH", 0x45, 0, 32, sequence, 0, len(probe.nodes), socket.IPPROTO_UDP, 0)
         sender.sendto(head + probe.head + self.udp, (socket.inet_ntoa(probe.head[4:]), 0))
 
-    def is_mine(self, answer: icmp.Answer) -> bool:
+    def is_mine(self, answer: icmp.IcmpReply) -> bool:
         mine = answer.protocol == socket.IPPROTO_UDP and answer.key >> 16 == self.port
         return mine and answer.token == self.token
 
-    def answered(self, probe: Walk, answer: icmp.Answer, rtt_us: float) -> None:
+    def answered(self, probe: PathTrace, answer: icmp.IcmpReply, rtt_us: float) -> None:
         node = self.routers.get(answer.by)
         by = dotted(answer.by) if node is None else self.name(node)
         arrived = answer.kind == icmp.UNREACHABLE and answer.code == icmp.PORT_UNREACHABLE
@@ -148,14 +148,14 @@ class Tracing(ProbeBatch[Walk]):
             probe.left = probe.retries
             self.fire(probe.src, probe)
 
-    def lost(self, probe: Walk) -> None:
+    def lost(self, probe: PathTrace) -> None:
         if probe.left:
             probe.left -= 1
             self.fire(probe.src, probe)
         else:
             probe.reason = f"no answer from hop {len(probe.nodes)}"
 
-    def refused(self, probe: Walk, why: OSError) -> None:
+    def refused(self, probe: PathTrace, why: OSError) -> None:
         probe.reason = f"{os.strerror(why.errno or 0).lower()}, says {self.name(probe.src)} itself"
 
 

@@ -15,10 +15,10 @@ from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of
 
 PRIORITY = 5  # of the filters: before the data plane's, and before layers are chosen
 SIDES = {tc.INGRESS_HOOK: "ingress", tc.EGRESS_HOOK: "egress"}
-Seen = TypeVar("Seen")
+Observation = TypeVar("Observation")
 
 
-class Place(NamedTuple):
+class Attachment(NamedTuple):
     """Where one of the object's programs is attached."""
 
     node: int
@@ -26,7 +26,7 @@ class Place(NamedTuple):
     program: str
 
 
-class WatchedPorts(ABC, Generic[Seen]):
+class WatchedPorts(ABC, Generic[Observation]):
     """Watches packets during its `with`; then `table` has what was seen.
 
     hook: on which side of the ports' interfaces.
@@ -37,22 +37,22 @@ class WatchedPorts(ABC, Generic[Seen]):
     def __init__(self, net: NetworkHandle) -> None:
         self.net = net
         self._stack = ExitStack()
-        self._table: Seen | None = None
+        self._table: Observation | None = None
 
     @abstractmethod
     def load(self) -> libbpf.Object:
         """The programs."""
 
     @abstractmethod
-    def places(self) -> Sequence[Place]:
+    def places(self) -> Sequence[Attachment]:
         """Where they are attached."""
 
     @abstractmethod
-    def read(self) -> Seen:
+    def read(self) -> Observation:
         """What has been seen so far."""
 
     @property
-    def table(self) -> Seen:
+    def table(self) -> Observation:
         """What was seen; RuntimeError before the end of the `with`."""
         if self._table is None:
             raise RuntimeError(f"{type(self).__name__}: not finished yet")
@@ -85,7 +85,7 @@ class WatchedPorts(ABC, Generic[Seen]):
         each = libbpf.Map(found.fd, struct.Struct("=I"), of_all)[0,]
         return [sum(each[at::count]) for at in range(count)]
 
-    def _interface(self, place: Place) -> tuple[int, str]:
+    def _interface(self, place: Attachment) -> tuple[int, str]:
         """Index and name of the interface there."""
         return self.net.ifindex(place.node, place.port), device(self.net, place.node, place.port)
 
@@ -94,8 +94,8 @@ class WatchedPorts(ABC, Generic[Seen]):
             index, dev = self._interface(place)
             body = tc.TCMSG.pack(0, index, 0, self.hook, PRIORITY << 16)
             command = f"tc filter del dev {dev} {SIDES[self.hook]} prio {PRIORITY}"
-            self._request(place, [netlink.Message(netlink.RTM_DELTFILTER, 0, body, command)])
+            self._request(place, [netlink.NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command)])
 
-    def _request(self, place: Place, messages: list[netlink.Message]) -> None:
+    def _request(self, place: Attachment, messages: list[netlink.NetlinkMessage]) -> None:
         with closing(netlink_of(self.net, place.node)) as socket:
             socket.request(messages, tolerate=frozenset({errno.ENOENT, errno.EINVAL}))

@@ -24,7 +24,7 @@ class LimitedHost(LanHost):
                 f"{name}: no host has a share of the processor under the virtual clock: computing takes no time"
             )
         super().__init__(name, *args, **params)
-        self.group = cgroup.Group(self.namespace)
+        self.group = cgroup.ControlGroup(self.namespace)
 
     def startShell(self, mnopts: str | None = None) -> None:
         super().startShell(mnopts)

@@ -1,6 +1,6 @@
 """A run whose namespaces, links and bridges are made one after the other, while it is up.
 
-Where Network makes a network as a whole from its plan, a Lan is for what Mininet's scripts do: a node here, a link
+Where RunningNetwork makes a network as a whole from its plan, a Lan is for what Mininet's scripts do: a node here, a link
 there, before and after start().  Names follow the same rules, and all of it is taken down in the same way.
 """
 
@@ -86,7 +86,7 @@ class Lan:
                 else f"ip netns add {name}"
             )
         up = plan.IFINFO.pack(0, 0, plan.LOOPBACK, plan.IFF_UP, plan.IFF_UP)
-        self.change(node, [netlink.Message(netlink.RTM_NEWLINK, 0, up, "ip link set lo up")])
+        self.change(node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, 0, up, "ip link set lo up")])
         hosts_file.link(self.run.directory, [name])
         self.told(f"ln -s {self.run.directory / hosts_file.FOLDER} {hosts_file.LINKS / name}")
         return name
@@ -105,7 +105,7 @@ class Lan:
         self.told(f"ip netns delete {namespace}")
         self.told(f"rm {hosts_file.LINKS / namespace}")
 
-    def change(self, node: str, messages: Iterable[netlink.Message]) -> None:
+    def change(self, node: str, messages: Iterable[netlink.NetlinkMessage]) -> None:
         """Make changes in the namespace of `node`, in order."""
         todo = list(messages)
         for message in todo:
@@ -127,12 +127,12 @@ class Lan:
         data = netlink.nested(plan.IFLA_INFO_DATA, netlink.attribute(plan.VETH_INFO_PEER, peer))
         body += netlink.nested(plan.IFLA_LINKINFO, netlink.text(plan.IFLA_INFO_KIND, "veth"), data)
         command = f"ip link add {words} type veth peer {peer_words} netns {self.run.namespace(far.node)}"
-        self.change(near.node, [netlink.Message(netlink.RTM_NEWLINK, netlink.CREATE, body, command)])
+        self.change(near.node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)])
 
     def cut(self, port: VethEnd) -> None:
         """Delete a link by one of its ends."""
         body = plan.IFINFO.pack(0, 0, port.ifindex, 0, 0)
-        self.change(port.node, [netlink.Message(netlink.RTM_DELLINK, 0, body, f"ip link delete {port.dev}")])
+        self.change(port.node, [netlink.NetlinkMessage(netlink.RTM_DELLINK, 0, body, f"ip link delete {port.dev}")])
 
     def add_bridge(self, node: str, *, stp: bool, priority: int | None) -> int:
         """Make the bridge of a switch, which has its name; its index.
@@ -153,14 +153,16 @@ class Lan:
             netlink.attribute(plan.IFLA_INFO_DATA, data),
         )
         body = plan.IFINFO.pack(0, 0, index, plan.IFF_UP, plan.IFF_UP) + netlink.text(plan.IFLA_IFNAME, node) + info
-        self.change(node, [netlink.Message(netlink.RTM_NEWLINK, netlink.CREATE, body, words)])
+        self.change(node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, words)])
         return index
 
     def attach(self, port: VethEnd, bridge: int) -> None:
         """Let an interface belong to the bridge of that index in its namespace; 0: to none."""
         body = plan.IFINFO.pack(0, 0, port.ifindex, 0, 0) + netlink.u32(plan.IFLA_MASTER, bridge)
         words = f"master {port.node}" if bridge else "nomaster"
-        self.change(port.node, [netlink.Message(netlink.RTM_NEWLINK, 0, body, f"ip link set {port.dev} {words}")])
+        self.change(
+            port.node, [netlink.NetlinkMessage(netlink.RTM_NEWLINK, 0, body, f"ip link set {port.dev} {words}")]
+        )
 
     def set_up(self, node: str, ifindex: int, dev: str, up: bool) -> None:
         """Set an interface up or down."""

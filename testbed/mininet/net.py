@@ -1,7 +1,7 @@
 """`with Net("dcell:n=4,k=1", link=..., routing="dr") as net:`  A network with Mininet's face.
 
 Net is a mininet.net.Mininet: net.get("h3").cmd("ping ..."), net.pingAll(), CLI(net) and users' scripts work.  What it
-stands on is ours: namespaces, links and queues by Network, routing by daemons, one process for each node.
+stands on is ours: namespaces, links and queues by RunningNetwork, routing by daemons, one process for each node.
 
 It takes Mininet's own Topo and constructor arguments, too.  Switches of such a network are bridges that learn, as
 Mininet's are with its default controller, and nodes and links come and go while it is up (testbed/mininet); with `routing`,
@@ -21,9 +21,9 @@ from weft.testbed.mininet.mininet_topology import built, is_topo, node_parameter
 from weft.testbed.mininet.node import Host, LazyShellNode, Link, Port, Switch
 from weft.testbed.network import impair
 from weft.testbed.network.degrade import set_rate
-from weft.testbed.network.network import BRIDGES, Network
+from weft.testbed.network.network import BRIDGES, RunningNetwork
 from weft.testbed.node_daemon import control
-from weft.testbed.runs.run import Run
+from weft.testbed.runs.run import RunRecord
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 
@@ -52,7 +52,7 @@ class Net(BridgedNet):
     Raises ValueError for what cannot be built.  start() raises OSError for what the kernel refuses, and leaves nothing.
     """
 
-    network: Network
+    network: RunningNetwork
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Net(BridgedNet):
         if self.bridged:
             super().start()
             return
-        self.network = Network.create(
+        self.network = RunningNetwork.create(
             self.topology,
             self.link_spec,
             host_link=self.host_link_spec,
@@ -114,7 +114,7 @@ class Net(BridgedNet):
         )
         self._show(self.network)
 
-    def _show(self, network: Network) -> None:
+    def _show(self, network: RunningNetwork) -> None:
         """Mininet's objects for what is there."""
         topology = network.topology
         for number, name in enumerate(network.plan.names):
@@ -147,7 +147,7 @@ class Net(BridgedNet):
         self.stop()
 
     @property
-    def up(self) -> Network:
+    def up(self) -> RunningNetwork:
         """The network that is up; ValueError where there is none of routers."""
         if "network" not in self.__dict__:
             why = "switches of this network are bridges" if self.bridged else "it is not up"
@@ -155,7 +155,7 @@ class Net(BridgedNet):
         return self.network
 
     @property
-    def identity(self) -> Run:
+    def identity(self) -> RunRecord:
         return self.lan.run if self.bridged else self.up.run
 
     @property
@@ -172,7 +172,7 @@ class Net(BridgedNet):
         return self.up.ifindex(node, port)
 
     def status(self) -> dict[str, Any]:
-        """Failed links and daemons; see Network.status."""
+        """Failed links and daemons; see RunningNetwork.status."""
         return self.bridged_status() if self.bridged else self.up.status()
 
     def kill_daemon(self, node: str) -> None:

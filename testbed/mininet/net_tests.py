@@ -10,8 +10,8 @@ from mininet.net import Mininet
 
 from weft.testbed.linux import netns
 from weft.testbed.mininet.cpu_share import LimitedHost, measure
-from weft.testbed.runs.run import Run
-from weft.testbed.traffic.iperf import Endpoint, IperfSpec, rates
+from weft.testbed.runs.run import RunRecord
+from weft.testbed.traffic.iperf import IperfNode, IperfSpec, rates
 
 NO_ROUTE = "ping: connect: "  # and why, in words that Mininet does not know
 UNITS = {"k": ("Kbits", 1e3), "m": ("Mbits", 1e6), "g": ("Gbits", 1e9)}
@@ -24,7 +24,7 @@ class NetTests:
     hosts: list[Any]
 
     @property
-    def identity(self) -> Run:
+    def identity(self) -> RunRecord:
         """The run that the hosts belong to."""
         raise NotImplementedError
 
@@ -87,12 +87,12 @@ class NetTests:
         return found
 
 
-def endpoint(host: Any) -> Endpoint:
+def endpoint(host: Any) -> IperfNode:
     """Where iperf3 runs; its descriptor is the caller's to close.  ValueError for a node without an address."""
     address = host.IP()
     if not address:
         raise ValueError(f"iperf: {host} has no address")
-    return Endpoint(host.name, os.open(netns.NAMES / host.namespace, os.O_RDONLY | os.O_CLOEXEC), address)
+    return IperfNode(host.name, os.open(netns.NAMES / host.namespace, os.O_RDONLY | os.O_CLOEXEC), address)
 
 
 def bits(text: str) -> int:

@@ -16,13 +16,13 @@ from weft.testbed.network import impair
 from weft.topologies.core.address import dotted
 
 if TYPE_CHECKING:
-    from weft.testbed.network.network import Network
+    from weft.testbed.network.network import RunningNetwork
 
 
 class LazyShellNode(LazyShell, node.Node):  # type: ignore[misc]  # mininet has no types
     """A mininet Node in a namespace that exists, without a shell until it is needed."""
 
-    def __init__(self, name: str, network: Network, number: int, **params: Any) -> None:
+    def __init__(self, name: str, network: RunningNetwork, number: int, **params: Any) -> None:
         self.network = network
         self.number = number
         self.namespace = network.plan.namespace(number)

@@ -24,7 +24,7 @@ from weft.testbed.network import nat, read_back, status
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import control, keys, sequence_file
 from weft.testbed.node_daemon.daemon_set import Daemons
-from weft.testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL, SEED_SYSCTL, Plan, node_interfaces
+from weft.testbed.plan.network_plan import BRIDGE_FILTER_SYSCTL, SEED_SYSCTL, NetworkPlan, node_interfaces
 from weft.testbed.plan.plane_selection import Planes, planes, told_of_links
 from weft.testbed.runs import hosts_file, run
 from weft.topologies.core.address import dotted
@@ -65,10 +65,10 @@ def draft(
     host_link: LinkSpec | None,
     own: Mapping[int, LinkSpec],
     how: Planes,
-) -> Plan:
+) -> NetworkPlan:
     """The plan of a run that has no name yet."""
     held = kernel_properties()
-    return Plan(run.UNNAMED, topology, link, static=how.static, host_link=host_link, own_links=own, **held)
+    return NetworkPlan(run.UNNAMED, topology, link, static=how.static, host_link=host_link, own_links=own, **held)
 
 
 def prepared(
@@ -79,7 +79,7 @@ def prepared(
     scheme: str,
     *,
     outwards: bool,
-) -> tuple[Plan, Planes]:
+) -> tuple[NetworkPlan, Planes]:
     """The plan of such a network (see Network.create), without a name yet, and what carries `scheme` out.
 
     ValueError if there can be none, or if this kernel cannot do what it needs.
@@ -124,7 +124,7 @@ def processes_with_room(topology: Topology, how: Planes, packed: int | None) -> 
     return processes
 
 
-def require_features(plan: Plan, scheme: str, how: Planes, *, outwards: bool = False) -> None:
+def require_features(plan: NetworkPlan, scheme: str, how: Planes, *, outwards: bool = False) -> None:
     """ValueError unless this kernel can do what `scheme`, carried out like `how`, and the links of `plan` need, and
     hosts can be given a way out if they are to have one (`outwards`)."""
     if outwards:
@@ -258,7 +258,7 @@ def _make_links(network: Handle) -> None:
     _request_each(network, messages.__getitem__)
 
 
-def _request_each(network: Handle, messages: Callable[[int], list[netlink.Message]]) -> None:
+def _request_each(network: Handle, messages: Callable[[int], list[netlink.NetlinkMessage]]) -> None:
     """Make the changes that `messages` gives for each node."""
     for node, space in enumerate(network.spaces):
         space.netlink.request(messages(node))

@@ -16,7 +16,7 @@ from pathlib import Path
 from weft.testbed.linux import cgroup, netns
 from weft.testbed.network import outside
 from weft.testbed.runs import hosts_file
-from weft.testbed.runs.run import ENVIRONMENT, Run, dead_runs, runs
+from weft.testbed.runs.run import ENVIRONMENT, RunRecord, dead_runs, runs
 
 
 def clean(name: str | None = None) -> list[str]:
@@ -35,7 +35,7 @@ def clean(name: str | None = None) -> list[str]:
     return [run.id for run in dead]
 
 
-def remove(run: Run) -> None:
+def remove(run: RunRecord) -> None:
     """Remove everything of `run`: its processes but this one, its namespaces, its directory.
 
     TimeoutError if the kernel takes too long.  It may be called again after it was interrupted at any point.

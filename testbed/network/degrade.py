@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.testbed.linux import clock, netlink, tc
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.scheme_change import routing
 from weft.testbed.node_daemon import control_socket
 from weft.testbed.node_daemon.daemon import DEGRADED
@@ -17,7 +17,7 @@ from weft.topologies.core.link import LinkSpec
 KNOW_DEGRADED = ("lbsp",)  # schemes whose daemons treat degraded links differently
 
 
-def set_rate(network: Network, name: str, rate_bps: int) -> None:
+def set_rate(network: RunningNetwork, name: str, rate_bps: int) -> None:
     """Let the link called `name`, h0-w0, carry `rate_bps` in both directions from now on; its queues stay.
 
     Under the virtual clock it returns when the link may send a burst of the new rate.
@@ -35,7 +35,7 @@ def set_rate(network: Network, name: str, rate_bps: int) -> None:
         clock.sleep(held.burst_ns / 1e9)
 
 
-def report(network: Network, name: str, *, degraded: bool = True) -> None:
+def report(network: RunningNetwork, name: str, *, degraded: bool = True) -> None:
     """Report the link called `name` as degraded, or as sound again, to the daemons at both its ends, as an operator
     would.
 
@@ -53,7 +53,7 @@ def report(network: Network, name: str, *, degraded: bool = True) -> None:
         )
 
 
-def one_at_a_time(network: Network) -> None:
+def one_at_a_time(network: RunningNetwork) -> None:
     """Let every link start a packet only after the transmission time of the one before, as a wire does.
 
     Otherwise a link sends a burst after idle time, and at low loads hardly any queue forms.  It costs rate, a few per
@@ -65,7 +65,7 @@ def one_at_a_time(network: Network) -> None:
                 socket.request(_changes(end, planned(network, end.link), 1))
 
 
-def planned(network: Network, link: int) -> LinkSpec:
+def planned(network: RunningNetwork, link: int) -> LinkSpec:
     """What link number `link` carried when the network came up; ValueError if links have no rate in this network."""
     spec = network.plan.link_spec(link)
     if spec is None:
@@ -73,7 +73,7 @@ def planned(network: Network, link: int) -> LinkSpec:
     return spec
 
 
-def _changes(end: End, link: LinkSpec, burst_bytes: int) -> list[netlink.Message]:
+def _changes(end: End, link: LinkSpec, burst_bytes: int) -> list[netlink.NetlinkMessage]:
     """The changes that give the classes of an existing link their rate and burst.
 
     HTB sends as long as the bucket is not overdrawn, so a burst of 1 byte lets a single packet go.

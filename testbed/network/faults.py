@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from weft.testbed.linux import clock, netlink, tc
 from weft.testbed.network.handle import Handle
-from weft.testbed.network.read_back import Interface, interfaces
+from weft.testbed.network.read_back import KernelInterface, interfaces
 from weft.testbed.plan.network_plan import set_up
 
 
@@ -65,7 +65,7 @@ def restore_node(network: Handle, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Links:
+class LinkFaults:
     """What the kernel has of the links of a network.
 
     failed: those that do not carry packets both ways: an end is down, or drops what arrives.
@@ -77,9 +77,9 @@ class Links:
     mtu_bytes: dict[int, tuple[int, int]]
 
 
-def inspect(network: Handle) -> Links:
+def inspect(network: Handle) -> LinkFaults:
     """Read the state of both ends of every link."""
-    held: dict[int, Interface] = {}
+    held: dict[int, KernelInterface] = {}
     dropping: set[int] = set()
     for node in range(network.topology.nodes):
         with network.at(node) as socket:
@@ -92,7 +92,7 @@ def inspect(network: Handle) -> Links:
             failed.append(link)
         if held[near].mtu != held[far].mtu:
             mtu_bytes[link] = held[near].mtu, held[far].mtu
-    return Links(failed, mtu_bytes)
+    return LinkFaults(failed, mtu_bytes)
 
 
 def is_up(network: Handle, node: int, port: int, socket: netlink.Socket) -> bool:

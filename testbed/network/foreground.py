@@ -10,7 +10,7 @@ from weft.daemons.core.capabilities import IN_TRANSIT
 from weft.testbed.data_plane import transit_program
 from weft.testbed.data_plane.data_plane import program_of
 from weft.testbed.linux import privileges
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.scheme_change import routing
 from weft.testbed.node_daemon.child_process import REAL_TIME_PRIORITY
 from weft.testbed.node_daemon.counters import FILE, DaemonCounters
@@ -21,7 +21,7 @@ from weft.testbed.plan.network_plan import node_interfaces
 from weft.testbed.plan.plane_selection import planes, told_of_links
 
 
-def serve(network: Network, node: int, scheme: str | None) -> int:
+def serve(network: RunningNetwork, node: int, scheme: str | None) -> int:
     """Run the daemon of `node` in this process until it is ended; the exit status, 1 if its state machine failed.
 
     It starts from what the supervisor's daemons start from: the same links, programs and capabilities.

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from weft.testbed.linux import netlink, netns
-from weft.testbed.plan.network_plan import End, Plan
-from weft.testbed.runs.run import Run
+from weft.testbed.plan.network_plan import End, NetworkPlan
+from weft.testbed.runs.run import RunRecord
 from weft.topologies.core.topology import Topology
 
 
@@ -19,17 +19,17 @@ class Handle:
         when they are needed.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: NetworkPlan) -> None:
         self.plan = plan
         self.spaces: list[netns.Netns] = []
         self._opened: dict[int, int] = {}
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RunRecord:
         return self.plan.run
 
     @property
-    def identity(self) -> Run:
+    def identity(self) -> RunRecord:
         """The run, by the name that instruments ask for: run() of a Net is Mininet's."""
         return self.plan.run
 

@@ -135,7 +135,7 @@ def _require_delay(network: Handle, name: str) -> None:
         )
 
 
-def _wanted(network: Handle, link: int, shape: tc.Shape | None, change: Impairment) -> LinkSpec:
+def _wanted(network: Handle, link: int, shape: tc.DeviceDisciplines | None, change: Impairment) -> LinkSpec:
     """What a port is to carry, trimming as it does, if it does."""
     planned = network.plan.link_spec(link)
     rate = change.rate_bps or (shape.rate_bps if shape else None)

@@ -17,11 +17,11 @@ import struct
 from collections.abc import Iterator
 
 from weft.testbed.linux import fib, netlink, netns
-from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.network import outside
 from weft.testbed.network.handle import Handle
 from weft.testbed.plan import network_plan as plan
-from weft.testbed.runs.run import Run
+from weft.testbed.runs.run import RunRecord
 from weft.topologies.core.address import SERVER_BLOCK, SWITCH_BLOCK, Prefix, dotted
 
 GATEWAY = "nat"  # the node's name
@@ -38,7 +38,7 @@ FIRST_PRIORITY = 100
 RTA_TABLE, RT_TABLE_UNSPEC, RT_SCOPE_LINK, RTPROT_STATIC = 15, 0, 253, 4
 
 
-def namespace(run: Run) -> str:
+def namespace(run: RunRecord) -> str:
     """The name of the node's namespace."""
     return run.namespace(GATEWAY)
 
@@ -69,22 +69,24 @@ def make(network: Handle) -> None:
             each.close()
 
 
-def _index(run: Run, number: int) -> int:
+def _index(run: RunRecord, number: int) -> int:
     return (run.slot << 16) + outside.FIRST_OUTSIDE + 2 + number
 
 
-def _up(index: int, device: str) -> Message:
-    return Message(netlink.RTM_NEWLINK, 0, plan.IFINFO.pack(0, 0, index, 1, 1), f"ip link set {device} up")
+def _up(index: int, device: str) -> NetlinkMessage:
+    return NetlinkMessage(netlink.RTM_NEWLINK, 0, plan.IFINFO.pack(0, 0, index, 1, 1), f"ip link set {device} up")
 
 
-def _address(index: int, device: str, address: int) -> Message:
+def _address(index: int, device: str, address: int) -> NetlinkMessage:
     body = struct.pack("=BBBBI", fib.AF_INET, 32, 0, 0, index)
     packed = struct.pack(">I", address)
     body += netlink.attribute(plan.IFA_LOCAL, packed) + netlink.attribute(plan.IFA_ADDRESS, packed)
-    return Message(netlink.RTM_NEWADDR, netlink.CREATE, body, f"ip address add {dotted(address)}/32 dev {device}")
+    return NetlinkMessage(
+        netlink.RTM_NEWADDR, netlink.CREATE, body, f"ip address add {dotted(address)}/32 dev {device}"
+    )
 
 
-def _gateway(network: Handle) -> Iterator[Message]:
+def _gateway(network: Handle) -> Iterator[NetlinkMessage]:
     """The node's end of every link, and its routes to the servers."""
     run = network.run
     yield _up(plan.LOOPBACK, "lo")
@@ -97,14 +99,14 @@ def _gateway(network: Handle) -> Iterator[Message]:
         body = plan.IFINFO.pack(0, 0, index, 1, 1) + netlink.text(plan.IFLA_IFNAME, device)
         body += netlink.nested(plan.IFLA_LINKINFO, netlink.text(plan.IFLA_INFO_KIND, "veth"), data)
         words = f"ip link add {device} up type veth peer {DEVICE} netns {network.plan.namespace(node)}"
-        yield Message(netlink.RTM_NEWLINK, netlink.CREATE, body, words)
+        yield NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, words)
         head = (fib.AF_INET, 32, 0, 0, fib.RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK, fib.RTN_UNICAST, 0)
         body = fib.RTMSG.pack(*head) + netlink.attribute(fib.RTA_DST, struct.pack(">I", address))
         body += netlink.u32(fib.RTA_OIF, index)
-        yield Message(netlink.RTM_NEWROUTE, netlink.CREATE, body, f"ip route add {dotted(address)} dev {device}")
+        yield NetlinkMessage(netlink.RTM_NEWROUTE, netlink.CREATE, body, f"ip route add {dotted(address)} dev {device}")
 
 
-def _server(run: Run, node: int) -> Iterator[Message]:
+def _server(run: RunRecord, node: int) -> Iterator[NetlinkMessage]:
     """A server's end of its link, the way out in a table of its own, and the rules by which it is looked up."""
     index, address = _index(run, 0), FIRST_SERVER + node
     yield _address(index, DEVICE, address)
@@ -114,7 +116,7 @@ def _server(run: Run, node: int) -> Iterator[Message]:
     body += netlink.attribute(fib.RTA_GATEWAY, struct.pack(">I", HUB))
     body += netlink.attribute(fib.RTA_PREFSRC, struct.pack(">I", address))
     words = f"ip route add default via {dotted(HUB)} dev {DEVICE} onlink src {dotted(address)} table {TABLE}"
-    yield Message(netlink.RTM_NEWROUTE, netlink.CREATE, body, words)
+    yield NetlinkMessage(netlink.RTM_NEWROUTE, netlink.CREATE, body, words)
     for number, (to, own_only, table, longer_than) in enumerate(_rules()):
         yield _rule(FIRST_PRIORITY + number, to, table, own_only=own_only, longer_than=longer_than)
 
@@ -130,7 +132,9 @@ def _rules() -> Iterator[tuple[Prefix | None, bool, int | None, int | None]]:
     yield None, True, TABLE, None
 
 
-def _rule(priority: int, to: Prefix | None, table: int | None, *, own_only: bool, longer_than: int | None) -> Message:
+def _rule(
+    priority: int, to: Prefix | None, table: int | None, *, own_only: bool, longer_than: int | None
+) -> NetlinkMessage:
     action = FR_ACT_UNREACHABLE if table is None else FR_ACT_TO_TBL
     body = RULE.pack(fib.AF_INET, to.length if to else 0, 0, 0, 0, 0, 0, action, 0)
     body += netlink.u32(FRA_PRIORITY, priority)
@@ -142,10 +146,10 @@ def _rule(priority: int, to: Prefix | None, table: int | None, *, own_only: bool
         body += netlink.text(FRA_IIFNAME, "lo")
         words += " iif lo"
     if table is None:
-        return Message(RTM_NEWRULE, netlink.CREATE, body, f"{words} unreachable")
+        return NetlinkMessage(RTM_NEWRULE, netlink.CREATE, body, f"{words} unreachable")
     body += netlink.u32(FRA_TABLE, table)
     words += f" lookup {table}"
     if longer_than is not None:
         body += netlink.u32(FRA_SUPPRESS_PREFIXLEN, longer_than)
         words += f" suppress_prefixlength {longer_than}"
-    return Message(RTM_NEWRULE, netlink.CREATE, body, words)
+    return NetlinkMessage(RTM_NEWRULE, netlink.CREATE, body, words)

@@ -1,6 +1,6 @@
 """A network in the kernel, from its plan until it is taken down.
 
-`Network.create` makes one, `Network.open` finds one that another process made; testbed/mininet/net.py shows it as
+`RunningNetwork.create` makes one, `RunningNetwork.open` finds one that another process made; testbed/mininet/net.py shows it as
 Mininet's.  How it comes up is in bring_up.py, what can fail in faults.py, what its daemons report in status.py.
 """
 
@@ -22,8 +22,8 @@ from weft.testbed.linux.process import need_root
 from weft.testbed.network import bring_up, clean, faults, nat, read_back, scheme_change, status
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import keys
-from weft.testbed.node_daemon.counters import Row
-from weft.testbed.plan.network_plan import Plan
+from weft.testbed.node_daemon.counters import CounterRow
+from weft.testbed.plan.network_plan import NetworkPlan
 from weft.testbed.plan.plane_selection import is_static
 from weft.testbed.runs import private_files, run
 from weft.testbed.runs.run import RunLock
@@ -35,7 +35,7 @@ from weft.topologies.core.user_graph import document
 BRIDGES = "bridge"  # the scheme of a run whose switches are bridges: testbed/mininet, not a Network
 
 
-class Network(Handle):
+class RunningNetwork(Handle):
     """The namespaces, links, queues and routes of one run.
 
     kept: the lock that keeps the run alive, in the process that made it and until its supervisor has taken it over.
@@ -43,7 +43,7 @@ class Network(Handle):
     processes: how many serve the daemons, in the process that made it.
     """
 
-    def __init__(self, plan: Plan, kept: RunLock | None, processes: int = 0) -> None:
+    def __init__(self, plan: NetworkPlan, kept: RunLock | None, processes: int = 0) -> None:
         super().__init__(plan)
         self.kept = kept
         self.processes = processes
@@ -65,7 +65,7 @@ class Network(Handle):
         restart: bool = True,
         outwards: bool = False,
         progress: Callable[[str], None] = lambda stage: None,
-    ) -> Network:
+    ) -> RunningNetwork:
         """Make `topology` in the kernel, each link like `link` in both directions (None: as fast as it goes), start the
         daemons, and return when they have converged.
 
@@ -102,7 +102,7 @@ class Network(Handle):
         return network
 
     @classmethod
-    def open(cls, name: str | None = None) -> Network:
+    def open(cls, name: str | None = None) -> RunningNetwork:
         """The live run called `name`, or the only one; ValueError if there is none."""
         need_root()
         found = run.find(name)
@@ -116,7 +116,7 @@ class Network(Handle):
         topology = build(told.get("topology_file") or told["topology"])
         static = is_static(told["scheme"])
         own = {int(at): LinkSpec(**each) for at, each in told.get("own_links", {}).items()}
-        return cls(Plan(found, topology, link, static=static, host_link=host_link, own_links=own), None)
+        return cls(NetworkPlan(found, topology, link, static=static, host_link=host_link, own_links=own), None)
 
     def check(self) -> None:
         """Read back every interface and its queue; read_back.Mismatch says where the kernel holds something else."""
@@ -141,7 +141,7 @@ class Network(Handle):
         """Return when every daemon has all its neighbours and routes; TimeoutError names those that have not."""
         status.wait_until_converged(self, timeout_s)
 
-    def rows(self) -> dict[int, Row]:
+    def rows(self) -> dict[int, CounterRow]:
         """The counters of every daemon, by node; empty if the run has no daemons."""
         return status.rows(self)
 
@@ -194,7 +194,7 @@ class Network(Handle):
             self.kept = None
 
 
-def own_graph(plan: Plan) -> dict[str, object]:
+def own_graph(plan: NetworkPlan) -> dict[str, object]:
     """The file in the run's directory that keeps a user's graph, for its own file may change, or there may be none."""
     if plan.topology.family != "file":
         return {}
@@ -203,7 +203,7 @@ def own_graph(plan: Plan) -> dict[str, object]:
     return {"topology_file": f"file:{kept}"}
 
 
-def journal(plan: Plan, scheme: str, **about: object) -> dict[str, object]:
+def journal(plan: NetworkPlan, scheme: str, **about: object) -> dict[str, object]:
     """What a run says that it will create; about: `authenticated`, `packed` and `outwards`, as they were asked for."""
     namespaces = [plan.namespace(node) for node in range(plan.topology.nodes)]
     return {

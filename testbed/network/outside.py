@@ -17,7 +17,7 @@ from typing import Any
 
 from weft.testbed.linux import netlink, netns
 from weft.testbed.plan import network_plan as plan
-from weft.testbed.runs.run import Run, write_journal
+from weft.testbed.runs.run import RunRecord, write_journal
 
 BLOCK = 198 << 24 | 18 << 16  # 198.18.0.0/16, half of the block for testing networks (RFC 2544): nobody has it
 DEVICE = "out"
@@ -29,7 +29,7 @@ TRANSLATE = (
 KEY = "outside"  # in the journal: the tables that the run has in the machine's namespace
 
 
-def connect(run: Run, gateway: netns.Netns, known: Sequence[str]) -> bool:
+def connect(run: RunRecord, gateway: netns.Netns, known: Sequence[str]) -> bool:
     """Let the node in the namespace `gateway` of `run` reach the machine's network, and translate addresses.
 
     known: networks of the run, which the node has routes to, and which it translates the addresses of.
@@ -75,7 +75,7 @@ def disconnect(journal: dict[str, Any]) -> None:
             raise OSError(f"{' '.join(command)}: {done.stderr.strip().splitlines()[-1:]}")
 
 
-def _join(run: Run, gateway: netns.Netns, device: str) -> None:
+def _join(run: RunRecord, gateway: netns.Netns, device: str) -> None:
     """Make the link: one end here, the other in the namespace of the node."""
     home = os.open(netns.OWN, os.O_RDONLY | os.O_CLOEXEC)
     index = (run.slot << 16) + FIRST_OUTSIDE
@@ -86,7 +86,7 @@ def _join(run: Run, gateway: netns.Netns, device: str) -> None:
     body += netlink.nested(plan.IFLA_LINKINFO, netlink.text(plan.IFLA_INFO_KIND, "veth"), data)
     command = f"ip link add {DEVICE} type veth peer {device}"
     try:
-        gateway.netlink.request([netlink.Message(netlink.RTM_NEWLINK, netlink.CREATE, body, command)])
+        gateway.netlink.request([netlink.NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)])
     finally:
         os.close(home)
 

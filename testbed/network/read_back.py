@@ -20,7 +20,7 @@ class Mismatch(RuntimeError):
     """The kernel does not hold what was planned."""
 
 
-class Interface(NamedTuple):
+class KernelInterface(NamedTuple):
     """An interface as the kernel has it."""
 
     name: str
@@ -29,7 +29,7 @@ class Interface(NamedTuple):
     mtu: int
 
 
-def interfaces(socket: netlink.Socket) -> dict[int, Interface]:
+def interfaces(socket: netlink.Socket) -> dict[int, KernelInterface]:
     """Every interface in the socket's namespace, by index."""
     found = {}
     wanted = IFINFO.pack(0, 0, 0, 0, 0) + netlink.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)
@@ -37,7 +37,7 @@ def interfaces(socket: netlink.Socket) -> dict[int, Interface]:
         _, _, index, flags, _ = IFINFO.unpack_from(body)
         has = netlink.attributes(body, IFINFO.size)
         segments = has.get(IFLA_GSO_MAX_SEGS)
-        found[index] = Interface(
+        found[index] = KernelInterface(
             name=has[IFLA_IFNAME].rstrip(b"\0").decode(),
             up=bool(flags & IFF_UP),
             gso_max_segs=U32.unpack(segments)[0] if segments else 0,
@@ -72,7 +72,9 @@ def check(network: Handle) -> None:
                 raise Mismatch(f"{end.dev}: planned gso_max_segs 1, the kernel has {interface.gso_max_segs}")
 
 
-def _check_shape(end: End, link: LinkSpec, held: tc.Shape | None, arrivals: tc.Shape | None) -> None:
+def _check_shape(
+    end: End, link: LinkSpec, held: tc.DeviceDisciplines | None, arrivals: tc.DeviceDisciplines | None
+) -> None:
     """Mismatch unless `held` is what the kernel should hold for `link` at `end`, and `arrivals` at its ifb."""
     if (
         held is None

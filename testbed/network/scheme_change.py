@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.daemons.core import registry
-from weft.daemons.load_balancing.scheme import Rule
+from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.topologies.core.grammar import parse
 
-NEED_THEIR_DAEMONS = (Rule.LBSP, Rule.DAR)
+NEED_THEIR_DAEMONS = (ChoiceRule.LBSP, ChoiceRule.DAR)
 
 
 def routing(journal: Mapping[str, Any]) -> str:
@@ -43,7 +43,7 @@ def check(came_up_with: str, spec: str) -> None:
         if chosen.hosts["layers"] > layers:
             raise ValueError(f"{spec}: the daemons of this run have routes in {layers} layers; {advice}")
         return
-    if chosen.rule == Rule.DAR:
+    if chosen.rule == ChoiceRule.DAR:
         return
     groups = int(given.get("groups", registry.rule("lbsp")["groups"]))
     if groups != chosen["groups"]:

@@ -12,12 +12,12 @@ from weft.daemons.core.node_config import routers
 from weft.testbed.data_plane import data_plane, layer_program
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.measure.port_counters import Counters as PortsCounters
+from weft.testbed.measure.port_counters import PortCounterReader as PortsCounters
 from weft.testbed.network import faults, scheme_change
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import control, control_socket
 from weft.testbed.node_daemon.counters import FILE as COUNTERS
-from weft.testbed.node_daemon.counters import DaemonCounters, Row
+from weft.testbed.node_daemon.counters import CounterRow, DaemonCounters
 from weft.testbed.plan.plane_selection import NONE, has_daemons
 
 CONVERGENCE_S = 60.0
@@ -38,7 +38,7 @@ def wait_until_converged(network: Handle, timeout_s: float = CONVERGENCE_S) -> N
     _wait(network, lambda row: bool(row.converged), "routes", timeout_s)
 
 
-def _wait(network: Handle, ready: Callable[[Row], bool], what: str, timeout_s: float) -> None:
+def _wait(network: Handle, ready: Callable[[CounterRow], bool], what: str, timeout_s: float) -> None:
     """Return when every daemon has been `ready`; TimeoutError after `timeout_s` in which no further one has."""
     directory = network.run.directory
     counters = DaemonCounters(directory / COUNTERS)
@@ -61,7 +61,7 @@ def _wait(network: Handle, ready: Callable[[Row], bool], what: str, timeout_s: f
         counters.close()
 
 
-def rows(network: Handle) -> dict[int, Row]:
+def rows(network: Handle) -> dict[int, CounterRow]:
     """The counters of every daemon, by node; empty if the run has no daemons."""
     if not has_daemons(network.run.journal["scheme"]):
         return {}

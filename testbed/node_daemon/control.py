@@ -17,14 +17,14 @@ from weft.testbed.node_daemon.daemon import REKEY
 from weft.testbed.node_daemon.daemon_set import Daemons
 from weft.testbed.node_daemon.supervisor import READY, SOCKET, START_S, STOP_S
 from weft.testbed.runs import isolated_python, private_files
-from weft.testbed.runs.run import ENVIRONMENT, Run
+from weft.testbed.runs.run import ENVIRONMENT, RunRecord
 
 # Lines that stand at the margin of a traceback and are no errors themselves.
 TRACEBACKS = ("Traceback ", "During handling of the above", "The above exception was")
 
 
 def launch(
-    run: Run,
+    run: RunRecord,
     daemons: Daemons,
     *,
     nodes: int,

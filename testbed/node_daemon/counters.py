@@ -20,7 +20,7 @@ LATENESS_US = (100, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)  # upper end
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CounterRow:
     """What the daemon of one node tells, and of it; all 0 when none has run.
 
     pid: of the process that serves it; 0 when it has ended.
@@ -70,7 +70,7 @@ class Row:
     lateness: tuple[int, ...]
 
 
-COLUMNS = {field.name: number for number, field in enumerate(fields(Row))}
+COLUMNS = {field.name: number for number, field in enumerate(fields(CounterRow))}
 WORDS = len(COLUMNS) - 1 + len(LATENESS_US) + 1
 OF_NODE = ("wanted", "deaths", "restarts")  # of the node, through all its daemons: those do not begin at 0 with each
 
@@ -100,11 +100,11 @@ class DaemonCounters:
         """All rows, one after the other, WORDS each."""
         return self._words
 
-    def row(self, node: int) -> Row:
+    def row(self, node: int) -> CounterRow:
         """What `node`'s daemon tells now."""
         told: list[Any] = self.cells(node).tolist()
         told[COLUMNS["lateness"] :] = [tuple(told[COLUMNS["lateness"] :])]
-        return Row(*told)
+        return CounterRow(*told)
 
     def close(self) -> None:
         """Let go of the file."""

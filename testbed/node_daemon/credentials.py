@@ -9,8 +9,8 @@ from pathlib import Path
 
 from weft.testbed.linux.node_interfaces import NodeInterfaces
 from weft.testbed.node_daemon import keys, sequence_file
-from weft.testbed.node_daemon.sealed_channel import Bare, Channel, Sealed
-from weft.testbed.node_daemon.sequence_file import Row, SequenceFile
+from weft.testbed.node_daemon.sealed_channel import Bare, PortChannel, Sealed
+from weft.testbed.node_daemon.sequence_file import SequenceFile, SequenceRow
 
 
 class Credentials:
@@ -19,7 +19,7 @@ class Credentials:
     read_keys: the run's keys, as they are when it is called; see keys.py.
     """
 
-    def __init__(self, interfaces: NodeInterfaces, row: Row, read_keys: Callable[[], Sequence[bytes]]) -> None:
+    def __init__(self, interfaces: NodeInterfaces, row: SequenceRow, read_keys: Callable[[], Sequence[bytes]]) -> None:
         self._interfaces, self._row = interfaces, row
         self.read_keys = read_keys
 
@@ -27,12 +27,12 @@ class Credentials:
         """Larger than that of any daemon that ran on this node before."""
         return self._row.next_incarnation()
 
-    def channels(self, ports: Iterable[int]) -> list[Channel]:
+    def channels(self, ports: Iterable[int]) -> list[PortChannel]:
         """By which these of the node's ports speak and hear."""
         held = self.read_keys()
         return [self._channel(port, held) for port in ports]
 
-    def _channel(self, port: int, held: Sequence[bytes]) -> Channel:
+    def _channel(self, port: int, held: Sequence[bytes]) -> PortChannel:
         interface = self._interfaces.ports[port]
         if not held:
             return Bare(list(interface.neighbours))
@@ -57,7 +57,9 @@ def rehearsed(nodes: Sequence[NodeInterfaces]) -> list[Credentials]:
     """Credentials that nodes have with nobody but each other, and that leave no trace."""
     key = os.urandom(keys.KEY_BYTES)
     rows = [memoryview(bytearray(8 * _words(each))).cast("Q") for each in nodes]
-    return [Credentials(each, Row(row, _near(each)), lambda: (key,)) for each, row in zip(nodes, rows, strict=True)]
+    return [
+        Credentials(each, SequenceRow(row, _near(each)), lambda: (key,)) for each, row in zip(nodes, rows, strict=True)
+    ]
 
 
 def _near(interfaces: NodeInterfaces) -> dict[int, list[int]]:

@@ -32,7 +32,7 @@ from typing import Any
 
 from weft.daemons.core.actions import Action, Note, Send, SetRoute
 from weft.daemons.core.contract import StateMachine
-from weft.daemons.core.events import Event, LinkDegraded
+from weft.daemons.core.events import DaemonEvent, LinkDegraded
 from weft.daemons.core.node_config import NodeConfig
 from weft.testbed.data_plane.capability import LinuxCapability, Wakes
 from weft.testbed.data_plane.groups import Groups
@@ -49,14 +49,14 @@ from weft.testbed.node_daemon.link_news import LinkChanged, LinkNews
 from weft.testbed.node_daemon.lost_packets import LostPackets
 from weft.testbed.node_daemon.node_counters import NodeCounters
 from weft.testbed.node_daemon.sliced_changes import Slices
-from weft.testbed.node_daemon.sockets import Link
+from weft.testbed.node_daemon.sockets import PortSockets
 
 SWEEP_S = 5.0
 REPAIR_S = 1.0
 ROUTES_LOGGED = 4  # of those that changed at once, by name
 REKEY = "rekey"  # a request: read the run's keys again
 DEGRADED = "degraded"  # begins a request: a port and 1, or 0 for sound again
-Source = tuple[socket.socket, Callable[[float], None], Wakes]
+PolledSocket = tuple[socket.socket, Callable[[float], None], Wakes]
 
 
 class Daemon:
@@ -105,7 +105,9 @@ class Daemon:
             with _inside(interfaces):
                 self._open_inside(opened, config, queue_state, flows, transit)
             self.requests = opened.enter_context(closing(Requests(directory, interfaces.name)))
-            self.fib = SwitchFib(self._netlink, interfaces, groups) if groups else fib.Fib(self._netlink, interfaces)
+            self.fib = (
+                SwitchFib(self._netlink, interfaces, groups) if groups else fib.KernelFib(self._netlink, interfaces)
+            )
             self.inherited = self.fib.found()  # set by a daemon before this one
             # The state machine takes ports to be up until it is told otherwise.
             self._news_at_first = [told for told in self._link_news.now() if not told.up]
@@ -125,14 +127,14 @@ class Daemon:
         """What has to be opened in the node's namespace."""
         interfaces = self.interfaces
         hears = dict(config.ports)
-        self.links: dict[int, Link] = {}
+        self.links: dict[int, PortSockets] = {}
         for port, channel in zip(hears, self._credentials.channels(hears), strict=True):
-            link = Link(interfaces.ports[port].dev, interfaces.node, channel)
+            link = PortSockets(interfaces.ports[port].dev, interfaces.node, channel)
             self.links[port] = opened.enter_context(closing(link))
         self._netlink = opened.enter_context(closing(netlink.Socket()))
         self._link_news = opened.enter_context(closing(LinkNews(interfaces, self._netlink)))
         watched = {port: interfaces.ports[port].ifindex for port in hears}
-        at = linux_capabilities.Place(interfaces, self._netlink, watched, queue_state, flows, transit)
+        at = linux_capabilities.CapabilitySite(interfaces, self._netlink, watched, queue_state, flows, transit)
         self.capabilities: list[LinuxCapability] = []
         for need in config.needs:
             self.capabilities.append(opened.enter_context(closing(linux_capabilities.make(need, at))))
@@ -231,20 +233,20 @@ class Daemon:
             if told:
                 self._log.write(told)
 
-    def _tell(self, events: Iterable[Event], now: float) -> None:
+    def _tell(self, events: Iterable[DaemonEvent], now: float) -> None:
         """Let the state machine know what happened; an event over which it raises is dropped."""
         for event in events:
             # It may be what a user's packet, or a forged error about one, has made of it.
             self.perform(self.lost.guarded(type(event).__name__, self.protocol.event, event, now))
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[PolledSocket]:
         """What may become readable beside packets and requests, and what to do then."""
-        found: list[Source] = [(self._link_news.socket, self._read_link_news, Wakes.AT_ONCE)]
+        found: list[PolledSocket] = [(self._link_news.socket, self._read_link_news, Wakes.AT_ONCE)]
         for capability in self.capabilities:
             found += [(each.socket, partial(self._read, each.read), each.wakes) for each in capability.sources()]
         return found
 
-    def _read(self, read: Callable[[], Iterable[Event]], now: float) -> None:
+    def _read(self, read: Callable[[], Iterable[DaemonEvent]], now: float) -> None:
         self._tell(read(), now)
 
     def _refused(self, error: netlink.NetlinkError | BpfError) -> None:

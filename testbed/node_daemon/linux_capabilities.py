@@ -17,11 +17,11 @@ from weft.daemons.core.capabilities import (
 )
 from weft.testbed.data_plane import link_rates
 from weft.testbed.data_plane.capability import LinuxCapability
-from weft.testbed.data_plane.flow_placement import FlowPlacements
+from weft.testbed.data_plane.flow_placement import LinuxFlowPlacements
 from weft.testbed.data_plane.flow_rewrite import FlowRewriting
 from weft.testbed.data_plane.plane_tables import SwitchFlows, SwitchQueueState
 from weft.testbed.data_plane.prefix_rewrite import PrefixRewriting
-from weft.testbed.data_plane.queue_state import QueueStates
+from weft.testbed.data_plane.queue_state import LinuxQueueStates
 from weft.testbed.data_plane.source_rewrite import SourceRewriting
 from weft.testbed.data_plane.transit_rewrite import TransitRewriting
 from weft.testbed.linux import netlink
@@ -29,7 +29,7 @@ from weft.testbed.linux.node_interfaces import NodeInterfaces
 
 
 @dataclass(frozen=True)
-class Place:
+class CapabilitySite:
     """Where a capability is to be.
 
     routes: a socket in the node's namespace, which stays its owner's.
@@ -50,41 +50,41 @@ class Place:
         return {interface.ifindex: port for port, interface in self.interfaces.ports.items()}
 
 
-def _source(need: SourceRewrite, at: Place) -> LinuxCapability:
+def _source(need: SourceRewrite, at: CapabilitySite) -> LinuxCapability:
     return SourceRewriting(at.interfaces.address, need.addresses, at.routes, at.port_of())
 
 
-def _prefix(need: PrefixRewrite, at: Place) -> LinuxCapability:
+def _prefix(need: PrefixRewrite, at: CapabilitySite) -> LinuxCapability:
     return PrefixRewriting(at.interfaces.address, need.octets, need.ttl, at.routes, _transit(need, at))
 
 
-def _flow(need: FlowRewrite, at: Place) -> LinuxCapability:
+def _flow(need: FlowRewrite, at: CapabilitySite) -> LinuxCapability:
     return FlowRewriting(at.interfaces.address, at.routes, at.port_of(), _transit(need, at))
 
 
-def _queues(need: QueueState, at: Place) -> LinuxCapability:
+def _queues(need: QueueState, at: CapabilitySite) -> LinuxCapability:
     if at.queue_state is None:
         raise ValueError(f"{at.interfaces.name} has no data plane, whose states its scheme is to set")
-    return QueueStates(at.queue_state)
+    return LinuxQueueStates(at.queue_state)
 
 
-def _placements(need: FlowPlacement, at: Place) -> LinuxCapability:
+def _placements(need: FlowPlacement, at: CapabilitySite) -> LinuxCapability:
     if at.flows is None:
         raise ValueError(f"{at.interfaces.name} has no data plane, in whose table its scheme is to place flows")
-    return FlowPlacements(need, at.flows, {port: each.ifindex for port, each in at.interfaces.ports.items()})
+    return LinuxFlowPlacements(need, at.flows, {port: each.ifindex for port, each in at.interfaces.ports.items()})
 
 
-def _rates(need: LinkRates, at: Place) -> LinuxCapability:
-    return link_rates.LinkRates(at.watched, need.rate_bps, at.routes)
+def _rates(need: LinkRates, at: CapabilitySite) -> LinuxCapability:
+    return link_rates.LinuxLinkRates(at.watched, need.rate_bps, at.routes)
 
 
-def _transit(need: Capability, at: Place) -> TransitRewriting:
+def _transit(need: Capability, at: CapabilitySite) -> TransitRewriting:
     if at.transit is None:
         raise ValueError(f"{at.interfaces.name} lacks the program that {type(need).__name__} needs at its ports")
     return at.transit
 
 
-MAKERS: Mapping[type[Capability], Callable[[Any, Place], LinuxCapability]] = {
+MAKERS: Mapping[type[Capability], Callable[[Any, CapabilitySite], LinuxCapability]] = {
     SourceRewrite: _source,
     PrefixRewrite: _prefix,
     FlowRewrite: _flow,
@@ -94,7 +94,7 @@ MAKERS: Mapping[type[Capability], Callable[[Any, Place], LinuxCapability]] = {
 }
 
 
-def make(need: Capability, at: Place) -> LinuxCapability:
+def make(need: Capability, at: CapabilitySite) -> LinuxCapability:
     """What stands for `need`, opened in the namespace of the calling thread, which is the node's; ValueError if nothing
     does."""
     if type(need) not in MAKERS:

@@ -20,11 +20,11 @@ from math import inf
 from operator import attrgetter, itemgetter
 
 from weft.daemons.core.actions import UNCHANGED, Action
-from weft.daemons.core.wire import Garbage
+from weft.daemons.core.wire import MalformedMessage
 from weft.testbed.data_plane.capability import Wakes
 from weft.testbed.data_plane.switch_fib import SwitchFib
 from weft.testbed.linux import clock, privileges
-from weft.testbed.node_daemon.daemon import Daemon, Source
+from weft.testbed.node_daemon.daemon import Daemon, PolledSocket
 from weft.testbed.node_daemon.sockets import FRAME_BYTES, SIOCGSTAMPNS, TIMESPEC
 
 Receive = Callable[[bytes, int, float], Sequence[Action]]
@@ -70,7 +70,7 @@ class Loop:
                 self._ears[ear.fileno()] = (ear.recv, link.channel.open, daemon.protocol.receive, port, daemon)
                 self._queued.register(ear, select.EPOLLIN)
             self._wake.register(link.urgent, select.EPOLLIN)
-        requests: Source = (daemon.requests.socket, lambda now: self._answer(daemon), Wakes.AT_ONCE)
+        requests: PolledSocket = (daemon.requests.socket, lambda now: self._answer(daemon), Wakes.AT_ONCE)
         for source, handler, wakes in (*daemon.sources(), requests):
             self._handlers[source.fileno()] = (daemon, handler)
             if wakes:
@@ -273,7 +273,7 @@ class Loop:
                     busy.append(daemon)
                 elif daemon.protocol.deadline < daemon.deadline:
                     daemon.deadline = daemon.protocol.deadline
-            except Garbage:
+            except MalformedMessage:
                 daemon.garbage += 1
             except Exception:  # it may be what somebody hostile has made of it, who shall not end a daemon
                 daemon.lost.on_handling()

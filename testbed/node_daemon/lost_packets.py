@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.daemons.core.actions import Action
 from weft.testbed.node_daemon.node_counters import NodeCounters
-from weft.testbed.node_daemon.sealed_channel import Channel
+from weft.testbed.node_daemon.sealed_channel import PortChannel
 
 MOST_TRACEBACKS = 8  # logged
 
@@ -21,7 +21,7 @@ class LostPackets:
     counters: its row.  log: writes a line.  channels: of its ports.
     """
 
-    def __init__(self, counters: NodeCounters, log: Callable[[str], None], channels: Sequence[Channel]) -> None:
+    def __init__(self, counters: NodeCounters, log: Callable[[str], None], channels: Sequence[PortChannel]) -> None:
         self._counters, self._log = counters, log
         self._refusals = [channel.dropped for channel in channels]
         self._dropped: Counter[str] = Counter()

@@ -8,7 +8,7 @@ from pathlib import Path
 from weft.daemons.core import registry
 from weft.daemons.core.node_config import NodeConfig
 from weft.testbed.data_plane.groups import Groups
-from weft.testbed.data_plane.plane_tables import Tables, of_program
+from weft.testbed.data_plane.plane_tables import PlaneTables, of_program
 from weft.testbed.data_plane.transit_rewrite import TransitMaps
 from weft.testbed.linux.node_interfaces import NodeInterfaces
 from weft.testbed.node_daemon.credentials import Credentials
@@ -25,7 +25,7 @@ class Programs:
     def __init__(self, data_plane: int | None, first_switch: int, transit: int | None) -> None:
         """Raises BpfError if there is no program with such an id."""
         self._first_switch = first_switch
-        self._tables: Tables | None = None
+        self._tables: PlaneTables | None = None
         self._transit_maps = TransitMaps(transit) if transit is not None else None
         if data_plane is not None:
             self._maps, self._tables = of_program(data_plane)

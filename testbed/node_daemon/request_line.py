@@ -14,10 +14,10 @@ from typing import Any
 from weft.testbed.linux import clock
 
 REQUEST_S, REQUEST_BYTES, SHOWN_BYTES = 1.0, 4096, 80
-Commands = Mapping[str, Callable[..., dict[str, Any]]]
+CommandHandlers = Mapping[str, Callable[..., dict[str, Any]]]
 
 
-def answer(server: socket.socket, commands: Commands) -> None:
+def answer(server: socket.socket, commands: CommandHandlers) -> None:
     """Let the next one that connects have one of `commands` carried out; {"error": text} if that cannot be done."""
     connection, _ = server.accept()
     with connection, suppress(OSError):  # who asked has gone, or does not say what it wants
@@ -25,7 +25,7 @@ def answer(server: socket.socket, commands: Commands) -> None:
         connection.sendall(json.dumps(told).encode() + b"\n")
 
 
-def _do(line: bytes, commands: Commands) -> dict[str, Any]:
+def _do(line: bytes, commands: CommandHandlers) -> dict[str, Any]:
     try:
         words = json.loads(line)
         if not words or not all(isinstance(word, str) for word in words):

@@ -31,7 +31,7 @@ from typing import Protocol
 
 from weft.daemons.core import wire
 from weft.testbed.linux import clock
-from weft.testbed.node_daemon.sequence_file import Row
+from weft.testbed.node_daemon.sequence_file import SequenceRow
 
 COOKIE_BYTES, TAG_BYTES = 4, 12
 END = struct.Struct(f">QI{COOKIE_BYTES}s")  # number, sender, cookie
@@ -45,7 +45,7 @@ FORGED, REPLAYED, FUTURE = "forged", "replayed", "from the future"  # why messag
 STRANGE, TOO_MANY = "of no neighbour", "too many"
 
 
-class Channel(Protocol):
+class PortChannel(Protocol):
     """One port of a node.
 
     dropped: messages that were, by why.
@@ -125,7 +125,7 @@ class Sealed:
         "_end", "_hash", "_link", "_node", "_others", "_senders", "_sent_at", "_words", "cookies", "dropped",
     )  # fmt: skip
 
-    def __init__(self, node: int, port: int, link: int, keys: Sequence[bytes], row: Row) -> None:
+    def __init__(self, node: int, port: int, link: int, keys: Sequence[bytes], row: SequenceRow) -> None:
         self.dropped: Counter[str] = Counter()
         self._node, self._link = node, link.to_bytes(8, "big")
         self._words, self._sent_at, heard_at = row.at(port)

@@ -32,7 +32,7 @@ def create(directory: Path, nodes: int, words_each: int) -> None:
         file.truncate((1 + nodes * words_each) * WORD)
 
 
-class Row:
+class SequenceRow:
     """The words of one node.
 
     ports: each of its ports, and who is one hop away there.
@@ -69,7 +69,7 @@ class SequenceFile:
             os.close(fd)
         self._each = int.from_bytes(self._words[:1].tobytes(), "little")
 
-    def row(self, node: int, ports: Mapping[int, Iterable[int]]) -> Row:
+    def row(self, node: int, ports: Mapping[int, Iterable[int]]) -> SequenceRow:
         """That of `node`; arguments as of Row."""
         first = 1 + node * self._each
-        return Row(self._words[first : first + self._each], ports)
+        return SequenceRow(self._words[first : first + self._each], ports)

@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 
 from weft.daemons.core import wire
 from weft.testbed.linux import tc
-from weft.testbed.node_daemon.sealed_channel import COOKIE_BYTES, TAG_BYTES, Channel
+from weft.testbed.node_daemon.sealed_channel import COOKIE_BYTES, TAG_BYTES, PortChannel
 
 ROUTINE, URGENT = ("224.0.0.233", tc.CONTROL_PORT), ("224.0.0.234", tc.CONTROL_PORT)
 FRAME_BYTES = 2048  # room for one frame's payload
@@ -108,7 +108,7 @@ def _here(index: int, group: str) -> bytes:
     return struct.pack("=4s4xi", socket.inet_aton(group), index)
 
 
-class Link:
+class PortSockets:
     """One port of a node on the wire: a socket that hears what is urgent, one for what is routine, and one for saying
     either.
 
@@ -117,7 +117,7 @@ class Link:
 
     __slots__ = ("_node", "_says_routine", "_says_urgent", "channel", "routine", "urgent")
 
-    def __init__(self, dev: str, node: int, channel: Channel) -> None:
+    def __init__(self, dev: str, node: int, channel: PortChannel) -> None:
         """Open it in the namespace of the calling thread; OSError if `dev` is not there."""
         self.channel = channel
         self._node = node

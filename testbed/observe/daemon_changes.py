@@ -12,8 +12,9 @@ import numpy as np
 
 from weft.daemons.core.node_config import routers
 from weft.testbed.linux import clock
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon.counters import COLUMNS, FILE, WORDS, DaemonCounters
+from weft.testbed.observe.stream_event import StreamEvent
 from weft.testbed.plan.plane_selection import has_daemons
 
 # What of a daemon's row is told when it changes, by the name under which it is told.
@@ -35,13 +36,11 @@ MOST_BYTES = 1 << 15  # of one log, taken in at once
 MOST_LINES = 200  # of all logs, told at once
 MONOTONIC = 1  # the column of a line that says when, by the monotonic clock
 
-Event = dict[str, Any]
-
 
 class DaemonRows:
     """Tells which daemons' counters have changed."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: RunningNetwork) -> None:
         scheme = network.run.journal["scheme"]
         self._nodes = list(routers(network.topology)) if has_daemons(scheme) else []
         self._names = network.plan.names
@@ -49,7 +48,7 @@ class DaemonRows:
         self._columns = np.array([COLUMNS[name] for name in TOLD.values()])
         self._told = np.zeros((len(self._nodes), len(TOLD)), dtype=np.int64) - 1
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[StreamEvent]:
         """A `daemons` event with the rows that differ from what was told; at first, of all."""
         if self._counters is None:
             return []
@@ -99,14 +98,14 @@ class LogLines:
                     found.append((entry.path, before, size))
         return found
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[StreamEvent]:
         """The `log` events of new lines, in order of time; and a `neighbour` event for each line that says that a
         daemon has found a neighbour, or lost one."""
         now = clock.monotonic()
         if now < self._next_s:
             return []
         self._next_s = now + LOOK_S
-        found: list[Event] = []
+        found: list[StreamEvent] = []
         for path, before, size in self._sizes():
             data = self._read(path, max(before, size - MOST_BYTES), size)
             end = data.rfind(b"\n") + 1
@@ -126,9 +125,9 @@ class LogLines:
             return file.read(end - start)
 
 
-def _lines(node: str, text: str, now: float) -> list[Event]:
+def _lines(node: str, text: str, now: float) -> list[StreamEvent]:
     """A `log` event for each line; those of a traceback have the time of the line before them."""
-    found: list[Event] = []
+    found: list[StreamEvent] = []
     at = now
     for line in text.splitlines():
         columns = line.split(" ", MONOTONIC + 1)
@@ -138,7 +137,7 @@ def _lines(node: str, text: str, now: float) -> list[Event]:
     return found
 
 
-def neighbour(line: Event) -> Event | None:
+def neighbour(line: StreamEvent) -> StreamEvent | None:
     """The `neighbour` event that a `log` event tells of, None if it tells of something else."""
     if not (match := NEIGHBOUR.fullmatch(line["text"])):
         return None

@@ -11,17 +11,17 @@ import os
 import select
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from weft.testbed.linux import clock
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.scheme_change import routing
 from weft.testbed.observe.daemon_changes import DaemonRows, LogLines
 from weft.testbed.observe.kernel_changes import KernelChanges
 from weft.testbed.observe.live_outages import LiveOutages, spread
-from weft.testbed.observe.port_reader import PortReader, Reading
+from weft.testbed.observe.port_reader import PortReader, PortReading
+from weft.testbed.observe.stream_event import StreamEvent
 from weft.testbed.runs import run_process
 from weft.topologies.core.address import dotted
 
@@ -32,8 +32,6 @@ PAIRS, MOST_PAIRS, PING_S = 16, 256, 0.05
 READ_SHARE = 0.05  # of a core, for reading counters; busy nodes are asked less often where that takes more
 ALIVE_S = 0.5  # between two looks whether the run is still there
 STEPS, STEP_BPS = 200, 100_000  # loads are told to a 200th of a link's rate, or to this where links have none
-
-Event = dict[str, Any]
 
 
 def require(updates_per_s: float, pairs: int) -> None:
@@ -47,7 +45,7 @@ def require(updates_per_s: float, pairs: int) -> None:
 class EventStream:
     """The events of `network` from now on."""
 
-    def __init__(self, network: Network, *, updates_per_s: float = UPDATES_PER_S, pairs: int = PAIRS) -> None:
+    def __init__(self, network: RunningNetwork, *, updates_per_s: float = UPDATES_PER_S, pairs: int = PAIRS) -> None:
         """pairs: of servers that are pinged, to see outages.
 
         ValueError if a number is out of range.
@@ -68,13 +66,13 @@ class EventStream:
         self._names = [network.topology.link_name(link) for link in range(len(links))]
         specs = [network.plan.link_spec(link) for link in range(len(links))]
         self._steps = np.array([[max(spec.rate_bps // STEPS, 1) if spec else STEP_BPS] for spec in specs])
-        self._last: tuple[float, Reading] | None = None
+        self._last: tuple[float, PortReading] | None = None
         self._rates = np.zeros(len(self._ports.ports))
         self._told = np.full((len(links), 6), -1, dtype=np.int64)
         self._stamp = self._journal_time()
         self._alive_s = clock.monotonic() + ALIVE_S
 
-    def first(self) -> list[Event]:
+    def first(self) -> list[StreamEvent]:
         """What there is: the network, the links that are not as they came up, each node's routes."""
         now, found = clock.monotonic(), [self._network_event()]
         planned = [self.network.plan.link_spec(link) for link in range(len(self._names))]
@@ -84,7 +82,7 @@ class EventStream:
                 found.append(event | ({"deaf": deaf} if deaf else {}) | ({"rate_bps": rate} if rate else {}))
         return found
 
-    def _network_event(self) -> Event:
+    def _network_event(self) -> StreamEvent:
         network = self.network
         topology, plan, journal = network.topology, network.plan, network.run.journal
         switch = "crossbar" if topology.server_centric else "switch"
@@ -118,7 +116,7 @@ class EventStream:
             "links": links,
         }
 
-    def run(self) -> Iterator[list[Event]]:
+    def run(self) -> Iterator[list[StreamEvent]]:
         """Events as they come, several at a time; the last is `end`, when the run has ended."""
         yield self.first()
         poll = select.poll()
@@ -137,7 +135,7 @@ class EventStream:
             next_s = max(next_s + self._period_s, clock.monotonic())
         yield [{"event": "end", "at_s": clock.monotonic(), "run": self.network.run.id}]
 
-    def look(self) -> list[Event]:
+    def look(self) -> list[StreamEvent]:
         """What there is to be told now."""
         self.changes.hear(0.0)
         found = [*self.changes.events(), *self._logs.events(), *self._rows.events()]
@@ -150,7 +148,7 @@ class EventStream:
         self._alive_s = now + ALIVE_S
         return self.network.run.alive()
 
-    def _scheme_events(self) -> list[Event]:
+    def _scheme_events(self) -> list[StreamEvent]:
         if (stamp := self._journal_time()) == self._stamp:
             return []
         self._stamp = stamp
@@ -167,7 +165,7 @@ class EventStream:
         except FileNotFoundError:
             return 0
 
-    def _load_events(self) -> list[Event]:
+    def _load_events(self) -> list[StreamEvent]:
         """A `load` event: of each link that does not carry what it carried, in both directions, from its first end to
         its second and back: bit/s, packets that wait, drops since the last reading."""
         now = clock.monotonic()
@@ -194,7 +192,7 @@ class EventStream:
             part.close()
 
 
-def write(events: list[Event]) -> None:
+def write(events: list[StreamEvent]) -> None:
     """One line each, at once."""
     lines = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events).encode()
     while lines:
@@ -204,7 +202,7 @@ def write(events: list[Event]) -> None:
 def main(argv: Sequence[str]) -> None:
     run, updates_per_s, pairs = argv
     run_process.end_with_parent()
-    network = Network.open(run)
+    network = RunningNetwork.open(run)
     stream = EventStream(network, updates_per_s=float(updates_per_s), pairs=int(pairs))
     for events in stream.run():
         write(events)

@@ -11,11 +11,11 @@ import errno
 import select
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
 
 from weft.testbed.linux import clock, fib, netlink, netns, tc
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.read_back import interfaces
+from weft.testbed.observe.stream_event import StreamEvent
 from weft.testbed.plan.network_plan import IFF_UP, IFINFO
 from weft.topologies.core.address import Prefix
 
@@ -23,12 +23,11 @@ GROUPS = 1 << 0 | 1 << 3 | 1 << 6  # of RTNLGRP_LINK, RTNLGRP_TC and RTNLGRP_IPV
 MOST_AT_ONCE = 200  # messages' worth of receives from one namespace before the others have their turn
 UP, SILENT, DOWN = "up", "silent", "down"
 
-Event = dict[str, Any]
-Routes = dict[Prefix, tuple[int, ...]]  # the interface of each hop
+KernelRoutes = dict[Prefix, tuple[int, ...]]  # the interface of each hop
 
 
 @dataclass
-class Port:
+class WatchedPort:
     """What is known of a port: whether it is set up, whether it drops what arrives, its rate if it has one."""
 
     node: int
@@ -45,19 +44,19 @@ class KernelChanges:
     routes: those of each node, as they are.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: RunningNetwork) -> None:
         self._network = network
         self._ears: dict[int, tuple[int, netlink.Socket]] = {}
         self.poll = select.epoll()
-        self._ports: dict[int, Port] = {}
-        self.routes: list[Routes] = []
+        self._ports: dict[int, WatchedPort] = {}
+        self.routes: list[KernelRoutes] = []
         self._stale: set[int] = set()  # nodes that are to be read anew
         self._touched: dict[int, float] = {}  # links with news, and when it came
         self._changed: dict[int, dict[Prefix, float]] = defaultdict(dict)  # routes with news, by node
         for node in range(network.topology.nodes):
             self._listen(node)
             ends = network.plan.ends[node].values()
-            self._ports |= {end.ifindex: Port(node, end.link) for end in ends}
+            self._ports |= {end.ifindex: WatchedPort(node, end.link) for end in ends}
             self.routes.append({})
             self._read_anew(node)
         self._told = [self._state(link) for link in range(len(network.topology.links))]
@@ -148,7 +147,7 @@ class KernelChanges:
             self.routes[node].pop(route.prefix, None)
         self._changed[node].setdefault(route.prefix, now)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[StreamEvent]:
         """What has changed since the last call: `link` and `routes` events."""
         now = clock.monotonic()
         for node in self._stale:
@@ -166,7 +165,7 @@ class KernelChanges:
         self._changed.clear()
         return found
 
-    def _link_events(self, link: int, at: float) -> list[Event]:
+    def _link_events(self, link: int, at: float) -> list[StreamEvent]:
         before, now = self._told[link], self._state(link)
         self._told[link] = now
         if before == now:
@@ -175,7 +174,7 @@ class KernelChanges:
         event = {"event": "link", "at_s": at, "link": self._network.topology.link_name(link), "state": state}
         return [event | ({"deaf": deaf} if deaf else {}) | ({"rate_bps": rate} if rate else {})]
 
-    def _route_events(self, node: int, prefixes: dict[Prefix, float]) -> list[Event]:
+    def _route_events(self, node: int, prefixes: dict[Prefix, float]) -> list[StreamEvent]:
         held, sent = self.routes[node], self._sent[node]
         news = {prefix: held.get(prefix) for prefix in prefixes if held.get(prefix) != sent.get(prefix)}
         if not news:

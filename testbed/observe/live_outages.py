@@ -14,20 +14,18 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from weft.testbed.linux import clock, icmp, netns
+from weft.testbed.observe.stream_event import StreamEvent
 from weft.testbed.runs.network_handle import NetworkHandle
 
 DATA_BYTES = 8
 LOST = 4  # pings in a row without an answer: longer than full queues delay one
 MOST_PAIRS = 0x10000
 
-Event = dict[str, Any]
-
 
 @dataclass
-class Pair:
+class PingedPair:
     """A pair that is pinged: what was sent, and when an answer last came."""
 
     src: int
@@ -62,7 +60,7 @@ class LiveOutages:
         self._poll = select.epoll()
         now = clock.monotonic()
         self._pairs = [
-            Pair(src, dst, icmp.Echo(number, self._token, DATA_BYTES), answered_s=now)
+            PingedPair(src, dst, icmp.Echo(number, self._token, DATA_BYTES), answered_s=now)
             for number, (src, dst) in enumerate(pairs)
         ]
         for src in dict.fromkeys(src for src, _ in pairs):
@@ -75,7 +73,7 @@ class LiveOutages:
     def fileno(self) -> int:
         return self._poll.fileno()
 
-    def turn(self) -> list[Event]:
+    def turn(self) -> list[StreamEvent]:
         """Take in answers, ping if it is time to; the `outage` events of pairs that were cut off, or are so no more."""
         found = self._hear()
         now = clock.monotonic()
@@ -86,14 +84,14 @@ class LiveOutages:
                 self._send(pair)
         return found
 
-    def _send(self, pair: Pair) -> None:
+    def _send(self, pair: PingedPair) -> None:
         pair.sent += 1
         address = self._net.topology.naming.address(pair.dst)
         with suppress(OSError):  # no route: counts as lost
             to = (socket.inet_ntoa(struct.pack(">I", address)), 0)
             self._sockets[pair.src].sendto(pair.echo.request(pair.sent & 0xFFFF), to)
 
-    def _hear(self) -> list[Event]:
+    def _hear(self) -> list[StreamEvent]:
         behind_s = clock.wall() - clock.monotonic()
         found = []
         for fd, _ in self._poll.poll(0):
@@ -108,7 +106,7 @@ class LiveOutages:
                     found += self._answered(pair, number, ns / 1e9 - behind_s)
         return found
 
-    def _answered(self, pair: Pair, number: int, at_s: float) -> list[Event]:
+    def _answered(self, pair: PingedPair, number: int, at_s: float) -> list[StreamEvent]:
         """An `outage` event if requests before this one had no answer."""
         before, last_s = pair.answered, pair.answered_s
         pair.answered, pair.answered_s, pair.cut_off = number, at_s, False
@@ -116,7 +114,7 @@ class LiveOutages:
             return []
         return [self._event(pair, at_s, "over") | {"lasted_s": round(at_s - last_s, 6), "lost": number - before - 1}]
 
-    def _begun(self) -> list[Event]:
+    def _begun(self) -> list[StreamEvent]:
         found = []
         for pair in self._pairs:
             if not pair.cut_off and pair.sent - pair.answered >= LOST:
@@ -124,7 +122,7 @@ class LiveOutages:
                 found.append(self._event(pair, pair.answered_s, "begun"))
         return found
 
-    def _event(self, pair: Pair, at_s: float, state: str) -> Event:
+    def _event(self, pair: PingedPair, at_s: float, state: str) -> StreamEvent:
         name = self._net.topology.naming.name
         return {"event": "outage", "at_s": at_s, "from": name(pair.src), "to": name(pair.dst), "state": state}
 

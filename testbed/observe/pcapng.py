@@ -14,7 +14,7 @@ IF_NAME, IF_RESOLUTION, EPB_FLAGS, ISB_DROPS, APPLICATION = 2, 9, 2, 5, 4
 INBOUND, OUTBOUND = 1, 2
 
 
-class Packet(NamedTuple):
+class CapturedPacket(NamedTuple):
     """A packet: of which interface, when in ns since 1970, its bytes as far as they were kept."""
 
     interface: str
@@ -96,7 +96,7 @@ class Files:
         self._file.close()
 
 
-def read(path: Path) -> Iterator[Packet]:
+def read(path: Path) -> Iterator[CapturedPacket]:
     """The packets of a file as Files writes it; one that is cut short, as of a capture that goes on, ends there.
 
     ValueError if it is no pcapng file of this byte order, its times are not in ns, or its packets' blocks are wrong.
@@ -126,7 +126,7 @@ def read(path: Path) -> Iterator[Packet]:
                 interface, high, low, kept, _ = struct.unpack_from("<IIIII", body)
                 if interface >= len(names):
                     raise ValueError(f"{path}: a packet of interface {interface}, which is not declared")
-                yield Packet(names[interface], high << 32 | low, body[20 : 20 + kept])
+                yield CapturedPacket(names[interface], high << 32 | low, body[20 : 20 + kept])
 
 
 def _options(data: bytes) -> dict[int, bytes]:

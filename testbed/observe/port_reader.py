@@ -31,19 +31,19 @@ TRIES = 5
 LEAST, WEIGHT = 8, 0.2  # nodes that are asked whatever that takes; of the latest reading, in the mean of what one takes
 SELDOM, BUSY_BYTES = 3, 4000  # how seldom quiet nodes are asked; bytes that a port of one may have sent meanwhile
 
-Words = NDArray[np.int64]
+PortCountsArray = NDArray[np.int64]
 
 
-class Reading(NamedTuple):
+class PortReading(NamedTuple):
     """All ports at one time, in the order of PortReader.ports.
 
     drops: of packets that found the queue full.  waiting: packets in the queue.
     at_s: when each port was asked, on CLOCK_MONOTONIC: not at every reading.
     """
 
-    sent_bytes: Words
-    drops: Words
-    waiting: Words
+    sent_bytes: PortCountsArray
+    drops: PortCountsArray
+    waiting: PortCountsArray
     at_s: NDArray[np.float64]
 
 
@@ -75,11 +75,11 @@ class PortReader:
         self._most_cpu_s = most_cpu_s
         self._cost_s = 0.0  # of the processor's time, to ask one node
         self._kept = [b""] * net.topology.nodes
-        self._last: Reading | None = None
+        self._last: PortReading | None = None
         self._turn = 0
         self._find(self._dumps(everything=True))
 
-    def read(self, *, everything: bool = False) -> Reading:
+    def read(self, *, everything: bool = False) -> PortReading:
         """All ports, now, or a little before if they are quiet; those of one node at one instant.
 
         everything: all of them now.
@@ -92,7 +92,7 @@ class PortReader:
                 break
             self._find(dumps)  # a device came or went, or its queue
         none = np.zeros(len(self.ports), dtype=np.int64)
-        found = Reading(none.copy(), none.copy(), none, self._at_s[self._node_of_row])
+        found = PortReading(none.copy(), none.copy(), none, self._at_s[self._node_of_row])
         found.sent_bytes[self._rows] = _words(data, self._sent, 8)
         found.drops[self._rows] = _words(data, self._drops, 4 if self._shaped else 8)
         if self._shaped:
@@ -100,7 +100,7 @@ class PortReader:
         self._look_who_is_busy(found)
         return found
 
-    def _look_who_is_busy(self, now: Reading) -> None:
+    def _look_who_is_busy(self, now: PortReading) -> None:
         """Nodes that were asked for this reading are quiet if none of their ports has sent much, or holds anything."""
         if self._last is not None:
             asked = now.at_s > self._last.at_s
@@ -185,8 +185,8 @@ def _attribute(data: bytes, at: int, end: int, wanted: int) -> int:
     return 0
 
 
-def _words(data: NDArray[np.uint8], offsets: Words, size: int) -> Words:
+def _words(data: NDArray[np.uint8], offsets: PortCountsArray, size: int) -> PortCountsArray:
     """The unsigned words of `size` bytes at `offsets`."""
     gathered = data[offsets[:, None] + np.arange(size)]
-    found: Words = gathered.view(np.uint32 if size == 4 else np.uint64)[:, 0].astype(np.int64)
+    found: PortCountsArray = gathered.view(np.uint32 if size == 4 else np.uint64)[:, 0].astype(np.int64)
     return found

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from weft.testbed.linux import clock, netns, tc
 from weft.testbed.linux.icmp import SO_TIMESTAMPNS, TIMESPEC
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.observe.pcapng import INBOUND, OUTBOUND, Files
 from weft.testbed.runs import run_process
 
@@ -43,7 +43,7 @@ class Wish:
     control: bool = False
 
 
-def ports(network: Network, what: str) -> list[tuple[int, int]]:
+def ports(network: RunningNetwork, what: str) -> list[tuple[int, int]]:
     """(node, port) of each port at which `what`, a link or a node, is listened to; ValueError if there is no such."""
     topology = network.topology
     if "-" in what:
@@ -56,7 +56,7 @@ def ports(network: Network, what: str) -> list[tuple[int, int]]:
 class Recorder:
     """Captures until it is closed.  packets: so far, by what they were captured for."""
 
-    def __init__(self, network: Network, wish: Wish) -> None:
+    def __init__(self, network: RunningNetwork, wish: Wish) -> None:
         self._snap = wish.snap
         self._poll = select.epoll()
         self._sockets: dict[int, tuple[socket.socket, Files, int, str]] = {}
@@ -128,7 +128,7 @@ def main(argv: Sequence[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ending.append(True))
     given = json.loads(wish_text)
-    network = Network.open(run)
+    network = RunningNetwork.open(run)
     recorder = Recorder(network, Wish(**{**given, "what": tuple(given["what"])}))
     print("capturing", flush=True)
     looked_s = clock.monotonic()

@@ -55,7 +55,7 @@ NUMBERS = {
 COUNTS = {"u8": "B", "u16": "H", "u32": "I"}  # how scapy calls them
 
 
-class Message(Packet):
+class MessageLayer(Packet):
     """What follows the header; what is left behind it is a seal if it has the size of one."""
 
     def guess_payload_class(self, payload: bytes) -> Any:
@@ -63,7 +63,7 @@ class Message(Packet):
         return Seal if len(payload) == SEAL_BYTES else super().guess_payload_class(payload)
 
 
-class Entry(Packet):
+class RepeatedEntry(Packet):
     """One of several of the same form, which end where the next begins."""
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes]:
@@ -81,7 +81,7 @@ def _described(parts: tuple[Part, ...], path: str) -> list[Any]:
     for part in parts:
         if isinstance(part, Repeat):
             inner = f"{path}.{part.name}"
-            ENTRIES[inner] = _made(inner, Entry, part.fields)
+            ENTRIES[inner] = _made(inner, RepeatedEntry, part.fields)
             found.append(PacketListField(part.name, [], ENTRIES[inner], count_from=_number(part.count)))
         elif isinstance(part, Bits):
             found.append(BitLenField(part.name, 0, length_from=_whole_bytes(part.count)))
@@ -119,8 +119,8 @@ def _header() -> type[Any]:
 
 
 Weft = _header()
-Seal = _made("seal", Entry, fields(SEAL))
-LAYERS = {each.name: _made(each.name, Message, each.parts) for each in FORMATS}
+Seal = _made("seal", RepeatedEntry, fields(SEAL))
+LAYERS = {each.name: _made(each.name, MessageLayer, each.parts) for each in FORMATS}
 for _each in FORMATS:
     bind_layers(Weft, LAYERS[_each.name], type=_each.kind)
 bind_layers(UDP, Weft, sport=CONTROL_PORT, dport=CONTROL_PORT)

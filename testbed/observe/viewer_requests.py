@@ -15,22 +15,22 @@ from weft.daemons.core.node_config import routers
 from weft.testbed.linux import fib
 from weft.testbed.measure.traceroute import trace
 from weft.testbed.network.degrade import planned, set_rate
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import rate_bps
 
 LOG_LINES, LOG_BYTES = 40, 8192  # of a node's log, shown
 TRACE_S, TRACE_RETRIES = 0.4, 1
-Answer = dict[str, Any]
+ViewerReply = dict[str, Any]
 
 
 class Actions:
     """Carries out requests on `network`, in the thread that calls; which must not be one that others share."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: RunningNetwork) -> None:
         self._network = network
-        self._known: Mapping[str, Callable[..., Answer]] = {
+        self._known: Mapping[str, Callable[..., ViewerReply]] = {
             "fail": self._fail,
             "restore": self._restore,
             "degrade": self._degrade,
@@ -40,7 +40,7 @@ class Actions:
             "node": self._node,
         }
 
-    def do(self, request: Mapping[str, Any]) -> Answer:
+    def do(self, request: Mapping[str, Any]) -> ViewerReply:
         """Do what is asked; the answer has `error`, in one line, if it cannot be done."""
         asked = dict(request)
         action = self._known.get(str(asked.pop("do", None)))
@@ -53,14 +53,14 @@ class Actions:
         except (ValueError, OSError, TimeoutError) as error:
             return {"error": " ".join(str(error).split())}
 
-    def _fail(self, what: str, silent: bool = False, only_to: str | None = None) -> Answer:
+    def _fail(self, what: str, silent: bool = False, only_to: str | None = None) -> ViewerReply:
         if "-" in what or only_to:
             self._network.fail(what, silent=silent, only_to=only_to)
         else:
             self._network.fail_node(what, silent=silent)
         return {}
 
-    def _restore(self, what: str) -> Answer:
+    def _restore(self, what: str) -> ViewerReply:
         if "-" in what:
             self._network.restore(what)
             spec = self._network.plan.link_spec(self._network.topology.link(what))
@@ -70,16 +70,16 @@ class Actions:
             self._network.restore_node(what)
         return {}
 
-    def _degrade(self, link: str, rate: str) -> Answer:
+    def _degrade(self, link: str, rate: str) -> ViewerReply:
         planned(self._network, self._network.topology.link(link))
         set_rate(self._network, link, rate_bps(rate))
         return {}
 
-    def _scheme(self, scheme: str) -> Answer:
+    def _scheme(self, scheme: str) -> ViewerReply:
         self._network.change_scheme(scheme)
         return {}
 
-    def _restart(self, node: str) -> Answer:
+    def _restart(self, node: str) -> ViewerReply:
         """End the node's daemon, if it has one, and start it."""
         control.restart(self._network.run.directory, self._name(node))
         return {}
@@ -87,7 +87,7 @@ class Actions:
     def _name(self, node: str) -> str:
         return self._network.plan.names[self._network.topology.naming.node(node)]
 
-    def _path(self, src: str, dst: str) -> Answer:
+    def _path(self, src: str, dst: str) -> ViewerReply:
         """The path that a packet takes now, hop by hop: `nodes`, `links`, and `reason` if it does not arrive."""
         topology = self._network.topology
         ends = topology.naming.node(src), topology.naming.node(dst)
@@ -115,12 +115,12 @@ class Actions:
                         return [link, second]
         return []
 
-    def _node(self, node: str) -> Answer:
+    def _node(self, node: str) -> ViewerReply:
         """What there is to know of a node: `links`, `address`, `neighbours`, `routes`, the end of its `log`."""
         topology, plan = self._network.topology, self._network.plan
         number = topology.naming.node(node)
         name = plan.names[number]
-        told: Answer = {
+        told: ViewerReply = {
             "node": name,
             "label": topology.naming.label(number),
             "namespace": plan.namespace(number),

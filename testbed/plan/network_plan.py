@@ -16,9 +16,9 @@ from typing import NamedTuple
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates
 from weft.testbed.linux import fib, live_port, netlink, tc
-from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.linux.node_interfaces import Interface, NodeInterfaces
-from weft.testbed.runs.run import Run
+from weft.testbed.runs.run import RunRecord
 from weft.topologies.core.address import Prefix, dotted
 from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
@@ -73,10 +73,10 @@ class End(NamedTuple):
     link: int
 
 
-def set_up(end: End, up: bool) -> Message:
+def set_up(end: End, up: bool) -> NetlinkMessage:
     """The change that sets an interface up or down."""
     body = IFINFO.pack(0, 0, end.ifindex, IFF_UP if up else 0, IFF_UP)
-    return Message(netlink.RTM_NEWLINK, 0, body, f"ip link set {end.dev} {'up' if up else 'down'}")
+    return NetlinkMessage(netlink.RTM_NEWLINK, 0, body, f"ip link set {end.dev} {'up' if up else 'down'}")
 
 
 def require_indexes(topology: Topology) -> None:
@@ -91,7 +91,7 @@ def require_indexes(topology: Topology) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class NetworkPlan:
     """`topology` as run `run`, every link like `link` (None: as fast as the machine), `static` routes or none.
 
     host_link: what the links between hosts and switches of a fabric are like; None: like all others.
@@ -103,7 +103,7 @@ class Plan:
     links to differ.
     """
 
-    run: Run
+    run: RunRecord
     topology: Topology
     link: LinkSpec | None
     static: bool = False
@@ -194,10 +194,10 @@ class Plan:
         """Index and name of the device that delays what arrives at `end`."""
         return end.ifindex - FIRST_PORT + FIRST_IFB, f"d-{end.dev}"[:15]
 
-    def devices(self, node: int) -> list[Message]:
+    def devices(self, node: int) -> list[NetlinkMessage]:
         """The loopback, and the bridge of a crossbar."""
         up = IFINFO.pack(0, 0, LOOPBACK, IFF_UP, IFF_UP)
-        found = [Message(netlink.RTM_NEWLINK, 0, up, "ip link set lo up")]
+        found = [NetlinkMessage(netlink.RTM_NEWLINK, 0, up, "ip link set lo up")]
         if self.topology.is_crossbar(node):
             data = netlink.attribute(IFLA_BR_MCAST_SNOOPING, b"\0")  # hellos are multicast, without membership reports
             info = netlink.nested(
@@ -206,7 +206,7 @@ class Plan:
             body = IFINFO.pack(0, 0, self.bridge_index(node), IFF_UP, IFF_UP)
             body += netlink.text(IFLA_IFNAME, self.names[node]) + info
             command = f"ip link add {self.names[node]} up index {self.bridge_index(node)} type bridge mcast_snooping 0"
-            found.append(Message(netlink.RTM_NEWLINK, netlink.CREATE, body, command))
+            found.append(NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command))
         return found
 
     def orientation(self, link: int) -> tuple[int, int, int, int]:
@@ -214,7 +214,7 @@ class Plan:
         a, pa, b, pb = self.topology.links[link].tolist()
         return (b, pb, a, pa) if self.topology.is_crossbar(b) else (a, pa, b, pb)
 
-    def veth(self, link: int, far_fd: int) -> Message:
+    def veth(self, link: int, far_fd: int) -> NetlinkMessage:
         """The change that, in the near node's namespace, makes both ends of `link` in place; `far_fd` is the namespace
         of the far node."""
         near, near_port, far, far_port = self.orientation(link)
@@ -227,7 +227,7 @@ class Plan:
         data = netlink.nested(IFLA_INFO_DATA, netlink.attribute(VETH_INFO_PEER, peer))
         body += netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "veth"), data)
         command = f"ip link add {words} type veth peer {peer_words} netns {self.namespace(far)}"
-        return Message(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
+        return NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, command)
 
     def _end(self, node: int, port: int) -> tuple[bytes, str]:
         end, address = self.ends[node][port], mac(node, port)
@@ -244,7 +244,7 @@ class Plan:
             words += " gso_max_segs 1"
         return body, words
 
-    def queues(self, node: int) -> list[Message]:
+    def queues(self, node: int) -> list[NetlinkMessage]:
         """Rate, queue and delay of every port; and its hooks for filters, which must not come when packets flow: the
         kernel drops those that it has in hand.
 
@@ -268,21 +268,21 @@ class Plan:
                 found.append(live_port.loss(end.ifindex, end.dev, link.loss_ppb))
         return found
 
-    def ports(self, node: int) -> list[Message]:
+    def ports(self, node: int) -> list[NetlinkMessage]:
         """The queues of every port, and then the ports set up."""
         return self.queues(node) + [set_up(end, True) for end in self.ends[node].values()]
 
-    def _delayed(self, end: End, delay_us: int, hop_ns: int) -> list[Message]:
+    def _delayed(self, end: End, delay_us: int, hop_ns: int) -> list[NetlinkMessage]:
         """Delay what arrives at `end`, and let each packet take `hop_ns` then: behind the wire, so that it takes no
         place in the queue before it."""
         index, dev = self.ifb(end)
         info = netlink.nested(IFLA_LINKINFO, netlink.text(IFLA_INFO_KIND, "ifb"))
         body = IFINFO.pack(0, 0, index, IFF_UP, IFF_UP) + netlink.text(IFLA_IFNAME, dev) + info
-        made = Message(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {dev} up index {index} type ifb")
+        made = NetlinkMessage(netlink.RTM_NEWLINK, netlink.CREATE, body, f"ip link add {dev} up index {index} type ifb")
         redirected = tc.redirect_arrivals(end.ifindex, end.dev, index, dev, seen=self.virtual)
         return [made, tc.delay(index, dev, delay_us, hop_ns), redirected]
 
-    def addresses(self, node: int) -> list[Message]:
+    def addresses(self, node: int) -> list[NetlinkMessage]:
         """The node's own address and its neighbour entries; none for a crossbar."""
         if self.topology.is_crossbar(node):
             return []
@@ -290,7 +290,7 @@ class Plan:
         body = struct.pack("=BBBBI", 2, 32, 0, 0, LOOPBACK)
         body += netlink.attribute(IFA_LOCAL, own) + netlink.attribute(IFA_ADDRESS, own)
         command = f"ip address add {dotted(self.address(node))}/32 dev lo"
-        found = [Message(netlink.RTM_NEWADDR, netlink.CREATE, body, command)]
+        found = [NetlinkMessage(netlink.RTM_NEWADDR, netlink.CREATE, body, command)]
         for port in self.ends[node]:
             found += self.neighbours(node, port)
         return found
@@ -302,7 +302,7 @@ class Plan:
             return [(end.peer, end.peer_port)]
         return [(far.peer, far.peer_port) for far in self.ends[end.peer].values() if far.peer != node]
 
-    def neighbours(self, node: int, port: int) -> list[Message]:
+    def neighbours(self, node: int, port: int) -> list[NetlinkMessage]:
         """Permanent neighbour entries for the nodes one hop away through `port`, so that no ARP is needed."""
         end = self.ends[node][port]
         return [
@@ -310,7 +310,7 @@ class Plan:
             for other, its_port in self.one_hop(node, port)
         ]
 
-    def routes(self, node: int, *, down: Collection[int] = ()) -> list[Message]:
+    def routes(self, node: int, *, down: Collection[int] = ()) -> list[NetlinkMessage]:
         """Every route that the topology alone gives: all of them if the plan is static, else a host's way out.
 
         down: ports that no route may use.
@@ -354,14 +354,14 @@ class Plan:
                 for end in self.ends[node].values():
                     yield f"ip netns exec {self.namespace(node)} ethtool -K {end.dev} tso off gso off gro off"
 
-    def _commands(self, node: int, messages: Iterable[Message]) -> Iterator[str]:
+    def _commands(self, node: int, messages: Iterable[NetlinkMessage]) -> Iterator[str]:
         """The commands that make these changes in the namespace of `node`."""
         for message in messages:
             program, rest = message.command.split(" ", 1)
             yield f"{program} -n {self.namespace(node)} {rest}"
 
 
-def node_interfaces(plan: Plan, nodes: Iterable[int]) -> dict[int, NodeInterfaces]:
+def node_interfaces(plan: NetworkPlan, nodes: Iterable[int]) -> dict[int, NodeInterfaces]:
     """The interfaces that each of these nodes of `plan` will have."""
     found = {}
     for node in nodes:

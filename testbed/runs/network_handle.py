@@ -1,11 +1,11 @@
-"""What a measurement needs of a network: testbed.network.network.Network has it, and so has Net."""
+"""What a measurement needs of a network: testbed.network.network.RunningNetwork has it, and so has Net."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from weft.testbed.linux import clock, netlink, netns, tc
-from weft.testbed.runs.run import Run
+from weft.testbed.runs.run import RunRecord
 from weft.topologies.core.topology import Topology
 
 
@@ -13,7 +13,7 @@ class NetworkHandle(Protocol):
     """A network that is up."""
 
     @property
-    def identity(self) -> Run:
+    def identity(self) -> RunRecord:
         """The run: its id, and the slot in which the indexes of its interfaces lie."""
 
     @property

@@ -28,7 +28,7 @@ DEFAULT = "WEFT_RUN"  # where a person says which run is meant
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     """A run: its id, its slot among the live ones, its directory."""
 
     id: str
@@ -69,14 +69,14 @@ class Run:
         shutil.rmtree(self.directory)
 
 
-UNNAMED = Run("RUN", 1, DIRECTORY / "RUN")  # in whose name a plan is made that is not carried out
+UNNAMED = RunRecord("RUN", 1, DIRECTORY / "RUN")  # in whose name a plan is made that is not carried out
 
 
 @dataclass
 class RunLock:
     """A run and the lock that keeps it alive; give the descriptor to a child to let it keep the run too."""
 
-    run: Run
+    run: RunRecord
     lock: int
 
     def release(self) -> None:
@@ -121,30 +121,30 @@ def reserve(name: str | None) -> RunLock:
         private_files.make_folder(directory)
         lock = private_files.open_file(directory / "lock", os.O_CREAT | os.O_RDWR)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        run = Run(name, slot, directory)
+        run = RunRecord(name, slot, directory)
         write_journal(run, {"id": name, "slot": slot, "namespaces": []})
         return RunLock(run, lock)
 
 
-def write_journal(run: Run, journal: dict[str, Any]) -> None:
+def write_journal(run: RunRecord, journal: dict[str, Any]) -> None:
     """Write `journal` to disk atomically."""
     draft = run.directory / "run.json.new"
     private_files.write(draft, json.dumps(journal, indent=1).encode(), to_disk=True)
     draft.rename(run.directory / "run.json")
 
 
-def runs() -> list[Run]:
+def runs() -> list[RunRecord]:
     """Every run that has a directory, dead or alive, in order of id; ValueError if only another user may know."""
     if DIRECTORY.exists() and not os.access(DIRECTORY, os.R_OK | os.X_OK):
         raise ValueError(f"which runs are up only root may know ({DIRECTORY} is closed to others): use sudo")
     found = []
     for directory in sorted(DIRECTORY.glob("*/")):
-        nameless = Run(directory.name, 0, directory)
-        found.append(Run(directory.name, nameless.journal_or_empty().get("slot", 0), directory))
+        nameless = RunRecord(directory.name, 0, directory)
+        found.append(RunRecord(directory.name, nameless.journal_or_empty().get("slot", 0), directory))
     return found
 
 
-def dead_runs() -> list[Run]:
+def dead_runs() -> list[RunRecord]:
     """The runs that nobody keeps.  One that is just being reserved is not taken for dead."""
     if not DIRECTORY.exists():
         return []
@@ -152,7 +152,7 @@ def dead_runs() -> list[Run]:
         return [run for run in runs() if not run.alive()]
 
 
-def find(name: str | None) -> Run:
+def find(name: str | None) -> RunRecord:
     """The live run called `name`, or that $WEFT_RUN names, or the only live one; ValueError says what there is."""
     live = [run for run in runs() if run.alive()]
     name = name or os.environ.get(DEFAULT) or None

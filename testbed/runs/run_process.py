@@ -11,14 +11,14 @@ from typing import IO, Any
 
 from weft.testbed.linux import clock, netns
 from weft.testbed.runs import isolated_python, private_files
-from weft.testbed.runs.run import ENVIRONMENT, Run
+from weft.testbed.runs.run import ENVIRONMENT, RunRecord
 
 PR_SET_PDEATHSIG = 1
 END_S = 5.0  # what it may take to end
 
 
 def start(
-    run: Run, module: str, argv: Sequence[str], *, stdout: int | IO[Any] | None = None, alone: bool = False
+    run: RunRecord, module: str, argv: Sequence[str], *, stdout: int | IO[Any] | None = None, alone: bool = False
 ) -> subprocess.Popen[bytes]:
     """Start the module of weft's called `module` as a process of `run`: whoever takes the run down ends it.
 
@@ -50,7 +50,7 @@ def end_with_parent() -> None:
         os._exit(1)
 
 
-def wait(process: subprocess.Popen[bytes], run: Run) -> int:
+def wait(process: subprocess.Popen[bytes], run: RunRecord) -> int:
     """Return when `process` has ended: 0 if it ended with its run, else its exit status.
 
     OSError if somebody has killed it and the run goes on.

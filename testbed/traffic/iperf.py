@@ -82,7 +82,7 @@ class Iperf:
     report: dict[str, Any] = field(repr=False, compare=False)
 
 
-class Endpoint(NamedTuple):
+class IperfNode(NamedTuple):
     """A node that iperf3 runs on: its name, a descriptor of its namespace, its address."""
 
     name: str
@@ -99,13 +99,13 @@ def iperf(net: NetworkHandle, src: int, dst: int, spec: IperfSpec) -> Iperf:
     if spec.udp_rate_bps is None:
         require_rate(net, "iperf3 with TCP")
     naming = net.topology.naming
-    ends = [Endpoint(naming.name(node), net.netns(node), dotted(naming.address(node))) for node in (src, dst)]
+    ends = [IperfNode(naming.name(node), net.netns(node), dotted(naming.address(node))) for node in (src, dst)]
     text, what = between(ends[0], ends[1], spec, net.identity.id)
     return _read(src, dst, spec, text, what)
 
 
 def between(
-    client: Endpoint, server: Endpoint, spec: IperfSpec, run: str, *, port: int | None = None
+    client: IperfNode, server: IperfNode, spec: IperfSpec, run: str, *, port: int | None = None
 ) -> tuple[str, str]:
     """The report of one iperf3 test between two nodes of `run`, and what the test is called in errors.
 
@@ -124,7 +124,7 @@ def between(
 
 
 def rates(
-    client: Endpoint, server: Endpoint, spec: IperfSpec, run: str, *, port: int | None = None
+    client: IperfNode, server: IperfNode, spec: IperfSpec, run: str, *, port: int | None = None
 ) -> tuple[float, float]:
     """Bits per second that the server received and that the client sent, in one iperf3 test; IperfError if it fails."""
     text, what = between(client, server, spec, run, port=port)

@@ -1,6 +1,6 @@
 """Messages over the purified transport (daemons/transport), all hosts' from one loop in C (ndp_loop.c).
 
-    run(net, [Message(0.0, src, 0, 100_000) for src in range(1, 33)], parameters_of(net), deadline_s=5.0)
+    run(net, [NdpMessage(0.0, src, 0, 100_000) for src in range(1, 33)], parameters_of(net), deadline_s=5.0)
 
 A socket keeps the namespace that it was opened in, so one loop holds those of all hosts: one for data, one for control,
 whose packets have their code points and, in the host's own port, their queues.  Payload is checked on arrival.  The
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from weft.daemons.routing.first_octets import first_octet
-from weft.daemons.transport.endpoint import Counters
+from weft.daemons.transport.endpoint import EndpointCounters
 from weft.daemons.transport.outgoing import reason
 from weft.daemons.transport.packets import CONTROL, HEADER_BYTES, TRIMMABLE, packets_of
 from weft.daemons.transport.parameters import MOST_PACKETS, Parameters, timeout_ns
@@ -40,7 +40,7 @@ IP_RECVTOS, SO_NO_CHECK, SO_RCVBUFFORCE, SO_SNDBUFFORCE, SO_MEMINFO = 13, 11, 33
 MEMINFO = struct.Struct("=9I")  # the last: datagrams dropped because the buffer was full
 
 
-class Message(NamedTuple):
+class NdpMessage(NamedTuple):
     """`size_bytes` from host `src` to host `dst`, `at_s` after the beginning."""
 
     at_s: float
@@ -56,7 +56,7 @@ class MessageResult:
     delivered_s: when the receiver had all of it.  finished_s: when the sender knew, or gave it up: `failed` says why.
     """
 
-    message: Message
+    message: NdpMessage
     began_s: float | None
     delivered_s: float | None
     finished_s: float | None
@@ -80,7 +80,7 @@ class NdpResults:
 
     results: tuple[MessageResult, ...]
     parameters: Parameters
-    counters: Counters
+    counters: EndpointCounters
     late_s: float
     garbage: int
     unknown: int
@@ -125,7 +125,7 @@ def parameters_of(net: NetworkHandle, *, window: int = 8, layers: int = 1) -> Pa
 
 def run(
     net: NetworkHandle,
-    messages: Iterable[Message],
+    messages: Iterable[NdpMessage],
     parameters: Parameters,
     *,
     deadline_s: float,
@@ -166,7 +166,7 @@ def run(
     )  # fmt: skip
 
 
-def check(net: NetworkHandle, messages: Sequence[Message], parameters: Parameters) -> None:
+def check(net: NetworkHandle, messages: Sequence[NdpMessage], parameters: Parameters) -> None:
     """Raise ValueError for what run() cannot do."""
     hosts, most = range(net.topology.servers), MOST_PACKETS * parameters.payload_bytes
     for message in messages:
@@ -222,7 +222,7 @@ def _unread(data: socket.socket) -> int:
     return found
 
 
-def _result(told: CMessage, message: Message) -> MessageResult:
+def _result(told: CMessage, message: NdpMessage) -> MessageResult:
     began, delivered, finished = (
         None if at == NEVER else at / 1e9 for at in (told.began, told.delivered, told.finished)
     )

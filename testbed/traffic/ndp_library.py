@@ -21,9 +21,9 @@ from ctypes import (
 from functools import cache
 from pathlib import Path
 
-from weft.daemons.transport.endpoint import Counters, Delivered, Finished, Transmission
+from weft.daemons.transport.endpoint import Delivered, EndpointCounters, Finished, Transmission
 from weft.daemons.transport.outgoing import reason
-from weft.daemons.transport.packets import ACK, DATA, NACK, PULL, Ack, Data, Nack, Packet, Pull
+from weft.daemons.transport.packets import ACK, DATA, NACK, PULL, Ack, Data, Nack, Pull, TransportPacket
 from weft.daemons.transport.parameters import Parameters
 
 PATH = Path(__file__).with_name("libndp.so")
@@ -55,7 +55,7 @@ class CPacket(Structure):
     )  # fmt: skip
 
     @classmethod
-    def of(cls, packet: Packet) -> CPacket:
+    def of(cls, packet: TransportPacket) -> CPacket:
         """`packet` as the library takes it."""
         match packet:
             case Data(flow, sequence, layer, window, size_bytes, payload_bytes):
@@ -67,7 +67,7 @@ class CPacket(Structure):
             case Pull(flow, layer, pulls):
                 return cls(pulls, flow, 0, 0, PULL, layer)
 
-    def packet(self) -> Packet:
+    def packet(self) -> TransportPacket:
         """The packet as daemons.transport has it."""
         if self.kind == DATA:
             return Data(self.flow, self.sequence, self.layer, self.detail, self.number, self.payload_bytes)
@@ -103,11 +103,11 @@ class CEvent(Structure):
 class CCounters(Structure):
     """struct ndp_counters."""
 
-    _fields_ = tuple((name, c_uint64) for name in Counters.__dataclass_fields__)
+    _fields_ = tuple((name, c_uint64) for name in EndpointCounters.__dataclass_fields__)
 
-    def counters(self) -> Counters:
+    def counters(self) -> EndpointCounters:
         """The same counters as the machine in Python has."""
-        return Counters(*(getattr(self, name) for name in Counters.__dataclass_fields__))
+        return EndpointCounters(*(getattr(self, name) for name in EndpointCounters.__dataclass_fields__))
 
 
 class CHost(Structure):
@@ -174,7 +174,7 @@ class CompiledEndpoint:
         self._library.ndp_free(self._endpoint)
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> EndpointCounters:
         """What it has counted so far."""
         found: CCounters = self._library.ndp_counters(self._endpoint).contents
         return found.counters()
@@ -184,7 +184,7 @@ class CompiledEndpoint:
         if not 0 <= size_bytes <= NEVER or self._library.ndp_send(self._endpoint, now, flow, peer, size_bytes):
             raise ValueError(f"transport: flow {flow} of {size_bytes} bytes")
 
-    def receive(self, now: int, peer: int, packet: Packet, whole: bool, at_host: bool = False) -> None:
+    def receive(self, now: int, peer: int, packet: TransportPacket, whole: bool, at_host: bool = False) -> None:
         """As Endpoint.receive()."""
         self._library.ndp_receive(self._endpoint, now, peer, byref(CPacket.of(packet)), whole, at_host)
         self._take_events()

@@ -19,7 +19,7 @@ DRAIN_SLOTS = 100  # in which what is on its way arrives before receivers close
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentSlots:
     """packets: how many were sent.  late_slots: slots that began by more than a slot too late: what was sent in them
     came closer to its followers than it should."""
 
@@ -39,7 +39,7 @@ def run(
     rate_bps: int,
     at_begin: Callable[[], None] = lambda: None,
     at_end: Callable[[], None] = lambda: None,
-) -> Sent:
+) -> SentSlots:
     """In slot after slot let each host send a packet to the host that `destinations`[slot][host] says, -1 for none.
 
     `at_begin` is called right before the first slot and `at_end` after the last; run() returns when 100 slots more have
@@ -69,7 +69,7 @@ def _run(
     slot: float,
     at_begin: Callable[[], None],
     at_end: Callable[[], None],
-) -> Sent:
+) -> SentSlots:
     payload, packets, late = bytes(PAYLOAD_BYTES), 0, 0
     clock.sleep(BEGIN_S)
     at_begin()
@@ -85,4 +85,4 @@ def _run(
                 packets += 1
     at_end()
     clock.sleep(max(0.0, begin + (len(destinations) + DRAIN_SLOTS) * slot - clock.monotonic()))
-    return Sent(packets, late)
+    return SentSlots(packets, late)

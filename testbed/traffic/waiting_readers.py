@@ -29,16 +29,16 @@ libc.recv.restype = ctypes.c_ssize_t
 libc.recv.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 Arrived = Callable[[float], None]
-Ended = Callable[[str | None], None]
+EndCallback = Callable[[str | None], None]
 
 
-class Reading(NamedTuple):
+class SocketReading(NamedTuple):
     """A socket that is to be read by its descriptor, how many bytes are awaited, and who is told."""
 
     fd: int
     size_bytes: int | None
     arrived: Arrived
-    ended: Ended
+    ended: EndCallback
 
 
 class WaitingReaders:
@@ -49,7 +49,7 @@ class WaitingReaders:
     """
 
     def __init__(self, events: EventLoop, at_a_time: int) -> None:
-        self._wanted: queue.SimpleQueue[Reading | None] = queue.SimpleQueue()
+        self._wanted: queue.SimpleQueue[SocketReading | None] = queue.SimpleQueue()
         self._calls: deque[Callable[[], None]] = deque()
         # Counts the calls; a pipe would be full some day, and its writers wait for a loop that waits for them.
         self._told = io.FileIO(os.eventfd(0), "r+")
@@ -59,7 +59,7 @@ class WaitingReaders:
         for _ in range(at_a_time):
             self._start()
 
-    def read(self, receiver: socket.socket, size_bytes: int | None, arrived: Arrived, ended: Ended) -> None:
+    def read(self, receiver: socket.socket, size_bytes: int | None, arrived: Arrived, ended: EndCallback) -> None:
         """Read a connected, blocking socket until its other end closes it, or stop() or an error ends it.
 
         arrived: called when `size_bytes` have come, with the time on the monotonic clock at which they had; never for
@@ -69,7 +69,7 @@ class WaitingReaders:
         self._reading += 1
         if self._reading > len(self._threads):
             self._start()
-        self._wanted.put(Reading(own, size_bytes, arrived, partial(self._end, ended)))
+        self._wanted.put(SocketReading(own, size_bytes, arrived, partial(self._end, ended)))
 
     def stop(self, receiver: socket.socket) -> None:
         """Let a socket be read no more; nothing is sent for it."""
@@ -92,7 +92,7 @@ class WaitingReaders:
         thread.start()
         self._threads.append(thread)
 
-    def _end(self, ended: Ended, error: str | None) -> None:
+    def _end(self, ended: EndCallback, error: str | None) -> None:
         self._reading -= 1
         ended(error)
 
@@ -107,7 +107,7 @@ class WaitingReaders:
                 os.close(one.fd)
             self._tell(partial(one.ended, error))
 
-    def _read(self, one: Reading) -> None:
+    def _read(self, one: SocketReading) -> None:
         left = one.size_bytes
         while count := _discard(one.fd, left or AT_ONCE_BYTES):
             if left:

@@ -73,7 +73,7 @@ def keep_time(pace: float | None) -> None:
     os._exit(0)
 
 
-class Host:
+class OutsideHost:
     """Answers from outside: lines from `typed`, and real time."""
 
     def __init__(self, typed: TextIO) -> None:

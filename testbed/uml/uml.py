@@ -37,7 +37,7 @@ from typing import BinaryIO
 
 from weft.testbed.linux import clock
 from weft.testbed.uml import virtual_kernel
-from weft.testbed.uml.host_questions import Host
+from weft.testbed.uml.host_questions import OutsideHost
 
 KERNEL = "linux.uml"
 KEPT = (
@@ -134,7 +134,7 @@ def run(
     stdout: BinaryIO | None = None,
     stderr: BinaryIO | None = None,
     exchange: Exchange | None = None,
-    host: Host | None = None,
+    host: OutsideHost | None = None,
 ) -> int:
     """The exit status of `argv` under User-Mode Linux; 128 + n if signal n ended it.
 
@@ -252,7 +252,7 @@ class Machine:
     core: int
 
     def boot(
-        self, virtual: VirtualClock | None, deadline: float, sinks: Sequence[BinaryIO], host: Host | None = None
+        self, virtual: VirtualClock | None, deadline: float, sinks: Sequence[BinaryIO], host: OutsideHost | None = None
     ) -> int:
         """Boot, pass output on, and return the status that uml-init.sh left."""
         return self._boot_virtual(virtual, deadline, sinks, host) if virtual else self._boot_real(deadline, sinks)
@@ -277,7 +277,7 @@ class Machine:
         return self._status(said)
 
     def _boot_virtual(
-        self, virtual: VirtualClock, deadline: float, sinks: Sequence[BinaryIO], host: Host | None
+        self, virtual: VirtualClock, deadline: float, sinks: Sequence[BinaryIO], host: OutsideHost | None
     ) -> int:
         """Where output goes to files in the common folder."""
         process = self._start("/proc/self/cwd", virtual.arguments())

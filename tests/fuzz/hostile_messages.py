@@ -23,8 +23,8 @@ from random import Random
 
 from weft.daemons.core import registry
 from weft.daemons.core.actions import Send
-from weft.daemons.core.events import DestinationInUse, Event, FlowInUse, QueuesCall
-from weft.daemons.core.wire import Garbage
+from weft.daemons.core.events import DaemonEvent, DestinationInUse, FlowInUse, QueuesCall
+from weft.daemons.core.wire import MalformedMessage
 from weft.daemons.simulator import packet_walk
 from weft.daemons.simulator.simulator import Simulator
 from weft.topologies import build
@@ -159,7 +159,7 @@ class Campaign:
                 self._tell(node, QueuesCall(state))
             self.simulator.run_for(0.1)
 
-    def _tell(self, node: int, event: Event) -> None:
+    def _tell(self, node: int, event: DaemonEvent) -> None:
         """Let `event` happen there, if the scheme has any use for it."""
         if node in self.simulator._nodes:
             with suppress(ValueError):
@@ -213,7 +213,7 @@ class Campaign:
             protocol = self.simulator.protocol(node)
             try:
                 actions = protocol.receive(payload, port, self.simulator.now)
-            except Garbage as error:
+            except MalformedMessage as error:
                 did.extend(WORD.findall(str(error))[:3])
                 return
             did.extend(sorted({type(action).__name__ for action in actions}))

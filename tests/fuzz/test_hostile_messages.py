@@ -10,10 +10,10 @@ import pytest
 
 from tests.fuzz.hostile_messages import HEALS_S, Campaign, corpus, coverage_corpus, input_of, network_for, schemes
 from weft.daemons.core import wire
-from weft.daemons.core.actions import Action, Flow
+from weft.daemons.core.actions import Action, FiveTuple
 from weft.daemons.core.events import (
+    DaemonEvent,
     DestinationInUse,
-    Event,
     FlowInUse,
     FlowsSeen,
     LinkDegraded,
@@ -45,13 +45,13 @@ def test_hostile_messages_raise_nothing_and_the_network_heals(scheme: str) -> No
 NUMBERS = (-(2**40), -1, 0, 1, 2, 3, 7, 255, 256, 2**16, 2**32 - 1, 2**32, 2**63)
 
 
-def hostile_events(draw: random.Random) -> list[Event]:
+def hostile_events(draw: random.Random) -> list[DaemonEvent]:
     """Return one event of each kind, with numbers that no capability tells."""
 
     def number() -> int:
         return draw.choice(NUMBERS)
 
-    flow = Flow(number(), number(), number(), number())
+    flow = FiveTuple(number(), number(), number(), number())
     return [
         DestinationInUse(number()),
         FlowInUse(flow),

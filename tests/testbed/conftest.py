@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from weft.testbed.linux import libbpf, netns
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -48,9 +48,9 @@ def spare_netns() -> Iterator[netns.Netns]:
 
 
 @pytest.fixture
-def network() -> Iterator[Callable[..., Network]]:
+def network() -> Iterator[Callable[..., RunningNetwork]]:
     """Make networks; those that are still up after the test are taken down."""
-    made: list[Network] = []
+    made: list[RunningNetwork] = []
 
     def create(
         spec: str,
@@ -59,9 +59,9 @@ def network() -> Iterator[Callable[..., Network]]:
         host_link: LinkSpec | None = None,
         packed: int | None = 0,
         **more: bool,
-    ) -> Network:
+    ) -> RunningNetwork:
         links = {"link": link, "host_link": host_link}
-        made.append(Network.create(build(spec), **links, scheme=scheme, packed=packed, **more))
+        made.append(RunningNetwork.create(build(spec), **links, scheme=scheme, packed=packed, **more))
         return made[-1]
 
     yield create

@@ -54,7 +54,7 @@ EVERYTHING = Prefix(0, 0)
 
 
 @dataclass(frozen=True)
-class Layout:
+class AddressLayout:
     """Position of a label's digits in the last `bits` bits of addresses in `block`.
 
     Digits lie below `radices`, most significant first.
@@ -131,7 +131,7 @@ class Naming(ABC):
 
     servers: int
     switches: int
-    layout: Layout
+    layout: AddressLayout
 
     @abstractmethod
     def switch_name(self, switch: int) -> str:
@@ -211,10 +211,10 @@ class FabricNaming(Naming):
         """`hosts`: the radices of a host's label."""
         self.servers = prod(hosts)
         self.switches = sum(tier.switches for tier in tiers)
-        self.layout = Layout(tuple(hosts))
+        self.layout = AddressLayout(tuple(hosts))
         self.tiers = tuple(tiers)
         self._layouts = [
-            Layout(tier.radices, SWITCH_BLOCK + (number << 16), 16) for number, tier in enumerate(tiers, 1)
+            AddressLayout(tier.radices, SWITCH_BLOCK + (number << 16), 16) for number, tier in enumerate(tiers, 1)
         ]
 
     def tier(self, node: int) -> int:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameter:
+class IntegerParameter:
     """An integer parameter of a family or a scheme, least .. most.
 
     It is required unless it has a default or is `optional`; the builder decides what its absence means.
@@ -44,12 +44,12 @@ class Parameter:
         return integer(owner, key, text, least=self.least, most=self.most)
 
     @classmethod
-    def flag(cls, meaning: str, *, default: bool = False) -> Parameter:
+    def flag(cls, meaning: str, *, default: bool = False) -> IntegerParameter:
         """Return a parameter that is 1 or 0."""
         return cls(meaning=meaning, least=0, most=1, default=int(default))
 
     @classmethod
-    def word(cls, meaning: str, words: Iterable[str], *, default: str | None = None) -> Parameter:
+    def word(cls, meaning: str, words: Iterable[str], *, default: str | None = None) -> IntegerParameter:
         """Return a parameter with named values; the first is the default unless `default` names another."""
         names = tuple(words)
         default_value = names.index(default) if default else 0
@@ -75,7 +75,7 @@ class Family:
     summary: str
     source: str
     example: str
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, IntegerParameter]
     build: Callable[[Mapping[str, int]], Topology]
     derived: Callable[[Mapping[str, int]], Mapping[str, int]] = lambda values: {}
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from weft.topologies.core.address import Layout, Naming
+from weft.topologies.core.address import AddressLayout, Naming
 from weft.topologies.core.grammar import unparse
 from weft.topologies.core.link import LinkSpec
 
@@ -43,7 +43,7 @@ def places(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
     return rank.reshape(-1, 2)
 
 
-def require_room(family: str, layout: Layout, *, nodes: int, links: int) -> None:
+def require_room(family: str, layout: AddressLayout, *, nodes: int, links: int) -> None:
     """Raise ValueError for a network too large to be held in memory, or without an address for each server."""
     if max(nodes, links) > MOST:
         raise ValueError(f"{family}: {nodes:.3g} nodes and {links:.3g} links are too many, the most is {MOST} each")

@@ -33,7 +33,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft.topologies.core.address import FabricNaming, Layout, Tier, spelled
+from weft.topologies.core.address import AddressLayout, FabricNaming, Tier, spelled
 from weft.topologies.core.grammar import quoted
 from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
 
@@ -48,7 +48,7 @@ QUEUE_PACKETS = 250  # where a graph gives a link a rate and no queue
 PER_CENT_PPB = 10_000_000
 
 
-class Edge(NamedTuple):
+class GraphEdge(NamedTuple):
     """A link between two nodes, by name, and what it carries, None where nothing is said."""
 
     a: str
@@ -58,7 +58,7 @@ class Edge(NamedTuple):
 
 
 @dataclass(frozen=True)
-class UserLayout(Layout):
+class UserLayout(AddressLayout):
     """Labels of two digits, switch and host, where each switch has its own number of hosts."""
 
     hosts: tuple[int, ...] = ()
@@ -232,9 +232,9 @@ def _count(name: str, said: object) -> int:
     return count
 
 
-def _edges(graph: Any, spec: str) -> list[Edge]:
+def _edges(graph: Any, spec: str) -> list[GraphEdge]:
     """Every link once; a directed graph's two edges between the same nodes are one link, one each way."""
-    found: list[Edge] = []
+    found: list[GraphEdge] = []
     ways: dict[tuple[str, str], int] = {}
     for a, b, data in graph.edges(data=True):
         a, b = str(a), str(b)
@@ -246,7 +246,7 @@ def _edges(graph: Any, spec: str) -> list[Edge]:
         role = data.get("role", "global")
         if role not in ("local", "global", "host"):
             raise ValueError(f"{spec}: the role of {a}-{b} must be local or global, got {quoted(role)}")
-        found.append(Edge(a, b, link_said(f"{spec}: {a}-{b}", data), role == "local"))
+        found.append(GraphEdge(a, b, link_said(f"{spec}: {a}-{b}", data), role == "local"))
     return found
 
 
@@ -273,7 +273,7 @@ def link_said(what: str, said: Mapping[str, Any]) -> LinkSpec | None:
         raise ValueError(f"{what}: {error}") from None
 
 
-def _homes(kinds: Mapping[str, str], edges: Sequence[Edge], spec: str) -> dict[str, str]:
+def _homes(kinds: Mapping[str, str], edges: Sequence[GraphEdge], spec: str) -> dict[str, str]:
     """The switch of each host that is a node; ValueError unless it has one link, to a switch."""
     found: dict[str, str] = {}
     for edge in edges:
@@ -287,7 +287,7 @@ def _homes(kinds: Mapping[str, str], edges: Sequence[Edge], spec: str) -> dict[s
     return found
 
 
-def _require_connected(switches: Sequence[str], edges: Sequence[Edge], spec: str) -> None:
+def _require_connected(switches: Sequence[str], edges: Sequence[GraphEdge], spec: str) -> None:
     beside: dict[str, list[str]] = {switch: [] for switch in switches}
     for edge in edges:
         if edge.a in beside and edge.b in beside:
@@ -302,7 +302,9 @@ def _require_connected(switches: Sequence[str], edges: Sequence[Edge], spec: str
         raise ValueError(f"{spec}: no path leads from {switches[0]} to {missing[0]}")
 
 
-def _built(switches: Sequence[str], hosts: Mapping[str, Sequence[str]], edges: Sequence[Edge], spec: str) -> Topology:
+def _built(
+    switches: Sequence[str], hosts: Mapping[str, Sequence[str]], edges: Sequence[GraphEdge], spec: str
+) -> Topology:
     import numpy as np
 
     from weft.topologies.core.topology import Topology, places, wire

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from weft.topologies.core.family import Family, Parameter
+from weft.topologies.core.family import Family, IntegerParameter
 from weft.topologies.low_diameter.routers import require_routers, wired
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ FAMILIES = {
         source="FatPaths, appendix A-G",
         example="complete:n=5,p=4",
         parameters={
-            "n": Parameter(meaning="routers", least=2),
-            "p": Parameter(meaning="hosts of a router", least=1),
+            "n": IntegerParameter(meaning="routers", least=2),
+            "p": IntegerParameter(meaning="hosts of a router", least=1),
         },
         build=build,
     ),

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from weft.topologies.core.family import Family, Parameter
+from weft.topologies.core.family import Family, IntegerParameter
 from weft.topologies.low_diameter.routers import require_routers, wired
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ FAMILIES = {
         source="Kim et al., ISCA 2008; FatPaths, appendix A-B",
         example="dragonfly:p=3,palm=0",
         parameters={
-            "p": Parameter(meaning="hosts of a router", least=1),
-            "a": Parameter(meaning="routers of a group, 2p by default", least=1, optional=True),
-            "h": Parameter(meaning="links of a router to other groups, p by default", least=1, optional=True),
-            "palm": Parameter(
+            "p": IntegerParameter(meaning="hosts of a router", least=1),
+            "a": IntegerParameter(meaning="routers of a group, 2p by default", least=1, optional=True),
+            "h": IntegerParameter(meaning="links of a router to other groups, p by default", least=1, optional=True),
+            "palm": IntegerParameter(
                 meaning="arrangement of links between groups, 0: consecutive, 1: palm-tree", least=0, most=1, default=0
             ),
         },

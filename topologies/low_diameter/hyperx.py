@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from weft.topologies.core.family import Family, Parameter
+from weft.topologies.core.family import Family, IntegerParameter
 from weft.topologies.low_diameter.routers import require_routers, wired
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ FAMILIES = {
         source="Ahn et al., SC 2009; FatPaths, appendix A-E",
         example="hyperx:l=2,s=4,p=3",
         parameters={
-            "l": Parameter(meaning="dimensions", least=1, most=16),
-            "s": Parameter(meaning="routers in each dimension", least=2),
-            "p": Parameter(meaning="hosts of a router, s - 1 by default", least=1, optional=True),
+            "l": IntegerParameter(meaning="dimensions", least=1, most=16),
+            "s": IntegerParameter(meaning="routers in each dimension", least=2),
+            "p": IntegerParameter(meaning="hosts of a router, s - 1 by default", least=1, optional=True),
         },
         build=build,
         derived=lambda values: {"p": values["s"] - 1},

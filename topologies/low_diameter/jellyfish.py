@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from weft.topologies.core.family import Family, Parameter
+from weft.topologies.core.family import Family, IntegerParameter
 from weft.topologies.core.seeded import SplitMix64
 from weft.topologies.low_diameter.routers import require_routers, wired
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-Edge = tuple[int, int]
+RouterPair = tuple[int, int]
 
 ATTEMPTS = 20  # of networks, until one is connected
 MOST_DRAWS = 100_000  # of links to break up for two ports
@@ -43,7 +43,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
     raise ValueError(f"jellyfish: no connected network in {ATTEMPTS} attempts; r = {r} is too small for n = {n}")
 
 
-def regular(n: int, r: int, random: SplitMix64) -> set[Edge] | None:
+def regular(n: int, r: int, random: SplitMix64) -> set[RouterPair] | None:
     """Draw a random graph of n routers with r neighbours each.
 
     If r is more than half of the other routers, the complement is drawn.
@@ -56,7 +56,7 @@ def regular(n: int, r: int, random: SplitMix64) -> set[Edge] | None:
         return None if others is None else set(combinations(range(n), 2)) - others
     ports = [router for router in range(n) for _ in range(r)]
     random.shuffle(ports)
-    edges: set[Edge] = set()
+    edges: set[RouterPair] = set()
     clashes = []
     for a, b in zip(ports[::2], ports[1::2], strict=True):
         edge = (min(a, b), max(a, b))
@@ -81,7 +81,7 @@ def regular(n: int, r: int, random: SplitMix64) -> set[Edge] | None:
     return edges
 
 
-def connected(n: int, edges: Iterable[Edge]) -> bool:
+def connected(n: int, edges: Iterable[RouterPair]) -> bool:
     """Return True if `edges` join all of the routers 0 .. n - 1."""
     beside: list[list[int]] = [[] for _ in range(n)]
     for a, b in edges:
@@ -109,7 +109,7 @@ def equivalent(topology: Topology, seed: int) -> dict[str, int]:
     return {"n": n, "r": r - (n * r % 2), "p": max(1, round(topology.servers / n)), "seed": seed}
 
 
-SEED = Parameter(meaning="which of the random networks", least=0, most=(1 << 53) - 1)
+SEED = IntegerParameter(meaning="which of the random networks", least=0, most=(1 << 53) - 1)
 FAMILIES = {
     "jellyfish": Family(
         name="jellyfish",
@@ -118,9 +118,9 @@ FAMILIES = {
         source="Singla et al., NSDI 2012; FatPaths, appendix A-C",
         example="jellyfish:n=20,r=4,p=2,seed=1",
         parameters={
-            "n": Parameter(meaning="routers", least=2),
-            "r": Parameter(meaning="routers that each is joined to", least=1),
-            "p": Parameter(meaning="hosts of a router", least=1),
+            "n": IntegerParameter(meaning="routers", least=2),
+            "r": IntegerParameter(meaning="routers that each is joined to", least=1),
+            "p": IntegerParameter(meaning="hosts of a router", least=1),
             "seed": SEED,
         },
         build=build,

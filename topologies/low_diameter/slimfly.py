@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from weft.topologies.core.family import Family, Parameter
+from weft.topologies.core.family import Family, IntegerParameter
 from weft.topologies.low_diameter.finite_field import FiniteField, field, prime_power
 from weft.topologies.low_diameter.routers import require_routers, wired
 
@@ -80,8 +80,8 @@ FAMILIES = {
         source="Besta and Hoefler, SC 2014; FatPaths, appendix A-A",
         example="slimfly:q=5,p=4",
         parameters={
-            "q": Parameter(meaning="a prime power other than 2", least=3, most=256),
-            "p": Parameter(meaning="hosts of a router, half its links by default", least=1, optional=True),
+            "q": IntegerParameter(meaning="a prime power other than 2", least=3, most=256),
+            "p": IntegerParameter(meaning="hosts of a router, half its links by default", least=1, optional=True),
         },
         build=build,
         derived=lambda values: {"p": -(-network_radix(values["q"]) // 2)},

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from weft.topologies.core.family import Family, Parameter
+from weft.topologies.core.family import Family, IntegerParameter
 from weft.topologies.core.seeded import SplitMix64
-from weft.topologies.low_diameter.jellyfish import ATTEMPTS, SEED, Edge, connected
+from weft.topologies.low_diameter.jellyfish import ATTEMPTS, SEED, RouterPair, connected
 from weft.topologies.low_diameter.routers import require_routers, wired
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
     raise ValueError(f"xpander: no connected network in {ATTEMPTS} attempts; r = {r} is too small for l = {lift}")
 
 
-def lifted(r: int, lift: int, random: SplitMix64) -> list[Edge]:
+def lifted(r: int, lift: int, random: SplitMix64) -> list[RouterPair]:
     """Draw the edges of a random lift of the complete graph of r + 1 vertices."""
     edges = []
     for u, v in combinations(range(r + 1), 2):
@@ -56,9 +56,9 @@ FAMILIES = {
         source="Valadarsky et al., CoNEXT 2016; FatPaths, appendix A-D",
         example="xpander:r=4,l=4,p=2,seed=1",
         parameters={
-            "r": Parameter(meaning="routers that each is joined to", least=1),
-            "l": Parameter(meaning="routers of a metanode, r by default", least=1, optional=True),
-            "p": Parameter(meaning="hosts of a router, half its links by default", least=1, optional=True),
+            "r": IntegerParameter(meaning="routers that each is joined to", least=1),
+            "l": IntegerParameter(meaning="routers of a metanode, r by default", least=1, optional=True),
+            "p": IntegerParameter(meaning="hosts of a router, half its links by default", least=1, optional=True),
             "seed": SEED,
         },
         build=build,

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from weft.topologies.core.address import Layout, Naming, parse_digits
-from weft.topologies.recursive.connection_rule import FIRST, own_far_copy, own_gateway, require_matching
+from weft.topologies.core.address import AddressLayout, Naming, parse_digits
+from weft.topologies.recursive.connection_rule import FIRST, own_far_subnetwork, own_gateway, require_matching
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 DCELL, BETA_DCELL, FICONN = 0, 1, 2
 FAMILY = {DCELL: "dcell", BETA_DCELL: "beta-dcell", FICONN: "ficonn"}
-Number = TypeVar("Number", int, "NDArray[np.int64]")
+IntegerOrArray = TypeVar("IntegerOrArray", int, "NDArray[np.int64]")
 
 
-def gateway(rule: int, t: Sequence[int], level: int, i: Number, j: Number) -> Number:
+def gateway(rule: int, t: Sequence[int], level: int, i: IntegerOrArray, j: IntegerOrArray) -> IntegerOrArray:
     """Return the server of copy `i` of X(level-1) whose level-`level` link leads to copy `j`; i != j.
 
     The server is numbered within its copy.  `i` and `j` may be arrays of the same shape.
@@ -42,7 +42,7 @@ def gateway(rule: int, t: Sequence[int], level: int, i: Number, j: Number) -> Nu
         ahead = j - i - 1
         return ahead + ((ahead >> 63) & (t[level - 1] + 1))  # modulo t + 1: a division would take most of a search
     if rule >= FIRST:
-        own: Number = own_gateway(rule, t[level - 1], i, j)
+        own: IntegerOrArray = own_gateway(rule, t[level - 1], i, j)
         return own
     slot = j - (j > i)  # the other copies in order, this one left out
     if rule == FICONN:
@@ -58,7 +58,7 @@ def bridge(rule: int, t: Sequence[int], level: int, i: int, j: int) -> tuple[int
     return near, gateway(rule, t, level, j, i)
 
 
-def far_copy(rule: int, t: Sequence[int], level: int, i: int, p: int) -> int:
+def far_subnetwork(rule: int, t: Sequence[int], level: int, i: int, p: int) -> int:
     """Return the copy to which server `p` of copy `i` of X(level-1) is joined at `level`, or -1 if there is none.
 
     Inverse of gateway() in its last argument.
@@ -67,7 +67,7 @@ def far_copy(rule: int, t: Sequence[int], level: int, i: int, p: int) -> int:
         j = i + p + 1
         return j - (((t[level - 1] - j) >> 63) & (t[level - 1] + 1))
     if rule >= FIRST:
-        return own_far_copy(rule, t[level - 1], i, p)
+        return own_far_subnetwork(rule, t[level - 1], i, p)
     if rule == FICONN:
         if p & ((1 << level) - 1) != (1 << (level - 1)) - 1:
             return -1
@@ -79,7 +79,7 @@ def peer(rule: int, t: Sequence[int], server: int, level: int) -> int:
     """Return the server at the far end of `server`'s level-`level` link, `level` >= 1; -1 if there is none (FiConn)."""
     sub = t[level - 1]
     i = server % t[level] // sub
-    j = far_copy(rule, t, level, i, server % sub)
+    j = far_subnetwork(rule, t, level, i, server % sub)
     if j < 0:
         return -1
     return server - server % t[level] + j * sub + gateway(rule, t, level, j, i)
@@ -134,9 +134,9 @@ class Ccrdn:
         return tuple(sizes)
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> AddressLayout:
         """Labels x_k .. x_0 as addresses."""
-        return Layout(tuple(reversed(self.copies)))
+        return AddressLayout(tuple(reversed(self.copies)))
 
     def peer(self, server: int, level: int) -> int:
         """Return the server at the far end of `server`'s level-`level` link; -1 if there is none."""

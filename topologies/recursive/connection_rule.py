@@ -21,7 +21,7 @@ class ConnectionRule:
     """A rule as two functions on integers, the second the inverse of the first in its last argument.
 
     gateway(size, i, j): the server 0 .. size-1 of copy i that is joined to copy j; i and j, different, are 0 .. size.
-    far_copy(size, i, p): the j for which gateway(size, i, j) is p.
+    far_subnetwork(size, i, p): the j for which gateway(size, i, j) is p.
     needs: for people, which sizes it takes; takes(size): whether it takes this one.
     orders: of a rule by permutations, what by_permutation() was given.
 
@@ -29,7 +29,7 @@ class ConnectionRule:
     """
 
     gateway: Callable[[int, int, int], int]
-    far_copy: Callable[[int, int, int], int]
+    far_subnetwork: Callable[[int, int, int], int]
     needs: str = "any size"
     takes: Callable[[int], bool] = lambda size: True
     orders: Mapping[int, Sequence[int]] = field(default_factory=dict)
@@ -50,9 +50,9 @@ def own_gateway(rule: int, size: int, i: Any, j: Any) -> Any:
     return RULES[rule].gateway(size, i, j)
 
 
-def own_far_copy(rule: int, size: int, i: int, p: int) -> int:
-    """far_copy() of the rule of this number."""
-    return RULES[rule].far_copy(size, i, p)
+def own_far_subnetwork(rule: int, size: int, i: int, p: int) -> int:
+    """far_subnetwork() of the rule of this number."""
+    return RULES[rule].far_subnetwork(size, i, p)
 
 
 @cache
@@ -69,10 +69,10 @@ def require_matching(rule: int, size: int) -> None:
         for j in range(0, size + 1, step):
             if i != j:
                 p = own.gateway(size, i, j)
-                if not 0 <= p < size or own.far_copy(size, i, p) != j:
+                if not 0 <= p < size or own.far_subnetwork(size, i, p) != j:
                     raise ValueError(
                         f"its connection rule gives copy {i} server {p} of {size} for copy {j}, and that server"
-                        f" copy {own.far_copy(size, i, p)}: far_copy() must be the inverse of gateway()"
+                        f" copy {own.far_subnetwork(size, i, p)}: far_subnetwork() must be the inverse of gateway()"
                     )
 
 
@@ -91,8 +91,8 @@ def by_permutation(orders: Mapping[int, Sequence[int]]) -> ConnectionRule:
     def gateway(size: int, i: int, j: int) -> int:
         return orders[size][(j - i - 1) % (size + 1)]
 
-    def far_copy(size: int, i: int, p: int) -> int:
+    def far_subnetwork(size: int, i: int, p: int) -> int:
         return (i + inverse[size][p] + 1) % (size + 1)
 
     needs = f"{' or '.join(map(str, sorted(orders)))} servers"
-    return ConnectionRule(gateway, far_copy, needs, orders.__contains__, dict(orders))
+    return ConnectionRule(gateway, far_subnetwork, needs, orders.__contains__, dict(orders))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from weft.topologies.core.family import Family, Parameter
+from weft.topologies.core.family import Family, IntegerParameter
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, Ccrdn, CcrdnNaming, gateway
 from weft.topologies.recursive.connection_rule import FIRST
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 PARAMETERS = {
-    "n": Parameter(meaning="servers of a level-0 switch", least=3),
-    "k": Parameter(meaning="level, the depth of recursion", least=0),
+    "n": IntegerParameter(meaning="servers of a level-0 switch", least=3),
+    "k": IntegerParameter(meaning="level, the depth of recursion", least=0),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from weft.topologies.core.family import Family, Parameter
+from weft.topologies.core.family import Family, IntegerParameter
 from weft.topologies.recursive import dcell
 from weft.topologies.recursive.ccrdn import FICONN
 
@@ -31,8 +31,8 @@ FAMILIES = {
         source="Li et al., INFOCOM 2009; CCRDN, section 3.2",
         example="ficonn:n=4,k=2",
         parameters={
-            "n": Parameter(meaning="servers of a level-0 switch, even", least=4),
-            "k": Parameter(meaning="level, the depth of recursion", least=0),
+            "n": IntegerParameter(meaning="servers of a level-0 switch, even", least=4),
+            "k": IntegerParameter(meaning="level, the depth of recursion", least=0),
         },
         build=build,
     ),

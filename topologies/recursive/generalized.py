@@ -9,7 +9,7 @@ Gamma- and delta-DCell are two rules of the paper that generalised DCell (Kliegl
 with copies counted modulo t + 1.  That either is a perfect matching, for even t, is checked.  A family with a rule of
 your own takes its two functions, or a permutation (connection_rule.py):
 
-    add(family("mine", ConnectionRule(gateway, far_copy), summary="...", source="..."))
+    add(family("mine", ConnectionRule(gateway, far_subnetwork), summary="...", source="..."))
     build("mine:n=4,k=2")
 """
 
@@ -32,7 +32,7 @@ def gamma_gateway(size: int, i: int, j: int) -> int:
 
 
 def gamma_far_copy(size: int, i: int, p: int) -> int:
-    """Return far_copy() of gamma-DCell."""
+    """Return far_subnetwork() of gamma-DCell."""
     ahead = p if p & 1 else size - p
     return i + ahead if i + ahead <= size else i + ahead - size - 1
 
@@ -45,7 +45,7 @@ def delta_gateway(size: int, i: int, j: int) -> int:
 
 
 def delta_far_copy(size: int, i: int, p: int) -> int:
-    """Return far_copy() of delta-DCell."""
+    """Return far_subnetwork() of delta-DCell."""
     half = size >> 1
     ahead = p + 1 if p < half else half + size - p
     return i + ahead if i + ahead <= size else i + ahead - size - 1

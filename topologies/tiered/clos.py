@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from weft.topologies.core.address import FabricNaming, Tier
-from weft.topologies.core.family import Family, Parameter
+from weft.topologies.core.family import Family, IntegerParameter
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -45,9 +45,9 @@ FAMILIES = {
         source="DAR, section 2",
         example="clos:n=8,r=2,m=4",
         parameters={
-            "n": Parameter(meaning="hosts of a leaf", least=1),
-            "r": Parameter(meaning="leaves", least=2),
-            "m": Parameter(meaning="spines", least=1),
+            "n": IntegerParameter(meaning="hosts of a leaf", least=1),
+            "r": IntegerParameter(meaning="leaves", least=2),
+            "m": IntegerParameter(meaning="spines", least=1),
         },
         build=build,
     ),

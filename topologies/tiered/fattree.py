@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.topologies.core.address import FabricNaming, Tier
-from weft.topologies.core.family import Family, Parameter
+from weft.topologies.core.family import Family, IntegerParameter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 MIDDLE = "abdfgijklmnopqrtuvxyz"  # letters of the tiers between e and c; h, s and w mean other things
 
 
-class Shape(NamedTuple):
+class FatTreeShape(NamedTuple):
     """FT(n,d) with `pods` pods (2d in a whole one) and `hosts` hosts at each edge switch."""
 
     n: int
@@ -62,7 +62,7 @@ class Shape(NamedTuple):
         return FabricNaming([self.pods, *[self.d] * (self.n - 2), self.hosts], [*tiers, top])
 
 
-def shape(parameters: Mapping[str, int]) -> Shape:
+def shape(parameters: Mapping[str, int]) -> FatTreeShape:
     """Return the shape of these parameters; ValueError unless either k or n and d are set, and at most 2d pods."""
     if "k" in parameters:
         if "n" in parameters or "d" in parameters:
@@ -78,7 +78,7 @@ def shape(parameters: Mapping[str, int]) -> Shape:
     pods = parameters.get("pods", 2 * d)
     if pods > 2 * d:
         raise ValueError(f"fattree: with d = {d} there are at most {2 * d} pods, got {pods}")
-    return Shape(n, d, pods, d * parameters.get("oversubscription", 1))
+    return FatTreeShape(n, d, pods, d * parameters.get("oversubscription", 1))
 
 
 def build(parameters: Mapping[str, int]) -> Topology:
@@ -101,7 +101,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
     return Topology.wired("fattree", parameters, naming, levels, server_centric=False)
 
 
-def links(tree: Shape, tier: int) -> tuple[NDArray[np.int64], ...]:
+def links(tree: FatTreeShape, tier: int) -> tuple[NDArray[np.int64], ...]:
     """Return the links between `tier` and the tier above: switch, up-port, upper switch, down-port (TTC, eq. 1).
 
     Switches are numbered within their tiers, up-ports from 0.
@@ -121,11 +121,13 @@ FAMILIES = {
         source="Al-Fares et al., SIGCOMM 2008; TTC, section 2",
         example="fattree:k=4",
         parameters={
-            "k": Parameter(meaning="ports of a switch of three tiers, even", least=2, optional=True),
-            "n": Parameter(meaning="tiers of switches", least=2, most=2 + len(MIDDLE), optional=True),
-            "d": Parameter(meaning="half the ports of a switch", least=1, optional=True),
-            "pods": Parameter(meaning="how many there are, all by default", least=1, optional=True),
-            "oversubscription": Parameter(meaning="hosts of an edge switch for each up-port", least=1, optional=True),
+            "k": IntegerParameter(meaning="ports of a switch of three tiers, even", least=2, optional=True),
+            "n": IntegerParameter(meaning="tiers of switches", least=2, most=2 + len(MIDDLE), optional=True),
+            "d": IntegerParameter(meaning="half the ports of a switch", least=1, optional=True),
+            "pods": IntegerParameter(meaning="how many there are, all by default", least=1, optional=True),
+            "oversubscription": IntegerParameter(
+                meaning="hosts of an edge switch for each up-port", least=1, optional=True
+            ),
         },
         build=build,
     ),

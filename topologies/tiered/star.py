@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from weft.topologies.core.address import FabricNaming, Tier
-from weft.topologies.core.family import Family, Parameter
+from weft.topologies.core.family import Family, IntegerParameter
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -34,7 +34,7 @@ FAMILIES = {
         summary="one router with all the hosts",
         source="FatPaths, appendix D",
         example="star:n=8",
-        parameters={"n": Parameter(meaning="hosts", least=2)},
+        parameters={"n": IntegerParameter(meaning="hosts", least=2)},
         build=build,
     ),
 }

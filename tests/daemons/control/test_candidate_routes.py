@@ -88,7 +88,7 @@ def test_what_is_said_again_costs_nothing_and_neither_do_other_schemes_messages(
         for payload in (b"\x77\x01\xff", wire.encode(wire.Summary(1, 0, 0, 9, ()))):
             assert node.receive(payload, port, 0.02) is NOTHING
         for payload in (b"", b"\0" * 40):
-            with pytest.raises(wire.Garbage):
+            with pytest.raises(wire.MalformedMessage):
                 node.receive(payload, port, 0.02)
 
 

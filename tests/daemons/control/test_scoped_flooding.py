@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from weft.daemons.control.scoped_flooding import Notice, Notices
-from weft.daemons.core.wire import Garbage
+from weft.daemons.core.wire import MalformedMessage
 from weft.daemons.lbsp import messages
-from weft.daemons.lbsp.messages import Crowding, Failure, Failures
+from weft.daemons.lbsp.messages import Crowding, Failures, LinkFailure
 from weft.topologies.core.address import Prefix
 
 NONE = Failures(())
-ONE = Failures((Failure(1, Prefix(10 << 24, 24), 7, False),))
+ONE = Failures((LinkFailure(1, Prefix(10 << 24, 24), 7, False),))
 
 
 def empty(body):
@@ -81,7 +81,7 @@ def test_the_shorter_way_counts_also_if_it_was_slower():
 
 def test_strangers_and_what_is_for_others_are_not_heard():
     at = node()
-    with pytest.raises(Garbage, match="node 3 is no neighbour at port 0"):
+    with pytest.raises(MalformedMessage, match="node 3 is no neighbour at port 0"):
         at.hear(heard(sender=3), 0, 0.0)
     assert at.hear(heard(target=5), 0, 0.0) == (False, [])
     assert at.hear(heard(lifetime_ms=0), 0, 0.0) == (False, [])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from weft.daemons.control.scoped_flooding import Notice
 from weft.daemons.core import wire
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 from weft.daemons.dar import messages as dar
 from weft.daemons.lbsp import messages as lbsp
 from weft.daemons.tar import messages as tar
@@ -15,7 +15,7 @@ from weft.topologies.core.address import Prefix
 U8, U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (8, 16, 32, 64))
 I31 = st.integers(0, (1 << 31) - 1)
 PATH = st.lists(U32, min_size=1, max_size=20).map(tuple)
-FLOW = st.builds(Flow, U32, U32, U8, U32)
+FLOW = st.builds(FiveTuple, U32, U32, U8, U32)
 PAIRS = st.lists(st.tuples(U32, U64), max_size=20).map(tuple)
 HEARD = st.builds(wire.Hello, U32, st.integers(0, (1 << 63) - 1), U32, st.integers(1, 10_000), U64, PAIRS)
 LINKS = st.lists(st.tuples(U16, U32), max_size=10).map(wire.pack_links)
@@ -25,7 +25,7 @@ ENTRIES = st.lists(st.tuples(U32, U64, U32), max_size=20).map(tuple)
 SUMMARY = st.builds(wire.Summary, U32, U32, U32, U32, ENTRIES)
 PROBE = st.builds(wire.Probe, *[U32] * 5, U16, U32, st.integers(0, 2), st.integers(0, 1), PATH)
 DIED = st.builds(wire.HopDied, U32, U32, U32, U32, PATH)
-FAILURE = st.builds(lbsp.Failure, U8, st.builds(Prefix, U32, st.integers(0, 32)), U32, st.booleans())
+FAILURE = st.builds(lbsp.LinkFailure, U8, st.builds(Prefix, U32, st.integers(0, 32)), U32, st.booleans())
 FAILURES = st.builds(lbsp.Failures, st.lists(FAILURE, max_size=9).map(tuple))
 NOTICE = st.builds(Notice, U32, U32, U32, U64, U32, U8, FAILURES | st.builds(lbsp.Crowding, st.integers(0, 2)))
 MARKS = st.lists(st.integers(-1, (1 << 31) - 1), max_size=9).map(tuple)

@@ -4,7 +4,7 @@ import pytest
 
 from weft.daemons.core.actions import (
     Action,
-    Flow,
+    FiveTuple,
     Hop,
     Note,
     Performer,
@@ -15,7 +15,7 @@ from weft.daemons.core.actions import (
 )
 from weft.topologies.core.address import Prefix
 
-FLOW = Flow(1, 2, 6, 0)
+FLOW = FiveTuple(1, 2, 6, 0)
 ROUTE = SetRoute(Prefix(10 << 24, 8), (Hop(0, 1),))
 
 

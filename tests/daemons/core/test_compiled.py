@@ -78,7 +78,7 @@ def test_functions_that_call_themselves_are_refused():
 
 def test_work_kept_on_disk_is_known_by_the_source_of_all_that_is_called():
     reached = {function.__name__ for function in module._reached([proxy.search])}
-    assert {"search", "candidate", "hops", "length", "leaving", "gateway", "far_copy"} <= reached
+    assert {"search", "candidate", "hops", "length", "leaving", "gateway", "far_subnetwork"} <= reached
     files = {function.__code__.co_filename.rpartition("/")[2] for function in module._reached([proxy.search])}
     assert files == {"routing.py", "path_tables.py", "ccrdn.py", "connection_rule.py"}
     assert module._digest([proxy.search]) != module._digest([proxy.search, proxy.shortest_first])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.daemons.core import drawn_messages as drawn
 from weft.daemons.control.scoped_flooding import Notice
 from weft.daemons.core import wire
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 from weft.daemons.core.message_formats import BYTES, Malformed, fields, flat, take_apart
 from weft.daemons.core.message_registry import BY_KIND, FORMATS, SEAL, SEAL_BYTES, dissect
 from weft.daemons.core.wireshark import dissector
@@ -24,7 +24,7 @@ from weft.daemons.tar import messages as tar
 from weft.topologies.core.address import dotted
 
 
-def flow(of: Flow) -> dict[str, Any]:
+def flow(of: FiveTuple) -> dict[str, Any]:
     return {**of._asdict(), "source": dotted(of.source), "destination": dotted(of.destination)}
 
 
@@ -71,7 +71,7 @@ def advertised(one: wire.Advertisement) -> dict[str, Any]:
     return {"origin": one.origin, "sequence": one.sequence, "lifetime_ms": one.lifetime_ms, **listed("links", links)}
 
 
-def body(of: lbsp.Body) -> dict[str, Any]:
+def body(of: lbsp.LbspBody) -> dict[str, Any]:
     if isinstance(of, lbsp.Crowding):
         return {"state": of.state}
     return listed(
@@ -100,13 +100,13 @@ def check(name: str, payload: bytes, told: dict[str, Any]) -> None:
 
 
 @given(drawn.HEARD | drawn.STATES | drawn.SUMMARY | drawn.PROBE | drawn.DIED)
-def test_messages_that_schemes_share_are_dissected_as_their_codec_made_them(message: wire.Message) -> None:
+def test_messages_that_schemes_share_are_dissected_as_their_codec_made_them(message: wire.DaemonMessage) -> None:
     names = {wire.Hello: "hello", wire.LinkStates: "link_states", wire.Summary: "summary", wire.Probe: "probe"}
     check(names.get(type(message), "hop_died"), wire.encode(message), plain(message))
 
 
 @given(drawn.NOTICE)
-def test_messages_of_lbsp_are(message: lbsp.Told) -> None:
+def test_messages_of_lbsp_are(message: lbsp.LbspNotice) -> None:
     name = "lbsp_crowding" if isinstance(message.body, lbsp.Crowding) else "lbsp_failures"
     check(name, lbsp.encode(message), plain(message))
 
@@ -122,7 +122,7 @@ def test_probes_of_tar_are(message: tar.FlowProbe) -> None:
 
 
 @given(drawn.BREAKS)
-def test_breaks_of_tar_are(given_: tuple[int, int, list[tuple[Flow, int]]]) -> None:
+def test_breaks_of_tar_are(given_: tuple[int, int, list[tuple[FiveTuple, int]]]) -> None:
     sender, target, flows = given_
     (payload,) = tar.breaks(sender, target, flows)
     entries = [flow(one) | {"token": token} for one, token in flows]

@@ -13,7 +13,7 @@ from weft.daemons.core.node_config import routers
 from weft.daemons.core.registry import configure, rule, scheme, schemes
 from weft.daemons.core.registry import machine as make_machine
 from weft.daemons.core.selection_rule import SelectionRule
-from weft.daemons.load_balancing.scheme import Rule
+from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.candidates import candidates
 from weft.topologies import build
 
@@ -165,7 +165,7 @@ def test_what_a_carrier_must_have_is_said_before_and_with_each_node():
 
 def test_what_daemons_do_not_read_is_refused_where_there_are_none():
     assert rule("ttc:delta=3,tie=redirect") == SelectionRule(
-        Rule.TTC, {"delta": 3, "tie": 1, "load": 0, "ecn": 0}, compares_queues=True
+        ChoiceRule.TTC, {"delta": 3, "tie": 1, "load": 0, "ecn": 0}, compares_queues=True
     )
     for spec, said in [
         ("ttc:hello_ms=3", "ttc: no parameter 'hello_ms'"),

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from weft.daemons.core import wire
 from weft.daemons.core.wire import (
     Advertisement,
-    Garbage,
     Hello,
     HopDied,
     LinkStates,
+    MalformedMessage,
     Probe,
     Summary,
     decode,
@@ -77,7 +77,7 @@ def test_the_bytes_of_a_hello():
 @example(b"")
 @example(b"\x77\x01")
 def test_bytes_are_a_message_or_unknown_or_garbage(payload):
-    with suppress(Garbage):
+    with suppress(MalformedMessage):
         message = decode(payload)
         assert (message is None) == (payload[2] not in range(wire.HELLO, wire.HOP_DIED + 1))
         assert message is None or encode(message) == payload
@@ -88,18 +88,18 @@ def test_what_is_cut_or_longer_is_garbage(message, data):
     payload = encode(message)
     cut = payload[: data.draw(st.integers(0, len(payload) - 1))]
     for wrong in (cut, payload + b"\0"):
-        with pytest.raises(Garbage):
+        with pytest.raises(MalformedMessage):
             decode(wrong)
 
 
 def test_an_interval_of_nothing_is_garbage():
-    with pytest.raises(Garbage):
+    with pytest.raises(MalformedMessage):
         decode(encode(replace(HELLO, interval_ms=0)))
 
 
 def test_another_version_is_garbage_and_another_type_is_not_ours():
     payload = encode(HELLO)
-    with pytest.raises(Garbage, match="begins with 7702, expected 7701"):
+    with pytest.raises(MalformedMessage, match="begins with 7702, expected 7701"):
         decode(b"\x77\x02" + payload[2:])
     assert decode(b"\x77\x01\xc8whatever") is None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.daemons.core.actions import Flow, Send
+from weft.daemons.core.actions import FiveTuple, Send
 from weft.daemons.dar import messages
 from weft.daemons.dar.messages import Ear
 from weft.daemons.simulator.simulator import Simulator
@@ -47,7 +47,7 @@ class Fabric:
             found += value or 0
         return found
 
-    def spine_of(self, flow: Flow) -> int:
+    def spine_of(self, flow: FiveTuple) -> int:
         """The spine by which it goes; ValueError if it does not arrive, or not by one spine."""
         walk = self.flows.path(flow)
         if walk.lost or len(walk.path) != 5:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.daemons.dar.dar_fabric import Fabric
 from weft.daemons.core import wire
-from weft.daemons.core.actions import Flow, Send, SetFlowPort
+from weft.daemons.core.actions import FiveTuple, Send, SetFlowPort
 from weft.daemons.core.events import FlowsSeen, LinkDegraded, SeenFlow
 from weft.daemons.core.registry import configure, scheme
 from weft.daemons.dar import messages
@@ -82,7 +82,7 @@ def alone(options="", m=4):
     fabric = Fabric(f"clos:n=4,r=4,m={m}", options)
     machine, now = fabric.simulator.protocol(fabric.leaf(0)), fabric.simulator.now
     address = fabric.topology.naming.address
-    flow = Flow(address(0), address(5), 6, 77)
+    flow = FiveTuple(address(0), address(5), 6, 77)
     machine.event(FlowsSeen((SeenFlow(flow, 4 + 1, rested_s=1.0),)), now)
     ear = Ear(fabric.spine(3), fabric.leaf(0), fabric.leaf(1), fabric.leaf(0), 1, flow, fabric.spine(1), 3)
     return fabric, machine, flow, ear, now
@@ -117,7 +117,7 @@ def test_a_request_moves_a_flow_that_is_where_it_was_and_has_rested():
     [
         {"spine": 16 + 4 + 2},  # it goes by another
         {"spine": 3},  # that is no spine
-        {"flow": Flow(1, 2, 6, 3)},
+        {"flow": FiveTuple(1, 2, 6, 3)},
         {"target": 16 + 1},
         {"leaf": 16 + 1},
         {"origin": 16 + 2},  # the flow does not go there
@@ -223,7 +223,7 @@ def seen(fabric, spines, rested_s=1.0):
     """Flows of leaf 0's hosts, one on each of these spines."""
     address = fabric.topology.naming.address
     return [
-        SeenFlow(Flow(address(at % 4), address(4 + at), 6, at), 4 + spine, rested_s=rested_s)
+        SeenFlow(FiveTuple(address(at % 4), address(4 + at), 6, at), 4 + spine, rested_s=rested_s)
         for at, spine in enumerate(spines)
     ]
 
@@ -248,7 +248,7 @@ def of_destinations(fabric, ways, new=()):
     """Flows of leaf 0's hosts to hosts of leaf 1, by the numbers of the host and of the spine."""
     address = fabric.topology.naming.address
     return [
-        SeenFlow(Flow(address(at % 4), address(4 + host), 6, at), 4 + spine, rested_s=1.0)
+        SeenFlow(FiveTuple(address(at % 4), address(4 + host), 6, at), 4 + spine, rested_s=1.0)
         for at, (host, spine) in enumerate([*ways, *new])
     ]
 
@@ -379,7 +379,7 @@ def test_flows_that_rest_or_are_silent_are_not_asked_for():
     address = fabric.topology.naming.address
 
     def come(**more):
-        flows = [SeenFlow(Flow(address(4 + at), address(0), 6, at), 5, **more) for at in range(3)]
+        flows = [SeenFlow(FiveTuple(address(4 + at), address(0), 6, at), 5, **more) for at in range(3)]
         return [action for action in machine.event(FlowsSeen(tuple(flows)), now) if isinstance(action, Send)]
 
     assert not come(rested_s=0.01)
@@ -393,7 +393,9 @@ def test_flows_that_rest_or_are_silent_are_not_asked_for():
 def come_to_leaf_0(fabric, machine, now, ports, rested_s=1.0):
     """The flows that leaf 0 asks for where its flows, numbered, come by these ports."""
     address = fabric.topology.naming.address
-    flows = [SeenFlow(Flow(address(4 + at), address(0), 6, at), port, rested_s=rested_s) for at, port in ports.items()]
+    flows = [
+        SeenFlow(FiveTuple(address(4 + at), address(0), 6, at), port, rested_s=rested_s) for at, port in ports.items()
+    ]
     sent = [action for action in machine.event(FlowsSeen(tuple(flows)), now) if isinstance(action, Send)]
     return [messages.decode(action.payload).flow.ports for action in sent]
 
@@ -518,7 +520,7 @@ def test_daemons_settle_over_wires_that_lose_and_reorder():
 
 def test_what_is_cut_is_garbage_and_what_is_no_event_of_ours_is_refused():
     _, machine, _, ear, now = alone()
-    with pytest.raises(wire.Garbage):
+    with pytest.raises(wire.MalformedMessage):
         machine.receive(messages.encode(ear)[:-1], 4, now)
     with pytest.raises(ValueError, match="does not use"):
         machine.event(LinkDegraded(4, True), now)

@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 
 from weft.daemons.dar import iteration
-from weft.daemons.dar.iteration import DEST, LIMITED, MODULO, NOWHERE, RANDOM, SPREAD, Network, Rules
+from weft.daemons.dar.iteration import DEST, LIMITED, MODULO, NOWHERE, RANDOM, SPREAD, ClosFlows, IterationRules
 
 Spines = tuple[int, ...]
 Rested = tuple[Spines, tuple[int, ...]]  # the spine of each flow, and the iterations for which it rests
 
 
-def network(n: int, r: int, m: int, destination: Spines) -> Network:
+def network(n: int, r: int, m: int, destination: Spines) -> ClosFlows:
     """CLOS(n,r,m) on plain lists, as a daemon would have it."""
-    net = Network(
+    net = ClosFlows(
         n, r, m, list(destination), [0] * (n * r), *([0] * k for k in (n * r, r * m, r * m, (m + 1) * r, r * m, n * r))
     )
     iteration.invert(net)
     return net
 
 
-def loads(net: Network, spine: Spines) -> tuple[list[int], list[int]]:
+def loads(net: ClosFlows, spine: Spines) -> tuple[list[int], list[int]]:
     """Flows on each uplink and on each link down, counted anew."""
     up, down = [0] * (net.r * net.m), [0] * (net.r * net.m)
     for flow, one in enumerate(spine):
@@ -48,7 +48,7 @@ def chosen(leaves: dict[int, list[int]], load: list[int], m: int, p: int, spine:
     return [flows for flows in found if flows]
 
 
-def transitions(net: Network, rules: Rules, spine: Spines) -> dict[Spines, float]:
+def transitions(net: ClosFlows, rules: IterationRules, spine: Spines) -> dict[Spines, float]:
     """Where one iteration leads from `spine` if no flow rests."""
     found: dict[Spines, float] = defaultdict(float)
     for (after, _), probability in rested_transitions(net, rules, (spine, (0,) * len(spine))).items():
@@ -56,7 +56,7 @@ def transitions(net: Network, rules: Rules, spine: Spines) -> dict[Spines, float
     return found
 
 
-def rested_transitions(net: Network, rules: Rules, begin: Rested) -> dict[Rested, float]:
+def rested_transitions(net: ClosFlows, rules: IterationRules, begin: Rested) -> dict[Rested, float]:
     """Where one iteration leads from spines and rests, by enumeration of every choice that is left to chance."""
     n, m, p, (spine, rest) = net.n, net.m, rules.p, begin
     up, down = loads(net, spine)
@@ -81,7 +81,7 @@ def rested_transitions(net: Network, rules: Rules, begin: Rested) -> dict[Rested
 
 
 def moved(
-    net: Network, rules: Rules, states: dict[Rested, float], flow: int, down: list[int] | None
+    net: ClosFlows, rules: IterationRules, states: dict[Rested, float], flow: int, down: list[int] | None
 ) -> dict[Rested, float]:
     """`states` after `flow` has moved; `down` is the map of an informed request."""
     n, m, found = net.n, net.m, defaultdict(float)
@@ -104,11 +104,11 @@ def moved(
     return found
 
 
-def is_good(net: Network, p: int, spine: Spines) -> bool:
+def is_good(net: ClosFlows, p: int, spine: Spines) -> bool:
     return max(map(max, loads(net, spine))) <= p
 
 
-def expected(net: Network, rules: Rules, start: Spines) -> float:
+def expected(net: ClosFlows, rules: IterationRules, start: Spines) -> float:
     """Expected iterations from `start`, by the whole chain; inf if some state cannot reach a good one."""
     rows: dict[Spines, dict[Spines, float]] = {}
     left = [start]
@@ -131,7 +131,7 @@ def expected(net: Network, rules: Rules, start: Spines) -> float:
     return float(np.linalg.solve(np.eye(len(rows)) - matrix, np.ones(len(rows)))[0])
 
 
-def simulated(net: Network, rules: Rules, times: int, seed: int = 7) -> np.ndarray:
+def simulated(net: ClosFlows, rules: IterationRules, times: int, seed: int = 7) -> np.ndarray:
     """Iterations of `times` runs of the iteration itself, in plain Python."""
     state = [seed, 2, 3, 4]
     found = []
@@ -144,11 +144,11 @@ def simulated(net: Network, rules: Rules, times: int, seed: int = 7) -> np.ndarr
 
 
 VARIANTS = {
-    "paper": Rules(),
-    "every link": Rules(every_link=1),
-    "informed": Rules(informed=1),
-    "no swap": Rules(swap=0),
-    "p=2": Rules(p=2),
+    "paper": IterationRules(),
+    "every link": IterationRules(every_link=1),
+    "informed": IterationRules(informed=1),
+    "no swap": IterationRules(swap=0),
+    "p=2": IterationRules(p=2),
 }
 
 
@@ -195,7 +195,7 @@ def test_every_permutation_converges_as_the_chain_says(sizes: tuple[int, int, in
 def test_one_iteration_lets_flows_rest() -> None:
     """From a bad state in which some flows rest, and an uplink is overfull to which others may be moved, to every next
     state and rest, by a chi-squared bound."""
-    rules, net = Rules(rest=2, p=1), network(3, 3, 3, (0, 3, 6, 1, 4, 7, 2, 5, 8))
+    rules, net = IterationRules(rest=2, p=1), network(3, 3, 3, (0, 3, 6, 1, 4, 7, 2, 5, 8))
     start: Rested = ((0, 0, 2, 0, 1, 2, 0, 2, 1), (1, 0, 0, 2, 0, 0, 0, 0, 1))
     exact, times, state = rested_transitions(net, rules, start), 6_000, [1, 2, 3, 4]
     seen: dict[Rested, int] = defaultdict(int)
@@ -209,7 +209,7 @@ def test_one_iteration_lets_flows_rest() -> None:
     assert squares < len(exact) + 5 * (2 * len(exact)) ** 0.5
 
 
-def endless(net: Network, rules: Rules) -> bool:
+def endless(net: ClosFlows, rules: IterationRules) -> bool:
     """Whether there is a state from which no good one can be reached, by search of all states."""
     before: dict[Spines, list[Spines]] = defaultdict(list)
     reached = set()
@@ -228,7 +228,7 @@ def endless(net: Network, rules: Rules) -> bool:
     return len(reached) < len(states)
 
 
-def refused(n: int, r: int, m: int, rules: Rules) -> bool:
+def refused(n: int, r: int, m: int, rules: IterationRules) -> bool:
     """Whether check() refuses the network."""
     try:
         iteration.check(n, r, m, rules)
@@ -246,7 +246,7 @@ def test_what_never_ends_is_refused_and_nothing_else(flags: tuple[int, ...]) -> 
         (*sorted(d // 2 for d in one[:2]), *sorted(d // 2 for d in one[2:])): one for one in permutations(range(4))
     }
     for p in (1, 2):
-        rules = Rules(p=p, every_link=every_link, swap=swap, stay=stay, informed=informed)
+        rules = IterationRules(p=p, every_link=every_link, swap=swap, stay=stay, informed=informed)
         found = [endless(network(2, 2, 2, destination), rules) for destination in cases.values()]
         assert any(found) == refused(2, 2, 2, rules)
 
@@ -255,13 +255,15 @@ def test_what_never_ends_is_refused_and_nothing_else(flags: tuple[int, ...]) -> 
 def test_what_never_ends_is_refused_on_larger_leaves(swap: int, informed: int) -> None:
     """CLOS(4,2,2) at p=2 where a leaf sends to one leaf only: without swaps, the moves of both ends of its paths turn
     three flows on one spine into three on the other, for ever."""
-    rules = Rules(p=2, swap=swap, stay=0, informed=informed)
+    rules = IterationRules(p=2, swap=swap, stay=0, informed=informed)
     found = expected(network(4, 2, 2, tuple(range(8))), rules, (0, 0, 0, 1, 0, 0, 1, 1))
     assert (found == float("inf")) == refused(4, 2, 2, rules)
 
 
-@pytest.mark.parametrize("rules", [Rules(), Rules(every_link=1), Rules(informed=1), Rules(swap=0)])
-def test_flows_to_one_host_move_together(rules: Rules) -> None:
+@pytest.mark.parametrize(
+    "rules", [IterationRules(), IterationRules(every_link=1), IterationRules(informed=1), IterationRules(swap=0)]
+)
+def test_flows_to_one_host_move_together(rules: IterationRules) -> None:
     """Pairs of flows at p=2 are what single flows of half as many hosts are at p=1, whose chain is solved."""
     single = network(2, 2, 2, (0, 2, 1, 3))
     pairs = network(4, 2, 2, tuple(2 * single.destination[flow // 2] for flow in range(8)))
@@ -283,7 +285,7 @@ def test_flows_of_different_hosts_and_of_one_are_swapped_whole() -> None:
     """Destinations with one, two and three flows of a leaf: loads and groups stay right, whatever moves."""
     net = network(6, 2, 3, (0, 0, 0, 6, 6, 1, 7, 7, 7, 2, 8, 3))
     for start, swap, informed in product(range(4), (0, 1), (0, 1)):
-        rules, state = Rules(p=3, start=start, swap=swap, informed=informed, key=DEST, rest=1), [7, 7, 1, 2]
+        rules, state = IterationRules(p=3, start=start, swap=swap, informed=informed, key=DEST, rest=1), [7, 7, 1, 2]
         iteration.check_traffic(net, rules)
         for _ in range(20):
             iteration.place(net, rules, state)
@@ -297,19 +299,25 @@ def test_flows_of_different_hosts_and_of_one_are_swapped_whole() -> None:
 @pytest.mark.parametrize(
     ("destination", "rules", "message"),
     [
-        ((0, 1, 0, 1, 0, 1), Rules(), "a leaf takes 3 flows, got 6"),
-        ((0, 0, 3, 3, 4, 1), Rules(key=DEST), "2 flows of a leaf go to one host, and a link carries 1: take key=flow"),
-        ((0, 0, 0, 3, 3, 3), Rules(p=2, key=DEST), "3 flows of a leaf"),
+        ((0, 1, 0, 1, 0, 1), IterationRules(), "a leaf takes 3 flows, got 6"),
+        (
+            (0, 0, 3, 3, 4, 1),
+            IterationRules(key=DEST),
+            "2 flows of a leaf go to one host, and a link carries 1: take key=flow",
+        ),
+        ((0, 0, 0, 3, 3, 3), IterationRules(p=2, key=DEST), "3 flows of a leaf"),
     ],
 )
-def test_traffic_for_which_there_is_no_room_is_refused(destination: Spines, rules: Rules, message: str) -> None:
+def test_traffic_for_which_there_is_no_room_is_refused(
+    destination: Spines, rules: IterationRules, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         iteration.check_traffic(network(3, 2, 3, destination), rules)
 
 
 def test_groups_that_do_not_fit_are_refused() -> None:
     """Six flows by two at p=3: two spines have room for six flows, and for two groups of two."""
-    net, rules = network(6, 2, 2, (0, 0, 6, 6, 7, 7, 1, 1, 2, 2, 8, 8)), Rules(p=3, key=DEST)
+    net, rules = network(6, 2, 2, (0, 0, 6, 6, 7, 7, 1, 1, 2, 2, 8, 8)), IterationRules(p=3, key=DEST)
     iteration.check(6, 2, 2, rules)
     with pytest.raises(ValueError, match="take key=flow"):
         iteration.check_traffic(net, rules)
@@ -327,9 +335,9 @@ def test_flows_are_listed_by_output_leaf() -> None:
 
 
 @pytest.mark.parametrize(
-    "rules", [Rules(start=s, informed=i, swap=w) for s in range(4) for i in (0, 1) for w in (0, 1)]
+    "rules", [IterationRules(start=s, informed=i, swap=w) for s in range(4) for i in (0, 1) for w in (0, 1)]
 )
-def test_every_choice_ends_with_no_bad_link(rules: Rules) -> None:
+def test_every_choice_ends_with_no_bad_link(rules: IterationRules) -> None:
     for p, m in ((1, 5), (2, 3), (3, 2)):
         net = network(4, 4, m, (0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15))
         simulated(net, rules._replace(p=p), 20)
@@ -337,25 +345,25 @@ def test_every_choice_ends_with_no_bad_link(rules: Rules) -> None:
 
 def test_starts_are_those_of_the_paper() -> None:
     net, state = network(4, 3, 5, tuple(range(12))), [1, 2, 3, 4]
-    iteration.place(net, Rules(start=MODULO), state)
+    iteration.place(net, IterationRules(start=MODULO), state)
     assert net.spine == [0, 1, 2, 3] * 3
-    iteration.place(net, Rules(start=SPREAD), state)
+    iteration.place(net, IterationRules(start=SPREAD), state)
     assert net.spine == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
     overfull = 0
     for _ in range(50):
-        iteration.place(net, Rules(start=LIMITED), state)
+        iteration.place(net, IterationRules(start=LIMITED), state)
         assert max(net.up) == 1
-        iteration.place(net, Rules(start=RANDOM), state)
+        iteration.place(net, IterationRules(start=RANDOM), state)
         overfull += max(net.up) > 1
     assert overfull
-    iteration.place(net, Rules(folded=1), state)
+    iteration.place(net, IterationRules(folded=1), state)
     assert net.spine == [NOWHERE] * 12
     assert iteration.settled(net, 1)
 
 
 def test_a_folded_network_routes_what_leaves_its_leaf() -> None:
     net = network(4, 3, 4, (0, 4, 8, 1, 5, 2, 9, 6, 10, 3, 7, 11))
-    simulated(net, Rules(folded=1), 20)
+    simulated(net, IterationRules(folded=1), 20)
     local = [flow for flow in range(12) if flow // 4 == net.destination[flow] // 4]
     assert [flow for flow in range(12) if net.spine[flow] == NOWHERE] == local
 
@@ -374,8 +382,8 @@ def test_too_few_spines_are_refused(n: int, m: int, p: int) -> None:
     spines = product(range(m), repeat=2 * n)
     assert not any(is_good(net, p, one) for one in spines)
     with pytest.raises(ValueError, match="take m >="):
-        iteration.check(n, 2, m, Rules(p=p))
-    iteration.check(n, 2, -(-n // p), Rules(p=p))
+        iteration.check(n, 2, m, IterationRules(p=p))
+    iteration.check(n, 2, -(-n // p), IterationRules(p=p))
 
 
 def test_the_generator_is_xoshiro128plusplus() -> None:

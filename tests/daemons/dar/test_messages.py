@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from weft.daemons.core import wire
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 from weft.daemons.dar import messages
 from weft.daemons.dar.messages import MOST_SPINES, Ear
 
 words, octets = some.integers(0, 0xFFFFFFFF), some.integers(0, 255)
-flows = some.builds(Flow, words, words, octets, words)
+flows = some.builds(FiveTuple, words, words, octets, words)
 
 
 @some.composite
@@ -41,8 +41,8 @@ def test_anything_else_is_garbage_or_a_message(payload):
 
 
 def test_a_map_names_no_spine_that_there_is_not():
-    payload = bytearray(messages.encode(Ear(1, 2, 3, 4, 5, Flow(6, 7, 8, 9), 10, 3, 6, 0b111111)))
+    payload = bytearray(messages.encode(Ear(1, 2, 3, 4, 5, FiveTuple(6, 7, 8, 9), 10, 3, 6, 0b111111)))
     payload[-1] = 1 << 6
-    with pytest.raises(wire.Garbage, match="a map of 6 spines"):
+    with pytest.raises(wire.MalformedMessage, match="a map of 6 spines"):
         messages.decode(bytes(payload))
     assert messages.decode(wire.encode(wire.Hello(1, 2, 3, 30, 0, ()))) is None

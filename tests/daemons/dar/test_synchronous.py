@@ -12,7 +12,7 @@ import pytest
 
 from tests.daemons.dar.dar_fabric import Fabric
 from weft.daemons.dar import iteration
-from weft.daemons.dar.iteration import DEST, Network, Rules
+from weft.daemons.dar.iteration import DEST, ClosFlows, IterationRules
 from weft.daemons.routing.selection import below
 from weft.daemons.simulator.wires import Wire
 
@@ -34,7 +34,7 @@ def worst_permutation(n, r, generator):
 def abstract(n, r, m, rules, destination, seed):
     """Iterations until all is well, requests and moves."""
     flows = n * r
-    net = Network(
+    net = ClosFlows(
         n, r, m, destination, [0] * flows, [0] * flows, [0] * (r * m), [0] * (r * m), [0] * (flows + r * m + r),
         [0] * (r * m), [0] * flows,
     )  # fmt: skip
@@ -82,12 +82,12 @@ def synchronous(fabric, destination, ports):
 
 
 VARIANTS = {
-    "paper, p=2": ((6, 6, 6), Rules(p=2, folded=1), 240),
-    "paper, p=1": ((3, 3, 6), Rules(p=1, folded=1), 300),
-    "no spare link": ((3, 3, 3), Rules(p=1, folded=1), 200),
-    "informed": ((6, 6, 6), Rules(p=2, folded=1, informed=1), 240),
-    "every link": ((6, 6, 6), Rules(p=2, folded=1, every_link=1), 200),
-    "by destination": ((6, 6, 6), Rules(p=2, folded=1, key=DEST), 240),
+    "paper, p=2": ((6, 6, 6), IterationRules(p=2, folded=1), 240),
+    "paper, p=1": ((3, 3, 6), IterationRules(p=1, folded=1), 300),
+    "no spare link": ((3, 3, 3), IterationRules(p=1, folded=1), 200),
+    "informed": ((6, 6, 6), IterationRules(p=2, folded=1, informed=1), 240),
+    "every link": ((6, 6, 6), IterationRules(p=2, folded=1, every_link=1), 200),
+    "by destination": ((6, 6, 6), IterationRules(p=2, folded=1, key=DEST), 240),
 }
 
 

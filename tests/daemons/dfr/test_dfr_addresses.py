@@ -4,7 +4,7 @@ import pytest
 
 from weft.daemons.dfr import dfr_addresses
 from weft.daemons.dfr import routing as dfr
-from weft.daemons.dfr.dfr_addresses import NO_COPY, State
+from weft.daemons.dfr.dfr_addresses import NO_SUBNETWORK, HopState
 from weft.daemons.dfr.routing import Dfr
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
 
@@ -53,6 +53,6 @@ def test_what_a_rerouted_packet_carries_is_read_and_written_alike_wherever_it_go
 
 def test_a_packet_without_a_proxy_has_none() -> None:
     network, packet = Ccrdn(DCELL, 3, 2), [0] * dfr.FIELDS
-    dfr_addresses.write(network, State(2, NO_COPY, 1), 5, packet)
+    dfr_addresses.write(network, HopState(2, NO_SUBNETWORK, 1), 5, packet)
     assert packet[dfr.PROXY] == dfr.NOWHERE
-    assert dfr_addresses.read(network, packet) == State(2, NO_COPY, 1)
+    assert dfr_addresses.read(network, packet) == HopState(2, NO_SUBNETWORK, 1)

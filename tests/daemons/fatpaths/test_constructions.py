@@ -8,7 +8,7 @@ import pytest
 
 from weft.daemons.fatpaths import in_trees, near_minimal, spain, trees
 from weft.daemons.fatpaths.construction import near_minimal_layers
-from weft.daemons.fatpaths.layers import Graph, distances, distinct_paths, everything, path
+from weft.daemons.fatpaths.layers import RouterArrays, distances, distinct_paths, everything, path
 from weft.topologies import build
 
 UNSET = -1
@@ -19,7 +19,7 @@ def rng(seed=0):
 
 
 def graph_of(spec):
-    return Graph.of(build(spec))
+    return RouterArrays.of(build(spec))
 
 
 def plain(graph, weight=None):
@@ -73,7 +73,7 @@ def test_a_colour_of_spain_is_an_in_tree_and_all_paths_have_one(spec):
 
 
 def test_no_colour_is_needed_where_paths_go_together():
-    star = Graph(np.array([0, 3, 4, 5, 6]), np.array([1, 2, 3, 0, 0, 0]))
+    star = RouterArrays(np.array([0, 3, 4, 5, 6]), np.array([1, 2, 3, 0, 0, 0]))
     coloured = trees._coloured(star, 0, 3, rng(), lambda function: function)
     assert coloured.tolist() == [[UNSET, 0, 0, 0]]  # and the search for a second path ended each time
 
@@ -152,7 +152,7 @@ def test_a_near_minimal_path_is_the_lightest_of_its_length_that_goes_along(spec)
 def test_arcs_become_heavier_by_the_sources_that_are_served_first():
     """A path 0 - 1 - 2 - 3 whose routers 1 and 2 have no hop yet: one source over its first link, three over its
     last."""
-    line = Graph(np.array([0, 1, 3, 5, 6]), np.array([1, 0, 2, 1, 3, 2]))
+    line = RouterArrays(np.array([0, 1, 3, 5, 6]), np.array([1, 0, 2, 1, 3, 2]))
     table, weight = np.full((4, 4), UNSET, dtype=np.int32), np.zeros(6)
     far, scratch = distances(line, everything(line)), (integers(4), integers(4), integers(4))
     count = np.zeros((4, 4), dtype=np.int64)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from weft.daemons.fatpaths import layer_choice
 from weft.daemons.fatpaths.layer_choice import (
     Choice,
-    FlowState,
+    LayerFlowState,
     Start,
     comes_before,
     ends_congested_rounds,
@@ -58,7 +58,7 @@ def in_c(tmp_path_factory):
 
 def cuts(packets):
     """Which of these (seq, end) show a cut."""
-    flow = FlowState()
+    flow = LayerFlowState()
     return [at for at, (seq, end) in enumerate(packets) if shows_cut(flow, seq & 0xFFFFFFFF, end & 0xFFFFFFFF, False)]
 
 
@@ -85,7 +85,7 @@ def test_the_first_packet_of_a_recovery_sent_once_more_is_another_cut():
 
 
 def test_a_packet_with_cwr_shows_a_cut():
-    flow = FlowState()
+    flow = LayerFlowState()
     assert not shows_cut(flow, 0, 1000, False)
     assert shows_cut(flow, 1000, 2000, True)
     assert not shows_cut(flow, 2000, 3000, False)
@@ -93,7 +93,7 @@ def test_a_packet_with_cwr_shows_a_cut():
 
 def test_what_was_sent_before_a_packet_with_cwr_and_is_sent_again_belongs_to_that_cut():
     """Packets that went by the new layer overtake those before them, which TCP may take for lost."""
-    flow = FlowState()
+    flow = LayerFlowState()
     for seq in range(0, 5000, 1000):
         assert shows_cut(flow, seq, seq + 1000, seq == 4000) == (seq == 4000)
     assert not shows_cut(flow, 2000, 3000, False)
@@ -109,7 +109,7 @@ def test_a_gap_is_longer_than_the_gap():
 
 def rounds(echoes, percent, wanted, window=10):
     """The acknowledgements, counted in windows, after which the flow draws; `echoes`: how many of each window's."""
-    flow, found, seq = FlowState(), [], 0
+    flow, found, seq = LayerFlowState(), [], 0
     shows_cut(flow, 0, window, False)
     for at, count in enumerate(echoes):
         shows_cut(flow, seq + window, seq + 2 * window, False)
@@ -164,7 +164,7 @@ def test_c_and_python_see_the_same_cuts_and_rounds(in_c):
     seen = [0, 0]
     for seed in range(300):
         draw = random.Random(seed)
-        ours, theirs, at = FlowState(), FlowInC(), draw.choice([0, WRAP, 1 << 31])
+        ours, theirs, at = LayerFlowState(), FlowInC(), draw.choice([0, WRAP, 1 << 31])
         percent, wanted = draw.choice([1, 50, 100]), draw.choice([1, 2, 3])
         for _ in range(60):
             if draw.random() < 0.6:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.daemons.fatpaths import construction, layers, trees
-from weft.daemons.fatpaths.layers import Graph, distances, distinct_paths, everything, path, routes, tables
+from weft.daemons.fatpaths.layers import RouterArrays, distances, distinct_paths, everything, path, routes, tables
 from weft.experiments.engines.compiled import compiled
 from weft.topologies import build
 from weft.topologies.core.user_graph import topology_of
@@ -31,7 +31,7 @@ def rng(seed=0):
 
 
 def graph_of(spec):
-    return Graph.of(build(spec))
+    return RouterArrays.of(build(spec))
 
 
 def check(graph, found):
@@ -61,7 +61,7 @@ def test_no_layer_loops(spec, name):
 @given(st.integers(4, 11), st.integers(0, 10**6), st.data())
 def test_any_sets_of_arcs_make_layers_without_loops(size, seed, data):
     """Arcs drawn one by one: layers that are directed, not connected, even empty."""
-    graph = Graph.of(topology_of(nx.connected_watts_strogatz_graph(size, 3, 0.5, seed=seed)))
+    graph = RouterArrays.of(topology_of(nx.connected_watts_strogatz_graph(size, 3, 0.5, seed=seed)))
     drawn = [
         np.array(data.draw(st.lists(st.booleans(), min_size=len(graph.peer), max_size=len(graph.peer))))
         for _ in range(2)
@@ -77,7 +77,7 @@ def test_any_sets_of_arcs_make_layers_without_loops(size, seed, data):
 @settings(max_examples=25, deadline=None)
 @given(st.integers(5, 12), st.integers(0, 10**6), st.sampled_from(sorted(set(MAKE) - {"random"})))
 def test_constructions_have_no_loops_on_any_graph(size, seed, name):
-    graph = Graph.of(topology_of(nx.connected_watts_strogatz_graph(size, 4, 0.7, seed=seed)))
+    graph = RouterArrays.of(topology_of(nx.connected_watts_strogatz_graph(size, 4, 0.7, seed=seed)))
     check(graph, MAKE[name](graph, 4, rng(seed)))
 
 
@@ -180,7 +180,7 @@ def test_compiled_constructions_are_the_same():
 
 def test_routes_are_ports_to_next_routers():
     topology = build("slimfly:q=3,p=2")
-    graph = Graph.of(topology)
+    graph = RouterArrays.of(topology)
     table = construction.in_tree_layers(graph, 3, rng())[2]
     for node in (topology.servers, topology.nodes - 1):
         found = routes(topology, table, node)

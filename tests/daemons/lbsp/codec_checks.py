@@ -12,7 +12,7 @@ def requires_its_length(codec: ModuleType, payload: bytes, data: some.DataObject
     """A message that is cut anywhere, or longer by a byte, is Garbage."""
     cut = data.draw(some.integers(0, len(payload) - 1))
     for wrong in (payload[:cut], payload + b"\0"):
-        with pytest.raises(wire.Garbage):
+        with pytest.raises(wire.MalformedMessage):
             codec.decode(wrong)
 
 
@@ -20,6 +20,6 @@ def takes_anything(codec: ModuleType, payload: bytes) -> None:
     """Any bytes are Garbage, another scheme's message, or one of the codec's, which encodes to them."""
     try:
         found = codec.decode(payload)
-    except wire.Garbage:
+    except wire.MalformedMessage:
         return
     assert found is None or codec.encode(found) == payload

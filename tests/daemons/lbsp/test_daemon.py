@@ -15,16 +15,16 @@ from weft.daemons.core.registry import configure
 from weft.daemons.lbsp import messages
 from weft.daemons.lbsp import routing as lbsp
 from weft.daemons.lbsp.daemon import Lbsp, covering
-from weft.daemons.lbsp.messages import Crowding, Failure, Failures
-from weft.daemons.lbsp.routing import AGGREGATION, EDGE, Place, Shape
-from weft.daemons.simulator.capabilities import QueueStates
+from weft.daemons.lbsp.messages import Crowding, Failures, LinkFailure
+from weft.daemons.lbsp.routing import AGGREGATION, EDGE, LbspShape, SwitchPosition
+from weft.daemons.simulator.capabilities import SimulatedQueueStates
 from weft.daemons.simulator.simulator import Simulator
 from weft.daemons.simulator.wires import Wire
 from weft.topologies import build
 from weft.topologies.core.address import Prefix
 
 FOUR, EIGHT = build("fattree:k=4"), build("fattree:k=8")
-SHAPE = Shape(4, 2, 2)
+SHAPE = LbspShape(4, 2, 2)
 
 
 def converged(topology=FOUR, spec="lbsp", **more):
@@ -47,7 +47,7 @@ def failures_known(simulator):
 
 def expected(topology, at, *dead):
     """The routes that the pure function gives."""
-    shape = Shape.of(topology.naming.layout.radices)
+    shape = LbspShape.of(topology.naming.layout.radices)
     links = [shape.link(*topology.links[topology.link(name)][[0, 2]].tolist()) for name in dead]
     return {prefix: route.ports for prefix, route in lbsp.table(shape, shape.place(at), links).items()}
 
@@ -235,15 +235,15 @@ def port_to(name, other):
 
 def test_aggregation_switches_that_choose_alike_change_state_together():
     """Section 5.1; at k = 8 a0.0 and a0.2 do, and a0.1 and a0.3."""
-    shape = Shape(8, 4, 4)
+    shape = LbspShape(8, 4, 4)
     at = EIGHT.naming.node("a0.0")
     view = configure(EIGHT, "lbsp")[at]
     machine = Lbsp(Neighbourhood(at, dict(view.ports), incarnation=1), shape, (), incarnation=1)
     machine.start(0.0)
-    edge, port = shape.node(Place(EDGE, 0, 0)), 0
+    edge, port = shape.node(SwitchPosition(EDGE, 0, 0)), 0
 
     def hear(number, state, sequence):
-        origin = shape.node(Place(AGGREGATION, 0, number))
+        origin = shape.node(SwitchPosition(AGGREGATION, 0, number))
         payload = messages.encode(Notice(edge, at, origin, sequence, 1000, 0, Crowding(state)))
         return list(machine.receive(payload, port, 0.1))
 
@@ -271,12 +271,14 @@ def test_states_cross_the_edge_switches_of_a_pod_and_go_no_further():
         return {
             EIGHT.naming.name(one)
             for one in routers(EIGHT)
-            if simulator.node(one).capability(QueueStates).state == state
+            if simulator.node(one).capability(SimulatedQueueStates).state == state
         }
 
     assert crowded(1) == {"a0.0", "a0.2"}
     simulator.run_for(7.0)
-    assert {simulator.node(node(name, EIGHT)).capability(QueueStates).state for name in ("a0.0", "a0.2")} == {1}
+    assert {simulator.node(node(name, EIGHT)).capability(SimulatedQueueStates).state for name in ("a0.0", "a0.2")} == {
+        1
+    }
     assert len(crowded(0)) == 80
 
 
@@ -299,16 +301,16 @@ def test_core_switches_have_no_state():
 @pytest.mark.parametrize(
     "failure",
     [
-        Failure(0, Prefix(10 << 24 | 1 << 16, 24), node("e1.0"), False),  # of group 1, not 0
-        Failure(1, Prefix(10 << 24 | 1 << 16, 16), node("e1.0"), False),  # affects a /24
-        Failure(1, Prefix(10 << 24 | 2 << 16, 24), node("e2.0"), False),  # no such link
-        Failure(1, Prefix(10 << 24, 32), 0, False),  # a host
+        LinkFailure(0, Prefix(10 << 24 | 1 << 16, 24), node("e1.0"), False),  # of group 1, not 0
+        LinkFailure(1, Prefix(10 << 24 | 1 << 16, 16), node("e1.0"), False),  # affects a /24
+        LinkFailure(1, Prefix(10 << 24 | 2 << 16, 24), node("e2.0"), False),  # no such link
+        LinkFailure(1, Prefix(10 << 24, 32), 0, False),  # a host
     ],
 )
 def test_what_contradicts_the_topology_is_not_believed(failure):
     machine = alone("e0.0")
     machine.start(0.0)
-    right = Failure(1, Prefix(10 << 24 | 1 << 16, 24), node("e1.0"), False)
+    right = LinkFailure(1, Prefix(10 << 24 | 1 << 16, 24), node("e1.0"), False)
     port = port_to("e0.0", "a0.1")
     said = notice("a1.1", Failures((failure,)), to="e0.0", sender="a0.1")
     assert machine.receive(said, port, 0.1) is NOTHING
@@ -321,7 +323,7 @@ def test_what_contradicts_the_topology_is_not_believed(failure):
 def test_garbage_is_told_and_other_schemes_messages_are_not_ours():
     machine = alone("e0.0")
     machine.start(0.0)
-    with pytest.raises(wire.Garbage):
+    with pytest.raises(wire.MalformedMessage):
         machine.receive(b"junk", 2, 0.1)
     assert machine.receive(wire.encode(wire.LinkStates(node("a0.0"), ())), 2, 0.1) is NOTHING
 

@@ -6,13 +6,13 @@ from hypothesis import strategies as some
 from weft.daemons.control.scoped_flooding import Notice
 from weft.daemons.core import wire
 from weft.daemons.lbsp import messages
-from weft.daemons.lbsp.messages import Crowding, Failure, Failures
+from weft.daemons.lbsp.messages import Crowding, Failures, LinkFailure
 from weft.topologies.core.address import Prefix
 
 words = some.integers(0, 0xFFFFFFFF)
 octets = some.integers(0, 255)
 prefixes = some.builds(Prefix, words, some.integers(0, 32))
-failures = some.builds(Failure, octets, prefixes, words, some.booleans())
+failures = some.builds(LinkFailure, octets, prefixes, words, some.booleans())
 bodies = some.one_of(
     some.builds(Failures, some.lists(failures, max_size=20).map(tuple)), some.builds(Crowding, some.integers(0, 2))
 )
@@ -38,11 +38,11 @@ def test_anything_else_is_garbage_or_a_message(payload):
 
 
 def test_values_that_mean_nothing_are_garbage():
-    good = Notice(1, 2, 3, 4, 5, 2, Failures((Failure(1, Prefix(10 << 24, 24), 7, False),)))
+    good = Notice(1, 2, 3, 4, 5, 2, Failures((LinkFailure(1, Prefix(10 << 24, 24), 7, False),)))
     payload = bytearray(messages.encode(good))
     payload[-4 - 4 - 2] = 2  # degraded
-    with pytest.raises(wire.Garbage, match="degraded 2"):
+    with pytest.raises(wire.MalformedMessage, match="degraded 2"):
         messages.decode(bytes(payload))
-    with pytest.raises(wire.Garbage, match="no state 3"):
+    with pytest.raises(wire.MalformedMessage, match="no state 3"):
         messages.decode(messages.encode(Notice(1, 2, 3, 4, 5, 1, Crowding(3))))
     assert messages.decode(wire.encode(wire.Hello(1, 2, 3, 30, 0, ()))) is None

@@ -6,13 +6,13 @@ from itertools import product
 import pytest
 
 from weft.daemons.lbsp import routing as lbsp
-from weft.daemons.lbsp.routing import AGGREGATION, CORE, EDGE, Link, Place, Shape
+from weft.daemons.lbsp.routing import AGGREGATION, CORE, EDGE, LbspShape, SwitchPosition, Uplink
 from weft.topologies import build
 from weft.topologies.core.address import EVERYTHING, Prefix
 
-FOUR, EIGHT = Shape(4, 2, 2), Shape(8, 4, 4)
-SIXTEEN, SIXTEEN_OF_FOUR = Shape(16, 8, 8), Shape(16, 8, 8, 4)
-SHAPES = [FOUR, EIGHT, SIXTEEN, SIXTEEN_OF_FOUR, Shape(4, 2, 8), Shape(2, 4, 4)]
+FOUR, EIGHT = LbspShape(4, 2, 2), LbspShape(8, 4, 4)
+SIXTEEN, SIXTEEN_OF_FOUR = LbspShape(16, 8, 8), LbspShape(16, 8, 8, 4)
+SHAPES = [FOUR, EIGHT, SIXTEEN, SIXTEEN_OF_FOUR, LbspShape(4, 2, 8), LbspShape(2, 4, 4)]
 
 
 def switches(shape):
@@ -42,7 +42,7 @@ class Tables:
         return list(self.onward(self.edge(src), dst, (), ()))
 
     def edge(self, host):
-        return Place(EDGE, *self.shape.layout.label_of(host)[:2])
+        return SwitchPosition(EDGE, *self.shape.layout.label_of(host)[:2])
 
     def onward(self, at, dst, links, visited):
         assert at not in visited, f"loop at {at}"
@@ -55,11 +55,15 @@ class Tables:
         first = self.shape.down_ports(at.tier)
         for port in ports:
             if at.tier != CORE and port >= first:
-                link = Link(at, port - first)
+                link = Uplink(at, port - first)
                 yield from self.onward(link.upper, dst, (*links, link), (*visited, at))
             else:
-                below = Place(AGGREGATION, port, at.number) if at.tier == CORE else Place(EDGE, at.pod, port)
-                link = Link(below, at.pod if at.tier == CORE else at.number)
+                below = (
+                    SwitchPosition(AGGREGATION, port, at.number)
+                    if at.tier == CORE
+                    else SwitchPosition(EDGE, at.pod, port)
+                )
+                link = Uplink(below, at.pod if at.tier == CORE else at.number)
                 yield from self.onward(below, dst, (*links, link), (*visited, at))
 
 
@@ -67,12 +71,17 @@ def all_paths(shape, src, dst):
     """Every up-down path between two hosts of different edge switches, from the wiring alone."""
     (pod, edge, _), (to, below, _) = shape.layout.label_of(src), shape.layout.label_of(dst)
     for j in range(shape.d):
-        up, down = Link(Place(EDGE, pod, edge), j), Link(Place(EDGE, to, below), j)
+        up, down = Uplink(SwitchPosition(EDGE, pod, edge), j), Uplink(SwitchPosition(EDGE, to, below), j)
         if pod == to:
             yield (up, down)
             continue
         for u in range(shape.d):
-            yield (up, Link(Place(AGGREGATION, pod, j), u), Link(Place(AGGREGATION, to, j), u), down)
+            yield (
+                up,
+                Uplink(SwitchPosition(AGGREGATION, pod, j), u),
+                Uplink(SwitchPosition(AGGREGATION, to, j), u),
+                down,
+            )
 
 
 def hosts_apart(shape, draw, count):
@@ -127,20 +136,20 @@ def test_path_groups_are_disjoint_and_equal_in_size_and_together_all_paths(shape
 
 def test_the_papers_example_takes_the_papers_ports():
     """Section 3.3.2 and figure 5, host 15 to 115 in an 8-ary fat-tree: A1 and A3 leave ports 1, 3 for 0, 2."""
-    assert Tables(EIGHT).ports(Place(EDGE, 0, 3), 115) == (4 + 1, 4 + 3)
-    failed = Link(Place(AGGREGATION, 7, 3), 3)
+    assert Tables(EIGHT).ports(SwitchPosition(EDGE, 0, 3), 115) == (4 + 1, 4 + 3)
+    failed = Uplink(SwitchPosition(AGGREGATION, 7, 3), 3)
     assert EIGHT.kind(failed) == 3
     assert str(EIGHT.affected(failed, failed.upper)) == "10.7.0.0/16"
     assert EIGHT.affected(failed, failed.lower) == EVERYTHING
     tables = Tables(EIGHT, [failed])
-    assert tables.ports(Place(EDGE, 0, 3), 115) == (4 + 1, 4 + 3)
+    assert tables.ports(SwitchPosition(EDGE, 0, 3), 115) == (4 + 1, 4 + 3)
     for number, ports in enumerate([(4 + 1, 4 + 3), (4 + 0, 4 + 2), (4 + 1, 4 + 3), (4 + 0, 4 + 2)]):
-        assert tables.ports(Place(AGGREGATION, 0, number), 115) == ports
+        assert tables.ports(SwitchPosition(AGGREGATION, 0, number), 115) == ports
 
 
 def test_a_failure_below_affects_one_range_and_its_type():
     """Section 3.3.1: A31 - T31 is down, type 1, hosts 124 to 127."""
-    failed = Link(Place(EDGE, 7, 3), 3)
+    failed = Uplink(SwitchPosition(EDGE, 7, 3), 3)
     assert EIGHT.kind(failed) == 1
     assert EIGHT.affected(failed, failed.upper) == EIGHT.layout.prefix((7, 3))
     changed = {
@@ -155,7 +164,7 @@ def test_a_failure_below_affects_one_range_and_its_type():
 def test_a_failed_link_of_an_edge_switch_reroutes_three_per_cent_of_all_pairs():
     """Section 3.4 says about 6 % at k = 8, which is everything from and to the four hosts: half of that has the other
     link group as its own and stays where it is."""
-    sound, broken = Tables(EIGHT), Tables(EIGHT, [Link(Place(EDGE, 7, 3), 3)])
+    sound, broken = Tables(EIGHT), Tables(EIGHT, [Uplink(SwitchPosition(EDGE, 7, 3), 3)])
     moved, touched = 0, 0
     for src in range(EIGHT.servers):
         edge = sound.edge(src)
@@ -226,44 +235,48 @@ def test_whoever_is_still_connected_is_reached_and_nothing_goes_round(shape, rou
 
 def test_a_route_without_an_intact_group_says_so():
     """With a link of each group of an edge switch gone, its packets take what works."""
-    at = Place(EDGE, 0, 0)
-    routes = beyond(EIGHT, at, [Link(at, 0), Link(at, 1)])
+    at = SwitchPosition(EDGE, 0, 0)
+    routes = beyond(EIGHT, at, [Uplink(at, 0), Uplink(at, 1)])
     assert {route.symmetric for route in routes} == {False}
     assert {route.columns for route in routes} == {((6, 7), (6, 7))}
-    assert all(route.symmetric for route in beyond(EIGHT, at, [Link(at, 0), Link(at, 2)]))
-    assert {route.ports for route in beyond(EIGHT, at, [Link(at, u) for u in range(4)])} == {()}
+    assert all(route.symmetric for route in beyond(EIGHT, at, [Uplink(at, 0), Uplink(at, 2)]))
+    assert {route.ports for route in beyond(EIGHT, at, [Uplink(at, u) for u in range(4)])} == {()}
 
 
 def test_a_degraded_link_is_left_as_a_failed_one_is_but_only_while_there_is_an_alternative():
-    slow = Link(Place(EDGE, 5, 2), 1)
+    slow = Uplink(SwitchPosition(EDGE, 5, 2), 1)
     for src, dst in [(0, EIGHT.servers // 8 * 5 + 9), (EIGHT.servers // 8 * 5 + 9, 1)]:
         check_symmetric(Tables(EIGHT, degraded=[slow]), src, dst)
-    at = Place(EDGE, 0, 0)
-    both = beyond(EIGHT, at, [Link(at, 1)], [Link(at, 2)])
+    at = SwitchPosition(EDGE, 0, 0)
+    both = beyond(EIGHT, at, [Uplink(at, 1)], [Uplink(at, 2)])
     assert {route.columns for route in both} == {((4, 6), (4, 6))}
     assert all(route.symmetric for route in both)
 
 
 def test_a_table_grows_only_by_what_failed():
-    assert [len(lbsp.table(EIGHT, Place(tier, 0, 0), [])) for tier in (EDGE, AGGREGATION, CORE)] == [2, 2 + 4, 8]
-    above = Link(Place(AGGREGATION, 6, 1), 0)
-    assert set(lbsp.table(EIGHT, Place(AGGREGATION, 0, 1), [above])) - set(
-        lbsp.table(EIGHT, Place(AGGREGATION, 0, 1), [])
+    assert [len(lbsp.table(EIGHT, SwitchPosition(tier, 0, 0), [])) for tier in (EDGE, AGGREGATION, CORE)] == [
+        2,
+        2 + 4,
+        8,
+    ]
+    above = Uplink(SwitchPosition(AGGREGATION, 6, 1), 0)
+    assert set(lbsp.table(EIGHT, SwitchPosition(AGGREGATION, 0, 1), [above])) - set(
+        lbsp.table(EIGHT, SwitchPosition(AGGREGATION, 0, 1), [])
     ) == {EIGHT.layout.prefix((6,))}
 
 
 def test_columns_lie_row_by_row():
-    assert lbsp.Route(((4, 6), (5, 7))).ports == (4, 5, 6, 7)
-    assert lbsp.Route(((4,), (5,))).ports == (4, 5)
-    assert lbsp.Route(((2,),)).ports == (2,)
-    assert lbsp.Route(((),)).ports == lbsp.Route(((), ())).ports == ()
-    assert lbsp.Route(((4, 6, 7), (4, 6, 7))).ports == (4, 4, 6, 6, 7, 7)
+    assert lbsp.LbspRoute(((4, 6), (5, 7))).ports == (4, 5, 6, 7)
+    assert lbsp.LbspRoute(((4,), (5,))).ports == (4, 5)
+    assert lbsp.LbspRoute(((2,),)).ports == (2,)
+    assert lbsp.LbspRoute(((),)).ports == lbsp.LbspRoute(((), ())).ports == ()
+    assert lbsp.LbspRoute(((4, 6, 7), (4, 6, 7))).ports == (4, 4, 6, 6, 7, 7)
 
 
 @pytest.mark.parametrize(("count", "groups"), [(40, 2), (63, 2), (64, 2), (64, 4), (33, 2)])
 def test_no_port_is_idle_where_there_are_too_many_for_each_group(count, groups):
     """At k = 128 an edge switch has 64 uplinks, which is all that a route holds."""
-    ports = lbsp.Route((tuple(range(count)),) * groups).ports
+    ports = lbsp.LbspRoute((tuple(range(count)),) * groups).ports
     assert len(ports) <= 64
     assert len(ports) % groups == 0
     assert set(ports) == set(range(count))
@@ -271,7 +284,7 @@ def test_no_port_is_idle_where_there_are_too_many_for_each_group(count, groups):
 
 def test_link_groups_that_no_route_can_hold_are_refused():
     with pytest.raises(ValueError, match="at most 64"):
-        lbsp.Route((tuple(range(64)), tuple(range(64, 128)))).ports  # noqa: B018
+        lbsp.LbspRoute((tuple(range(64)), tuple(range(64, 128)))).ports  # noqa: B018
     with pytest.raises(ValueError, match="at most 64 uplinks here, got k = 256"):
         lbsp.shape_of(build("fattree:k=256,pods=2"))
 
@@ -328,12 +341,12 @@ def test_a_pair_agrees_on_what_one_wants_and_none_opposes():
 @pytest.mark.parametrize(("d", "groups"), [(1, 2), (3, 2), (6, 2), (4, 1), (4, 3), (4, 8)])
 def test_what_lbsp_cannot_part_is_refused(d, groups):
     with pytest.raises(ValueError, match="power of two"):
-        Shape(2 * d, d, d, groups)
+        LbspShape(2 * d, d, d, groups)
 
 
 def test_one_pod_has_nothing_to_choose():
     with pytest.raises(ValueError, match="two pods or more"):
-        Shape(1, 2, 2)
+        LbspShape(1, 2, 2)
 
 
 def test_hosts_are_no_switches():

@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 
 from weft.daemons.core import registry
-from weft.daemons.load_balancing.scheme import Rule
+from weft.daemons.load_balancing.scheme import ChoiceRule
 
 
 @pytest.mark.parametrize(
     ("spec", "rule", "parameters"),
     [
-        ("ecmp", Rule.KERNEL, {}),
-        ("dmodk", Rule.D_MOD_K, {"ecn": 0}),
-        ("vlb", Rule.FLOW_HASH, {"ecn": 0}),
-        ("vlb:per=packet,ecn=7", Rule.RANDOM, {"ecn": 7}),
-        ("micro", Rule.DRILL, {"d": 2, "load": 0, "ecn": 0}),
-        ("drill", Rule.DRILL, {"d": 2, "m": 1, "load": 0, "ecn": 0}),
-        ("drill:d=4,m=0,load=bytes", Rule.DRILL, {"d": 4, "m": 0, "load": 1, "ecn": 0}),
-        ("ttc", Rule.TTC, {"delta": 2, "tie": 0, "load": 0, "ecn": 0}),
-        ("ttc:delta=3028,load=bytes,tie=redirect", Rule.TTC, {"delta": 3028, "tie": 1, "load": 1, "ecn": 0}),
-        ("letflow:gap_us=100,ecn=20", Rule.FLOWLET, {"gap_us": 100, "ecn": 20}),
+        ("ecmp", ChoiceRule.KERNEL, {}),
+        ("dmodk", ChoiceRule.D_MOD_K, {"ecn": 0}),
+        ("vlb", ChoiceRule.FLOW_HASH, {"ecn": 0}),
+        ("vlb:per=packet,ecn=7", ChoiceRule.RANDOM, {"ecn": 7}),
+        ("micro", ChoiceRule.DRILL, {"d": 2, "load": 0, "ecn": 0}),
+        ("drill", ChoiceRule.DRILL, {"d": 2, "m": 1, "load": 0, "ecn": 0}),
+        ("drill:d=4,m=0,load=bytes", ChoiceRule.DRILL, {"d": 4, "m": 0, "load": 1, "ecn": 0}),
+        ("ttc", ChoiceRule.TTC, {"delta": 2, "tie": 0, "load": 0, "ecn": 0}),
+        ("ttc:delta=3028,load=bytes,tie=redirect", ChoiceRule.TTC, {"delta": 3028, "tie": 1, "load": 1, "ecn": 0}),
+        ("letflow:gap_us=100,ecn=20", ChoiceRule.FLOWLET, {"gap_us": 100, "ecn": 20}),
     ],
 )
-def test_a_spec_is_read(spec: str, rule: Rule, parameters: dict[str, int]) -> None:
+def test_a_spec_is_read(spec: str, rule: ChoiceRule, parameters: dict[str, int]) -> None:
     assert (registry.rule(spec).rule, registry.rule(spec).parameters) == (rule, parameters)
 
 
@@ -60,10 +60,10 @@ def test_what_is_wrong_is_said_in_one_line(spec: str, said: str) -> None:
 
 def test_every_data_plane_has_a_rule() -> None:
     for name in registry.with_data_plane():
-        assert registry.rule(name).rule in list(Rule)
+        assert registry.rule(name).rule in list(ChoiceRule)
 
 
 def test_ecmp_marks_by_the_data_planes_own_hash():
-    assert registry.rule("ecmp").rule == Rule.KERNEL
+    assert registry.rule("ecmp").rule == ChoiceRule.KERNEL
     marks = registry.rule("ecmp:ecn=33")
-    assert (marks.rule, marks["ecn"], marks.asks_queues) == (Rule.FLOW_HASH, 33, True)
+    assert (marks.rule, marks["ecn"], marks.asks_queues) == (ChoiceRule.FLOW_HASH, 33, True)

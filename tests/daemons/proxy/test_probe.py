@@ -5,7 +5,7 @@ import pytest
 from weft.daemons.core import wire
 from weft.daemons.core.actions import Hop, Send
 from weft.daemons.core.token_bucket import TokenBucket
-from weft.daemons.proxy.probe import Answer, HopLost, Probes
+from weft.daemons.proxy.probe import HopLost, ProbeAnswer, Probes
 
 
 class Line:
@@ -57,7 +57,7 @@ def line():
 
 
 def test_the_question_goes_there_and_the_answer_comes_back_the_same_way(line):
-    assert line.carry(0, line.nodes[0].ask(3, 1, 77, 0.0, urgent=True)) == [(0, Answer(3, 1, 77, True, 0))]
+    assert line.carry(0, line.nodes[0].ask(3, 1, 77, 0.0, urgent=True)) == [(0, ProbeAnswer(3, 1, 77, True, 0))]
     assert line.steps == [(0, 1), (1, 2), (2, 3), (3, 2), (2, 1), (1, 0)]
 
 
@@ -69,13 +69,13 @@ def test_it_brings_the_greatest_load_of_the_ports_it_leaves_by(line):
 
 def test_where_there_is_no_way_on_the_answer_is_that(line):
     line.dead = {(2, 3)}
-    assert line.carry(0, line.nodes[0].ask(3, 1, 77, 0.0, urgent=True)) == [(0, Answer(3, 1, 77, False, 0))]
+    assert line.carry(0, line.nodes[0].ask(3, 1, 77, 0.0, urgent=True)) == [(0, ProbeAnswer(3, 1, 77, False, 0))]
     assert line.steps == [(0, 1), (1, 2), (2, 1), (1, 0)]
 
 
 def test_the_source_itself_may_have_no_way(line):
     line.dead = {(0, 1)}
-    assert line.carry(0, line.nodes[0].ask(3, 1, 77, 0.0, urgent=True)) == [(0, Answer(3, 1, 77, False, 0))]
+    assert line.carry(0, line.nodes[0].ask(3, 1, 77, 0.0, urgent=True)) == [(0, ProbeAnswer(3, 1, 77, False, 0))]
 
 
 def test_a_hop_that_dies_is_told_to_each_source_once(line):
@@ -103,7 +103,7 @@ def test_there_is_a_limit_to_bad_news():
 def steps_of(line, source, now, destination=5):
     line.steps = []
     (told,) = line.carry(source, line.nodes[source].ask(destination, 1, 1, now, urgent=True), now)
-    assert told == (source, Answer(destination, 1, 1, not line.dead, 0))
+    assert told == (source, ProbeAnswer(destination, 1, 1, not line.dead, 0))
     return len(line.steps)
 
 
@@ -180,6 +180,8 @@ def test_beyond_the_budget_nothing_is_lost_but_nobody_is_woken():
     line = Line(wakes=2)
     for at in range(40):
         now = at * 0.1
-        assert line.carry(0, line.nodes[0].ask(3, 1, 77, now, urgent=True), now) == [(0, Answer(3, 1, 77, True, 0))]
+        assert line.carry(0, line.nodes[0].ask(3, 1, 77, now, urgent=True), now) == [
+            (0, ProbeAnswer(3, 1, 77, True, 0))
+        ]
     assert len([step for step in line.steps if step[0] == 0]) == 40
     assert len([step for step in line.woken if step[0] == 0]) == 2 + 3  # at once, and one a second

@@ -3,7 +3,7 @@ import pytest
 from tests.daemons.routing.networks import TWO_LEVELS, pairs, title
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.routing import proxy_addresses
-from weft.daemons.simulator.node import Fib
+from weft.daemons.simulator.node import SimulatedFib
 from weft.topologies.core.address import dotted
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, Ccrdn
 
@@ -13,7 +13,7 @@ NETWORKS = [Ccrdn(DCELL, 4, 1), Ccrdn(BETA_DCELL, 5, 1), *TWO_LEVELS]
 def tables(network):
     found = []
     for server in range(network.t[-1]):
-        found.append(Fib())
+        found.append(SimulatedFib())
         for prefix, hop in proxy_addresses.prefix_routes(network, server):
             found[-1].set(prefix, (hop,))
     return found

@@ -116,5 +116,5 @@ def test_the_routes_of_its_own_hosts_follow_their_carrier():
     assert SetRoute(HOST, (Hop(3, 9),)) in node.start(0.0)
     assert node.link_changed(3, False, 0.1) == [SetRoute(HOST, ())]
     assert node.link_changed(3, True, 0.2) == [SetRoute(HOST, (Hop(3, 9),))]
-    with pytest.raises(wire.Garbage):
+    with pytest.raises(wire.MalformedMessage):
         node.receive(b"junk", 0, 0.3)

@@ -9,7 +9,7 @@ import pytest
 from weft.daemons.control.scoped_flooding import Notice
 from weft.daemons.control.sequence_limit import MOST_AHEAD
 from weft.daemons.core import wire
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 from weft.daemons.core.events import FlowInUse
 from weft.daemons.core.registry import configure
 from weft.daemons.core.registry import machine as make_machine
@@ -58,7 +58,7 @@ def in_order(simulator):
 
 
 def test_a_hop_that_no_server_has_ends_no_daemon():
-    with pytest.raises(wire.Garbage):
+    with pytest.raises(wire.MalformedMessage):
         begun(DCELL, "pr-gpi").receive(HOP_DIED, 0, 0.1)
 
 
@@ -69,7 +69,7 @@ def test_a_question_that_names_a_stranger_is_garbage(field, stranger):
     assert begun(DCELL, "pr-gpi").receive(wire.encode(probe), 0, 0.1) is not None
     for verdict in (wire.ASKING, wire.CONNECTED, wire.BROKEN):
         bad = probe._replace(verdict=verdict, **{field: (stranger, 1) if field == "visited" else stranger})
-        with pytest.raises(wire.Garbage):
+        with pytest.raises(wire.MalformedMessage):
             begun(DCELL, "pr-gpi").receive(wire.encode(bad), 0, 0.1)
 
 
@@ -83,17 +83,17 @@ def test_a_question_that_names_a_stranger_is_garbage(field, stranger):
     ],
 )  # fmt: skip
 def test_only_a_neighbour_asks_of_paths_that_there_are(probe):
-    with pytest.raises(wire.Garbage):
+    with pytest.raises(wire.MalformedMessage):
         begun(DCELL, "pr-gpi").receive(wire.encode(probe), 0, 0.1)
 
 
 @pytest.mark.parametrize("mark", [48, 2**31 - 1, -3])
 def test_a_mark_that_names_a_stranger_is_garbage(mark):
-    flow = Flow(FICONN.naming.address(1), FICONN.naming.address(40), 17, 0)
+    flow = FiveTuple(FICONN.naming.address(1), FICONN.naming.address(40), 17, 0)
     probe = tar.FlowProbe(1, 0, flow, 1, 0, 1000, wire.ASKING, (-1, -1, -1), (1,))
     assert begun(FICONN, "tar").receive(tar.encode(probe), 0, 0.1)
     for marks in ((mark, -1, -1), (-1, mark, -1), (-1, -1, mark)):
-        with pytest.raises(wire.Garbage):
+        with pytest.raises(wire.MalformedMessage):
             begun(FICONN, "tar").receive(tar.encode(probe._replace(marks=marks)), 0, 0.1)
 
 
@@ -214,12 +214,12 @@ def test_answers_fill_neither_memory_nor_the_table_that_all_servers_share():
             machine.receive(here, port, 0.01)
     set_flows = 0
     for token in range(3 * MOST_STATES):
-        flow = Flow(FICONN.naming.address(2), FICONN.naming.address(1), 17, token)
+        flow = FiveTuple(FICONN.naming.address(2), FICONN.naming.address(1), 17, token)
         answer = tar.FlowProbe(1, 0, flow, 1 + token, 0, 2**32 - 1, wire.CONNECTED, (), (2, 0, 1))
         set_flows += len(machine.receive(tar.encode(answer), 0, 0.02)) > 1
     assert machine.status()["states"] == MOST_STATES == set_flows
     for token in range(3 * MOST_STATES):
-        flow = Flow(FICONN.naming.address(2), FICONN.naming.address(1), 17, 1)
+        flow = FiveTuple(FICONN.naming.address(2), FICONN.naming.address(1), 17, 1)
         answer = tar.FlowProbe(1, 0, flow, 10**6 + token, 0, 2**32 - 1, wire.CONNECTED, (), (2, 0, 1))
         machine.receive(tar.encode(answer), 0, 0.02)
     assert len(machine._states._expiring) < 6 * MOST_STATES
@@ -232,7 +232,7 @@ def test_a_flow_ends_only_by_the_neighbour_that_its_path_goes_on_to():
     for neighbour in (1, 2):
         here = wire.hello_body(neighbour, 1, 30, 0, [(0, 1)]) + wire.SEQUENCE.pack(1)
         machine.receive(here, 0, 0.01)
-    flow = Flow(FICONN.naming.address(2), FICONN.naming.address(1), 17, 7)
+    flow = FiveTuple(FICONN.naming.address(2), FICONN.naming.address(1), 17, 7)
     machine.receive(tar.encode(tar.FlowProbe(1, 0, flow, 5, 0, 1000, wire.CONNECTED, (), (2, 0, 1))), 0, 0.02)
     for sender, left in ((2, 1), (1, 0)):
         (told,) = tar.breaks(sender, 0, [(flow, 5)])
@@ -245,8 +245,8 @@ def test_an_answer_along_a_path_from_a_stranger_leaves_nothing_that_a_dead_hop_w
     machine = begun(FICONN, "tar")
     here = wire.hello_body(1, 1, 30, 0, [(0, 1)]) + wire.SEQUENCE.pack(1)
     machine.receive(here, 0, 0.01)
-    flow = Flow(FICONN.naming.address(10), FICONN.naming.address(1), 17, 7)
-    with pytest.raises(wire.Garbage, match="10 is no neighbour"):
+    flow = FiveTuple(FICONN.naming.address(10), FICONN.naming.address(1), 17, 7)
+    with pytest.raises(wire.MalformedMessage, match="10 is no neighbour"):
         machine.receive(tar.encode(tar.FlowProbe(1, 0, flow, 5, 0, 1000, wire.CONNECTED, (), (10, 0, 1))), 0, 0.02)
     assert machine.status()["states"] == 0
     machine.link_changed(0, False, 0.03)
@@ -255,8 +255,8 @@ def test_an_answer_along_a_path_from_a_stranger_leaves_nothing_that_a_dead_hop_w
 @pytest.mark.parametrize("field", [{"sender": 11}, {"origin": 15}, {"origin": 2**32 - 1}])
 def test_a_request_comes_from_a_neighbour_in_the_name_of_a_switch_that_there_is(field):
     clos = build("clos:n=3,m=3,r=3")
-    flow = Flow(clos.naming.address(0), clos.naming.address(8), 17, 0)
+    flow = FiveTuple(clos.naming.address(0), clos.naming.address(8), 17, 0)
     ear = Ear(sender=12, target=9, origin=11, leaf=9, sequence=5, flow=flow, spine=12, count=2)
     begun(clos, "dar", 9).receive(dar.encode(ear), 3, 0.1)
-    with pytest.raises(wire.Garbage):
+    with pytest.raises(wire.MalformedMessage):
         begun(clos, "dar", 9).receive(dar.encode(replace(ear, **field)), 3, 0.1)

@@ -3,8 +3,8 @@ import random
 import pytest
 
 from weft.daemons.core.actions import Hop, Send
-from weft.daemons.simulator.node import Fib
-from weft.daemons.simulator.packet_walk import Walk
+from weft.daemons.simulator.node import SimulatedFib
+from weft.daemons.simulator.packet_walk import PacketWalk
 from weft.daemons.simulator.simulator import Simulator
 from weft.daemons.simulator.wires import Wire
 from weft.topologies import build
@@ -43,7 +43,7 @@ def downs(simulator, after_s):
 
 
 def test_the_longest_prefix_wins_and_a_route_without_hops_refuses():
-    fib = Fib()
+    fib = SimulatedFib()
     fib.set(Prefix(10 << 24, 8), (Hop(0, 1),))
     fib.set(Prefix(10 << 24 | 5 << 16, 16), (Hop(1, 2),))
     fib.set(Prefix(10 << 24 | 6 << 16, 16), ())
@@ -86,7 +86,7 @@ def test_a_network_converges_within_a_few_gaps_after_the_last_has_started():
     simulator = Simulator(DCELL, "dr", start_spread_s=0.0)
     assert simulator.run_until_converged() < 0.010
     assert lost_pairs(simulator) == set()
-    assert simulator.walk(0, 19) == Walk((0, 3, 16, 19), "")
+    assert simulator.walk(0, 19) == PacketWalk((0, 3, 16, 19), "")
 
 
 def test_an_announced_failure_is_noticed_at_once():
@@ -94,7 +94,7 @@ def test_an_announced_failure_is_noticed_at_once():
     simulator.run_until(0.5)
     simulator.fail(DCELL.link("h0-h4"))
     assert simulator.now == simulator.changed_s == 0.5
-    assert simulator.walk(0, 4) == Walk((0,), "no route at h0")
+    assert simulator.walk(0, 4) == PacketWalk((0,), "no route at h0")
     assert simulator.walk(1, 4).lost == "no route at h0"
     simulator.run_for(0.010)
     simulator.restore(DCELL.link("h0-h4"))

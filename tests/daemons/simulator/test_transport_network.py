@@ -101,7 +101,7 @@ def test_permutation_on_a_fat_tree_fills_it():
 
 
 def layers_of(topology, count=4):
-    graph, rng = layers.Graph.of(topology), np.random.default_rng(1)
+    graph, rng = layers.RouterArrays.of(topology), np.random.default_rng(1)
     back = graph.back()
     kept = []
     for _ in range(count - 1):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.daemons.simulator.trouble import befall
 from weft.daemons.core import wire
-from weft.daemons.core.actions import NOTHING, Flow, SetFlowRewrite
+from weft.daemons.core.actions import NOTHING, FiveTuple, SetFlowRewrite
 from weft.daemons.core.events import FlowInUse, Measured
 from weft.daemons.core.registry import configure
 from weft.daemons.core.registry import machine as make_machine
@@ -120,7 +120,7 @@ def loaded(pair, filling=0):
     simulator = running("refresh_ms=200,refreshes_per_s=1000,probes_per_s=1000,idle_s=100")
     src, dst = pair
     for port in range(filling):
-        flow = Flow(ADDRESS(src), ADDRESS(dst), 17, port)
+        flow = FiveTuple(ADDRESS(src), ADDRESS(dst), 17, port)
         simulator.tell(src, FlowInUse(flow))
     use(simulator, [pair], 0.2)
     path = simulator.walk(*pair).path
@@ -187,7 +187,7 @@ def test_a_server_bypasses_flows_from_its_switch_until_real_and_virtual_ones_are
 def test_a_bypassed_flow_goes_on_from_the_server_before_and_no_server_has_a_state_that_is_not_on_its_path():
     simulator, path, leaving = loaded((1, 40))
     simulator.protocol(leaving).event(Measured({0: 0, 1: 900_000}), simulator.now)
-    flow = Flow(ADDRESS(1), ADDRESS(40), 17, 7)
+    flow = FiveTuple(ADDRESS(1), ADDRESS(40), 17, 7)
     simulator.tell(1, FlowInUse(flow))
     simulator.run_for(0.1)
     taken = follow(simulator, flow, 1, 40)
@@ -256,7 +256,7 @@ def probed(simulator, server, for_s, every_s=0.001):
 def using(simulator, src, dst, ports):
     """The daemon of `src` learns that flows with these ports go on to `dst`."""
     for port in ports:
-        flow = Flow(ADDRESS(src), ADDRESS(dst), 17, port)
+        flow = FiveTuple(ADDRESS(src), ADDRESS(dst), 17, port)
         simulator.tell(src, FlowInUse(flow))
 
 
@@ -286,7 +286,7 @@ def test_a_flow_that_rested_while_its_path_broke_is_asked_about_when_it_goes_on(
     simulator, link = crowd
     simulator.fail(link)
     simulator.run_for(1.0)
-    flow = Flow(ADDRESS(1), ADDRESS(40), 17, 5)
+    flow = FiveTuple(ADDRESS(1), ADDRESS(40), 17, 5)
     assert simulator.protocol(1)._states.get(flow) is None
     using(simulator, 1, 40, [5])
     assert probed(simulator, 1, 0.02)[0] == 5
@@ -298,7 +298,7 @@ def test_a_flow_that_rested_while_its_path_broke_is_asked_about_when_it_goes_on(
 def test_a_flow_that_rests_keeps_its_path_for_as_long_as_it_may_come_back_and_no_longer():
     simulator = running("refresh_ms=200,refreshes_per_s=1000,refreshes=2,idle_s=12")
     using(simulator, 1, 40, [7])
-    flow = Flow(ADDRESS(1), ADDRESS(40), 17, 7)
+    flow = FiveTuple(ADDRESS(1), ADDRESS(40), 17, 7)
     asked = probed(simulator, 1, 11.5)
     assert simulator.protocol(1)._states.get(flow)
     assert len(asked) < 3 * 5 + 3  # those of the time in which it may have gone on, and a few more
@@ -321,20 +321,20 @@ def test_many_paths_that_break_at_once_are_told_of_together():
     told = simulator.counters["messages"] - before - 2 * quiet
     assert simulator.status(1)["breaks"] == 200
     assert told <= 3 * len(path) + 10
-    assert simulator.protocol(1)._states.get(Flow(ADDRESS(1), ADDRESS(40), 17, 0)) is None
+    assert simulator.protocol(1)._states.get(FiveTuple(ADDRESS(1), ADDRESS(40), 17, 0)) is None
 
 
 def test_a_daemon_that_is_in_a_hurry_says_when_it_wants_to_be_called():
     machine = make_machine(configure(FICONN, "tar")[1], 1)
     machine.start(0.0)
-    machine.event(FlowInUse(Flow(ADDRESS(1), ADDRESS(40), 17, 0)), 0.001)
+    machine.event(FlowInUse(FiveTuple(ADDRESS(1), ADDRESS(40), 17, 0)), 0.001)
     assert machine.deadline == 0.001
 
 
 def test_what_is_no_answer_or_no_question_is_garbage():
     machine = make_machine(configure(FICONN, "tar")[0], 1)
     machine.start(0.0)
-    flow = Flow(ADDRESS(1), ADDRESS(40), 17, 0)
+    flow = FiveTuple(ADDRESS(1), ADDRESS(40), 17, 0)
     for verdict, marks, visited in [
         (wire.ASKING, (0, 0, 0), (1, 2)),
         (wire.ASKING, (0,), (1,)),
@@ -347,11 +347,11 @@ def test_what_is_no_answer_or_no_question_is_garbage():
         (wire.CONNECTED, (), (1, 0, 1)),
     ]:
         probe = messages.FlowProbe(1, 0, flow, 1, 0, 1000, verdict, marks, visited)
-        with pytest.raises(wire.Garbage):
+        with pytest.raises(wire.MalformedMessage):
             machine.receive(messages.encode(probe), 0, 0.1)
-    nowhere = Flow(ADDRESS(1), 10 << 24 | 0xFFFFFF, 17, 0)
+    nowhere = FiveTuple(ADDRESS(1), 10 << 24 | 0xFFFFFF, 17, 0)
     probe = messages.FlowProbe(1, 0, nowhere, 1, 0, 1000, wire.ASKING, (0, 0, 0), (1,))
-    with pytest.raises(wire.Garbage):
+    with pytest.raises(wire.MalformedMessage):
         machine.receive(messages.encode(probe), 0, 0.1)
     assert machine.event(FlowInUse(nowhere), 0.1) == NOTHING
 
@@ -391,7 +391,7 @@ def test_a_message_that_got_lost_is_missed_by_what_answers_take_and_not_by_what_
 
 
 def test_an_answer_that_comes_late_changes_nothing():
-    machine, flow = running().protocol(0), Flow(ADDRESS(2), ADDRESS(1), 17, 0)
+    machine, flow = running().protocol(0), FiveTuple(ADDRESS(2), ADDRESS(1), 17, 0)
 
     def answer(token, path):
         probe = messages.FlowProbe(1, 0, flow, token, 0, 1000, wire.CONNECTED, (), path)
@@ -408,7 +408,7 @@ def test_an_answer_that_comes_late_changes_nothing():
 def test_a_path_that_another_has_replaced_may_break():
     simulator = running("idle_s=100,refresh_ms=60000,refreshes_per_s=1000")
     use(simulator, [(1, 40)], 0.2)
-    flow, between = Flow(ADDRESS(1), ADDRESS(40), ICMP, 0), simulator.walk(1, 40).path[1]
+    flow, between = FiveTuple(ADDRESS(1), ADDRESS(40), ICMP, 0), simulator.walk(1, 40).path[1]
     machine = simulator.protocol(between)
     state = machine._states.get(flow)
     for token, ends in ((state.token - 1, False), (state.token, True)):

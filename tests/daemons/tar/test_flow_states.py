@@ -1,14 +1,14 @@
 import random
 from math import inf
 
-from weft.daemons.core.actions import Flow, Hop
-from weft.daemons.tar.flow_states import State, States
+from weft.daemons.core.actions import FiveTuple, Hop
+from weft.daemons.tar.flow_states import FlowState, States
 
 CAPACITY = 1000
 
 
 def flow(number):
-    return Flow(1, 2, 17, number)
+    return FiveTuple(1, 2, 17, number)
 
 
 def recounted(known, virtual, loads, asked, gain, now):
@@ -37,7 +37,7 @@ def test_what_is_available_is_what_real_and_virtual_flows_leave():
             del known[one]
         else:
             hop = Hop(draw.randrange(2), draw.randrange(3))
-            new = State((0, 1), 0, 1, hop, draw.random())
+            new = FlowState((0, 1), 0, 1, hop, draw.random())
             changed = one not in known or known[one].hop != hop
             assert states.put(one, new) == changed
             known[one] = new
@@ -61,7 +61,7 @@ def test_a_flow_expires_when_its_newest_state_does():
     states = States(capacity_kbps=CAPACITY, gain_kbps=0)
     assert states.deadline == inf
     for expires_s in (1.0, 3.0):
-        states.put(flow(0), State((0, 1), 0, 1, Hop(0, 1), expires_s))
+        states.put(flow(0), FlowState((0, 1), 0, 1, Hop(0, 1), expires_s))
     assert list(states.expired(2.0)) == []
     assert states.deadline == 3.0
     assert list(states.expired(3.0)) == [flow(0)]

@@ -5,13 +5,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weft.daemons.core import wire
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 from weft.daemons.tar import messages
 from weft.daemons.tar.messages import FlowBreaks, FlowProbe
 
 WORD = st.integers(0, 2**32 - 1)
 NODE = st.integers(0, 2**31 - 1)
-FLOWS = st.builds(Flow, WORD, WORD, st.integers(0, 255), WORD)
+FLOWS = st.builds(FiveTuple, WORD, WORD, st.integers(0, 255), WORD)
 PROBES = st.builds(
     FlowProbe,
     sender=NODE,
@@ -40,7 +40,7 @@ def test_what_is_passed_on_differs_in_who_speaks_to_whom(probe, sender, target):
     assert passed == messages.encode(probe._replace(sender=sender, target=target))
 
 
-@example(1, 2, [(Flow(1, 2, 3, 4), 5)] * (messages.MOST_BREAKS + 1))
+@example(1, 2, [(FiveTuple(1, 2, 3, 4), 5)] * (messages.MOST_BREAKS + 1))
 @given(NODE, NODE, st.lists(st.tuples(FLOWS, WORD), min_size=1, max_size=3 * messages.MOST_BREAKS))
 def test_breaks_are_read_as_written_each_message_within_a_frame(sender, target, flows):
     payloads = messages.breaks(sender, target, flows)
@@ -52,13 +52,13 @@ def test_breaks_are_read_as_written_each_message_within_a_frame(sender, target, 
         assert payload[wire.TARGET] == target.to_bytes(4, "big")
         assert len(payload) <= 1472
         assert wire.decode(payload) is None
-        with pytest.raises(wire.Garbage):
+        with pytest.raises(wire.MalformedMessage):
             messages.decode(payload[:-1])
 
 
 @given(st.binary(max_size=80))
 def test_anything_else_is_garbage_or_another_message(payload):
-    with suppress(wire.Garbage):
+    with suppress(wire.MalformedMessage):
         told = messages.decode(payload)
         if isinstance(told, FlowBreaks):
             assert messages.breaks(*told) == [payload]
@@ -69,13 +69,13 @@ def test_anything_else_is_garbage_or_another_message(payload):
 @given(PROBES, st.integers(1, 40))
 def test_a_probe_cut_short_is_garbage(probe, less):
     payload = messages.encode(probe)
-    with pytest.raises(wire.Garbage):
+    with pytest.raises(wire.MalformedMessage):
         messages.decode(payload[: max(3, len(payload) - less)])
-    with pytest.raises(wire.Garbage):
+    with pytest.raises(wire.MalformedMessage):
         messages.decode(payload + bytes(4))
 
 
 def test_a_probe_that_visited_nobody_is_garbage():
-    payload = messages.encode(FlowProbe(1, 2, Flow(1, 2, 3, 4), 5, 6, 7, wire.ASKING, (0,), ()))
-    with pytest.raises(wire.Garbage):
+    payload = messages.encode(FlowProbe(1, 2, FiveTuple(1, 2, 3, 4), 5, 6, 7, wire.ASKING, (0,), ()))
+    with pytest.raises(wire.MalformedMessage):
         messages.decode(payload)

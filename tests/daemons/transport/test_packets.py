@@ -9,7 +9,7 @@ from weft.daemons.transport.packets import (
     HEADER_BYTES,
     Ack,
     Data,
-    Garbage,
+    MalformedPacket,
     Nack,
     Pull,
     decode,
@@ -39,7 +39,7 @@ def test_what_is_encoded_is_decoded(packet):
     assert decode(encoded, 256) == (packet, not isinstance(packet, Data))
     if isinstance(packet, Data):
         assert decode(encoded + bytes(packet.own_bytes), 256) == (packet, True)
-        with pytest.raises(Garbage, match="bytes of payload"):
+        with pytest.raises(MalformedPacket, match="bytes of payload"):
             decode(encoded + bytes(packet.own_bytes + 1), 256)
 
 
@@ -48,7 +48,7 @@ def test_a_layer_that_is_none_is_garbage(packet, layers):
     if packet.layer < layers:
         assert decode(encode(packet), layers)[0] == packet
     else:
-        with pytest.raises(Garbage, match=f"layer {packet.layer} of {layers}"):
+        with pytest.raises(MalformedPacket, match=f"layer {packet.layer} of {layers}"):
             decode(encode(packet), layers)
 
 
@@ -56,7 +56,7 @@ def test_a_layer_that_is_none_is_garbage(packet, layers):
 def test_any_bytes_are_a_packet_or_garbage(payload):
     try:
         packet, whole = decode(payload, 256)
-    except Garbage:
+    except MalformedPacket:
         return
     assert payload == encode(packet) + payload[HEADER.size :]
     assert whole == (len(payload) > HEADER.size or not isinstance(packet, Data))
@@ -64,7 +64,7 @@ def test_any_bytes_are_a_packet_or_garbage(payload):
 
 @given(st.one_of(data(), ANSWERS), st.integers(0, HEADER.size - 1))
 def test_a_packet_cut_short_is_garbage(packet, length):
-    with pytest.raises(Garbage, match="a header has"):
+    with pytest.raises(MalformedPacket, match="a header has"):
         decode(encode(packet)[:length], 256)
 
 
@@ -82,5 +82,5 @@ def test_a_packet_cut_short_is_garbage(packet, length):
     ],
 )
 def test_contradictions_are_garbage(header):
-    with pytest.raises(Garbage):
+    with pytest.raises(MalformedPacket):
         decode(HEADER.pack(*header), 256)

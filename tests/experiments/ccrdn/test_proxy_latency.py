@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from weft.experiments.ccrdn.proxy_latency import EXPERIMENT, Seen, by_hops, components, finder, line, routing_us
+from weft.experiments.ccrdn.proxy_latency import EXPERIMENT, RoundTrips, by_hops, components, finder, line, routing_us
 from weft.experiments.report import figures
 from weft.testbed.linux import clock
 from weft.topologies import build
@@ -20,7 +20,7 @@ def test_a_line_goes_through_the_medians():
 
 
 def test_the_parts_are_those_of_section_7_4():
-    seen = Seen({}, itself=[9.0, 10.0, 99.0], near_empty=[64.0], near_full=[140.0])
+    seen = RoundTrips({}, itself=[9.0, 10.0, 99.0], near_empty=[64.0], near_full=[140.0])
     parts = components(seen, 1.5)
     assert parts == {"stack_us": 10.0, "propagation_us": 22.0, "data_us": 38.0, "routing_us": 1.5}
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from weft.daemons.shortest_paths.daemon import Bfs
-from weft.experiments.chaos.campaign import KINDS, Campaign, Damage, Event, damage, parse, written
+from weft.experiments.chaos.campaign import KINDS, Campaign, Damage, FaultEvent, damage, parse, written
 from weft.experiments.chaos.drawing import campaign
 from weft.experiments.chaos.prediction import machines
 from weft.experiments.demo.chaos import EXPERIMENT, NETWORKS
@@ -69,7 +69,7 @@ def test_damage_is_what_has_not_been_mended():
 
 
 def test_stops_last():
-    assert Campaign("", "", (Event(1.0, "stop", "h0", "1500"), Event(2.0, "up", "h0-h3"))).ends_s == 2.5
+    assert Campaign("", "", (FaultEvent(1.0, "stop", "h0", "1500"), FaultEvent(2.0, "up", "h0-h3"))).ends_s == 2.5
 
 
 def test_a_seed_draws_one_campaign_and_every_kind_is_drawn():

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.experiments.chaos.campaign import Campaign, Event
+from weft.experiments.chaos.campaign import Campaign, FaultEvent
 from weft.experiments.chaos.shrinking import fewer, shrink
 
-EVENTS = tuple(Event(0.5 * number, "down", f"link {number}") for number in range(12))
+EVENTS = tuple(FaultEvent(0.5 * number, "down", f"link {number}") for number in range(12))
 
 
 @given(st.lists(st.sets(st.integers(0, 11), max_size=4), min_size=1, max_size=3))

@@ -12,7 +12,7 @@ import pytest
 from weft.testbed.linux import netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import clean
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs import run
 from weft.topologies import build
 
@@ -216,7 +216,7 @@ def test_a_daemon_that_was_killed_can_be_started_by_hand(name):
 @pytest.mark.kernel
 def test_without_restarts_what_dies_stays_dead_until_somebody_asks(name):
     weft("up", "dcell:n=3,k=1", "--routing", "dr", "--no-restart", "--detach", name)
-    network = Network.open(name)
+    network = RunningNetwork.open(name)
     try:
         before = network.rows()[0]
         os.kill(before.pid, signal.SIGKILL)

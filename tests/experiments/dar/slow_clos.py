@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft.daemons.dar.iteration import DEST, NOWHERE, Network, draw, first_spine, invert, move, request
+from weft.daemons.dar.iteration import DEST, NOWHERE, ClosFlows, draw, first_spine, invert, move, request
 from weft.daemons.routing.selection import below, drill, shortest
-from weft.experiments.dar.slotted_control import COUNT, D_MOD_K, DRILL, GIVEN, HASH, QUEUE, RANDOM, Way
+from weft.experiments.dar.slotted_control import COUNT, D_MOD_K, DRILL, GIVEN, HASH, QUEUE, RANDOM, SpineScheme
 
 Link = tuple[str, int, int]
 
@@ -43,7 +43,7 @@ class SlowClos:
     r: int
     m: int
     room: int
-    way: Way
+    way: SpineScheme
     state: list[int]
     given: list[list[int]]
     queues: dict[Link, list[Packet]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class SlowClos:
             self.queues |= {("down", leaf, spine): [] for spine in range(m)}
         self.queues |= {("to", host, 0): [] for host in range(n * r)}
         sizes = (n * r, r * m, r * m, (m + 1) * r, r * m, n * r)
-        self.flows = Network(n, r, m, list(range(n * r)), list(range(n * r)), *([0] * size for size in sizes))
+        self.flows = ClosFlows(n, r, m, list(range(n * r)), list(range(n * r)), *([0] * size for size in sizes))
         self.flows.spine[:] = [NOWHERE] * (n * r)
         self.message = [-1] * (n * r)
         self.remembered = [m] * r

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from weft.daemons.dar.iteration import Rules
+from weft.daemons.dar.iteration import IterationRules
 from weft.experiments.dar import models, simulation
 from weft.experiments.dar.dar_convergence import EXPERIMENT, panels
-from weft.experiments.dar.models import State
+from weft.experiments.dar.models import LeafState
 from weft.experiments.dar.simulation import ANY, GIVEN, WORST
 from weft.experiments.engines.edge_colouring import assign
 
@@ -49,10 +49,10 @@ def test_the_last_step_models_have_the_constants_of_the_paper() -> None:
         models.half_rate(3, 3)
 
 
-def thrown(rng: np.random.Generator, n: int, m: int, links: int) -> State:
+def thrown(rng: np.random.Generator, n: int, m: int, links: int) -> LeafState:
     """The state that n flows on random ones of `links` of m links make."""
     load = np.bincount(rng.integers(links, size=n), minlength=m)
-    return State(int((load == 0).sum()), int((load == 1).sum()))
+    return LeafState(int((load == 0).sum()), int((load == 1).sum()))
 
 
 def simulate_single(rng: np.random.Generator, n: int, m: int, links: int) -> int:
@@ -91,10 +91,10 @@ def test_the_chain_of_one_output_is_that_of_table_1(n: int, m: int, links: int) 
 @pytest.mark.parametrize(("n", "m", "links"), [(4, 4, 4), (4, 6, 4), (4, 5, 5)])
 def test_flows_begin_as_if_thrown(n: int, m: int, links: int) -> None:
     """The probability of every state, by all ways to throw."""
-    ways: Counter[State] = Counter()
+    ways: Counter[LeafState] = Counter()
     for throw in product(range(links), repeat=n):
         load = np.bincount(throw, minlength=m)
-        ways[State(int((load == 0).sum()), int((load == 1).sum()))] += 1
+        ways[LeafState(int((load == 0).sum()), int((load == 1).sum()))] += 1
     for state, count in ways.items():
         assert models.random_start(state, n, m, links) == pytest.approx(float(Fraction(count, links**n)))
 
@@ -144,15 +144,15 @@ def test_permutations_are_permutations_and_the_worst_ones_spread() -> None:
 def mean(n: int, p: int, **options: int) -> np.ndarray:
     """Iterations of 600 permutations on CLOS(n,n,n), by machine code."""
     rng = np.random.default_rng(4)
-    rules = Rules(p=p, **options)
+    rules = IterationRules(p=p, **options)
     return simulation.simulate(simulation.network(n, n, n), rules, WORST, 600, rng, most=10**6).iterations
 
 
 @pytest.mark.slow
 def test_machine_code_draws_what_python_does() -> None:
-    net, rules = simulation.network(4, 4, 4), Rules()
+    net, rules = simulation.network(4, 4, 4), IterationRules()
     fast = simulation.simulate(net, rules, WORST, 20, np.random.default_rng(6), most=10**6)
-    slow = simulation.Outcome(np.zeros(20, np.int64), np.zeros((20, 3), np.int64))
+    slow = simulation.PermutationOutcome(np.zeros(20, np.int64), np.zeros((20, 3), np.int64))
     state = np.array(np.random.default_rng(6).integers(1, 1 << 32, 4).tolist(), object)  # Python's own integers
     simulation.repeat(simulation.network(4, 4, 4), rules, WORST, 10**6, slow, state)
     assert fast.iterations.tolist() == slow.iterations.tolist()

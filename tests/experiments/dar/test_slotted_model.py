@@ -7,32 +7,32 @@ import pytest
 from matplotlib.figure import Figure
 
 from tests.experiments.dar.slow_clos import SlowClos
-from weft.daemons.dar.iteration import DEST, FLOW, LIMITED, RANDOM, Rules
+from weft.daemons.dar.iteration import DEST, FLOW, LIMITED, RANDOM, IterationRules
 from weft.experiments.dar import dar_settling, dar_table
 from weft.experiments.dar.dar_settling import settling
-from weft.experiments.dar.slotted_control import COUNT, D_MOD_K, DRILL, GIVEN, HASH, QUEUE, SHORTEST, Way
+from weft.experiments.dar.slotted_control import COUNT, D_MOD_K, DRILL, GIVEN, HASH, QUEUE, SHORTEST, SpineScheme
 from weft.experiments.dar.slotted_control import RANDOM as BY_PACKET
-from weft.experiments.dar.slotted_model import Outcome, destinations, optimum, simulate
+from weft.experiments.dar.slotted_model import SlottedOutcome, destinations, optimum, simulate
 
-BASE = Rules(p=2, folded=1, rest=6)
+BASE = IterationRules(p=2, folded=1, rest=6)
 SMALL = (3, 4, 3)
 WAYS = {
-    "dar": Way(QUEUE, BASE._replace(key=DEST), 1, 5, 0),
-    "dar by flow": Way(QUEUE, BASE._replace(start=LIMITED, p=1), 2, 5, 1),
-    "dar without swaps": Way(QUEUE, BASE._replace(swap=0, start=RANDOM), 1, 5, 0),
-    "counts": Way(COUNT, BASE._replace(start=RANDOM), 1, 5, 0),
-    "informed": Way(COUNT, BASE._replace(informed=1, key=DEST, p=1, every_link=1), 1, 7, 0),
-    "central": Way(GIVEN, BASE, 1, 5, 0),
-    "ecmp": Way(HASH, BASE, 1, 5, 0),
-    "dmodk": Way(D_MOD_K, BASE, 1, 5, 0),
-    "rps": Way(BY_PACKET, BASE, 1, 5, 0),
-    "drill": Way(DRILL, BASE, 1, 5, 0),
-    "jsq": Way(SHORTEST, BASE, 1, 5, 0),
+    "dar": SpineScheme(QUEUE, BASE._replace(key=DEST), 1, 5, 0),
+    "dar by flow": SpineScheme(QUEUE, BASE._replace(start=LIMITED, p=1), 2, 5, 1),
+    "dar without swaps": SpineScheme(QUEUE, BASE._replace(swap=0, start=RANDOM), 1, 5, 0),
+    "counts": SpineScheme(COUNT, BASE._replace(start=RANDOM), 1, 5, 0),
+    "informed": SpineScheme(COUNT, BASE._replace(informed=1, key=DEST, p=1, every_link=1), 1, 7, 0),
+    "central": SpineScheme(GIVEN, BASE, 1, 5, 0),
+    "ecmp": SpineScheme(HASH, BASE, 1, 5, 0),
+    "dmodk": SpineScheme(D_MOD_K, BASE, 1, 5, 0),
+    "rps": SpineScheme(BY_PACKET, BASE, 1, 5, 0),
+    "drill": SpineScheme(DRILL, BASE, 1, 5, 0),
+    "jsq": SpineScheme(SHORTEST, BASE, 1, 5, 0),
 }
 
 
 def run(
-    way: Way,
+    way: SpineScheme,
     rate: float,
     slots: int,
     *,
@@ -40,12 +40,12 @@ def run(
     size: int = 8,
     room: int = 3,
     seed: int = 1,
-) -> Outcome:
+) -> SlottedOutcome:
     rng = np.random.default_rng(seed)
     return simulate(shape, way, rate, traffic="random", size=size, room=room, slots=slots, warm=0, per=10, rng=rng)
 
 
-def slow(way: Way, rate: float, slots: int, *, size: int = 8, room: int = 3, seed: int = 1) -> SlowClos:
+def slow(way: SpineScheme, rate: float, slots: int, *, size: int = 8, room: int = 3, seed: int = 1) -> SlowClos:
     """The same from the same random numbers, drawn in the order of simulate()."""
     n, r, m = SMALL
     rng = np.random.default_rng(seed)
@@ -122,7 +122,7 @@ def test_the_central_optimum_lets_nobody_wait() -> None:
 @pytest.mark.slow
 def test_half_rate_settles_and_what_two_flows_do_not_fit_does_not() -> None:
     """In CLOS(8,8,8) at 0.48 and 0.52: the last move of a permutation, and the links once it is settled."""
-    way = Way(QUEUE, Rules(p=2, folded=1, rest=16, key=FLOW), 3, 16, 0)
+    way = SpineScheme(QUEUE, IterationRules(p=2, folded=1, rest=16, key=FLOW), 3, 16, 0)
     half = run(way, 0.48, 400, shape=(8, 8, 8), size=1000, room=16)
     assert max(half.known.flows.up) <= 2
     assert max(half.known.flows.down) <= 2

@@ -7,7 +7,7 @@ from weft.experiments.demo import first_light, link_loss
 from weft.experiments.demo.first_light import EXPERIMENT, links_to_kill
 from weft.experiments.engines.reachability import around
 from weft.experiments.report import figures, style
-from weft.testbed.measure.fidelity import Component, Report
+from weft.testbed.measure.fidelity import Component, FidelityReport
 from weft.topologies import build
 
 
@@ -48,7 +48,7 @@ def test_what_cannot_be_shown_is_refused_before_anything_comes_up(given, says):
 def judged(clock, value, warn_limit):
     verdict = "FAIL" if value > warn_limit else "PASS"
     stolen = Component("processor stolen", value, "%", 2.0, warn_limit, verdict)
-    return Report(10.0, (stolen,), {}, decisive=True, clock=clock)
+    return FidelityReport(10.0, (stolen,), {}, decisive=True, clock=clock)
 
 
 def test_a_failed_fidelity_says_which_measure_failed_and_what_to_run_instead(capsys):

@@ -12,8 +12,8 @@ from weft.experiments.report import figures, style
 from weft.experiments.runner.definition import Experiment, Run, Value
 from weft.experiments.runner.rows import row_of
 from weft.experiments.ttc import fabric_fct, fabric_gain, ttc_kernel
-from weft.experiments.ttc.fat_tree_links import Shape
-from weft.testbed.data_plane.data_plane import Counted
+from weft.experiments.ttc.fat_tree_links import LayeredTreeShape
+from weft.testbed.data_plane.data_plane import PortCounts
 from weft.testbed.measure.ping import ping
 from weft.testbed.runs.network_handle import all_pairs
 from weft.testbed.traffic.flows import Flow, FlowResult, FlowResults
@@ -40,8 +40,8 @@ def test_the_damaged_link_is_one_between_switches() -> None:
         assert topology.link_name(fabric_run.damaged_link(topology)) == name
 
 
-@pytest.mark.parametrize("ft", [Shape(2, 3), Shape(3, 2), Shape(4, 2)], ids=str)
-def test_the_mean_path_is_that_of_all_pairs(ft: Shape) -> None:
+@pytest.mark.parametrize("ft", [LayeredTreeShape(2, 3), LayeredTreeShape(3, 2), LayeredTreeShape(4, 2)], ids=str)
+def test_the_mean_path_is_that_of_all_pairs(ft: LayeredTreeShape) -> None:
     def distance(a: int, b: int) -> int:
         return next((h for h in range(ft.n) if a // ft.d**h == b // ft.d**h), ft.n)
 
@@ -97,14 +97,14 @@ def test_times_of_runs_that_failed_fidelity_count_only_where_there_are_no_others
 def test_packets_that_ttc_redirects_are_counted_by_tier() -> None:
     topology = build("fattree:n=3,d=2")
     before = {
-        (node, port): Counted(100, 0, 10, 0, 0)
+        (node, port): PortCounts(100, 0, 10, 0, 0)
         for node in range(topology.servers, topology.nodes)
         for port, *_ in topology.ports(node)
     }
     after = dict(before)
     for level, packets, moved in ((1, 140, 20), (2, 180, 11)):
         for node, port, _, _ in topology.links[topology.level == level].tolist():
-            after[node, port] = Counted(packets, 0, moved, 0, 0)
+            after[node, port] = PortCounts(packets, 0, moved, 0, 0)
     (ttc,) = runs(ttc_kernel.EXPERIMENT, traffic="tcp", scheme="ttc", topology="fattree:k=4")
     (micro,) = runs(ttc_kernel.EXPERIMENT, traffic="tcp", scheme="micro", topology="fattree:k=4")
     found = ttc_kernel.redirected(ttc, topology, before, after)

@@ -100,12 +100,12 @@ def test_a_rule_that_is_a_function_is_compiled_into_the_loops():
 def test_a_rule_by_permutation_is_compiled_from_arrays():
     orders = {size: np.random.default_rng(size).permutation(size).tolist() for size in (3, 12)}
     rule = by_permutation(orders)
-    gateway, far_copy = by_arrays(orders)
+    gateway, far_subnetwork = by_arrays(orders)
     for size in orders:
         for i in range(size + 1):
             for j in set(range(size + 1)) - {i}:
                 assert gateway(size, i, j) == rule.gateway(size, i, j)
-                assert far_copy(size, i, rule.gateway(size, i, j)) == j
+                assert far_subnetwork(size, i, rule.gateway(size, i, j)) == j
     number = add(rule)
     net = Graph(Ccrdn(number, 3, 2), threads=1)
     a, b, level = net.links

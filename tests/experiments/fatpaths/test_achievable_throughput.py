@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from weft.daemons.fatpaths import construction
-from weft.daemons.fatpaths.layers import Graph
+from weft.daemons.fatpaths.layers import RouterArrays
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.fatpaths import achievable_throughput
 from weft.experiments.fatpaths.achievable_throughput import Demands
@@ -135,7 +135,7 @@ def test_short_paths_are_all_there_are():
 
 def test_more_layers_do_not_lower_the_maximum_and_its_flows_fit():
     topology = build("slimfly:q=4")
-    graph, router = Graph.of(topology), RouterGraph.of(topology)
+    graph, router = RouterArrays.of(topology), RouterGraph.of(topology)
     demands, arcs = achievable_throughput.worst_case_demands(router, rng()), len(router.peer)
     tables = construction.in_tree_layers(graph, 6, rng())
     last = 0.0

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from weft.experiments.fatpaths import fatpaths_large
-from weft.experiments.fatpaths.fatpaths_large import NONE, STEP, Moves, arrivals, channels, simulate
+from weft.experiments.fatpaths.fatpaths_large import NONE, STEP, LayerMoves, arrivals, channels, simulate
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
 
@@ -83,7 +83,7 @@ SHARE_ONE = np.array([[[flow, 10], [flow, 11 + flow]] for flow in range(4)])
 
 def moves(informed, draws=100.0):
     """Flows that begin on the channel that they share."""
-    return Moves(np.random.default_rng(5), np.zeros(4, dtype=np.int64), draws, informed)
+    return LayerMoves(np.random.default_rng(5), np.zeros(4, dtype=np.int64), draws, informed)
 
 
 def test_flows_that_move_leave_the_channel_that_they_share():
@@ -115,7 +115,7 @@ def test_flows_that_have_ended_fill_no_channel():
     """Two share channel 0 and three channel 1, so that all who are under way may draw, and have one channel each."""
     seen = []
 
-    class Watched(Moves):
+    class Watched(LayerMoves):
         def move(self, slow, routes, used):
             seen.append((len(slow), int(used.sum())))
 

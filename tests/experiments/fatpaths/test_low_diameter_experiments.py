@@ -5,7 +5,7 @@ import pytest
 
 from weft.daemons.core.compiled import compiled
 from weft.daemons.fatpaths import construction
-from weft.daemons.fatpaths.layers import Graph, distances, everything, path
+from weft.daemons.fatpaths.layers import RouterArrays, distances, everything, path
 from weft.experiments.fatpaths import layer_count, topology_cost
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import TABLE_IV, TABLE_V_SAMPLES, table_v
@@ -73,7 +73,7 @@ def test_the_forms_of_table_v_are_those_of_their_variants_only():
 def test_disjoint_paths_of_layers_are_the_most_of_all_sets(layers):
     topology = build("dragonfly:p=2")
     graph = RouterGraph.of(topology)
-    tables = construction.layers_of("random", Graph.of(topology), layers, np.random.default_rng(0), rho=0.7)
+    tables = construction.layers_of("random", RouterArrays.of(topology), layers, np.random.default_rng(0), rho=0.7)
     found, mean_hops = layer_count.disjoint_paths(graph, tables)
     expected, hops = [], 0
     for src in range(36):
@@ -185,7 +185,7 @@ def test_costs_are_linear_in_their_parts():
 def test_in_trees_give_pairs_of_every_distance_three_disjoint_paths(spec):
     """All pairs two links apart; of adjacent ones one in 350 has only two at q = 5."""
     topology = build(spec)
-    routers, graph = Graph.of(topology), RouterGraph.of(topology)
+    routers, graph = RouterArrays.of(topology), RouterGraph.of(topology)
     tables = construction.layers_of("intree", routers, 9, np.random.default_rng([0, 1]), accelerate=compiled)
     apart = ~np.eye(routers.routers, dtype=bool)
     hops = distances(routers, everything(routers))[apart]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from weft.daemons.fatpaths import construction
-from weft.daemons.fatpaths.layers import Graph, everything, next_hops, path
+from weft.daemons.fatpaths.layers import RouterArrays, everything, next_hops, path
 from weft.experiments.fatpaths import achievable_throughput
 from weft.experiments.fatpaths.achievable_throughput import Demands
 from weft.experiments.fatpaths.layered_throughput import planned_layers
@@ -17,7 +17,7 @@ def rng(seed=0):
 
 def case(spec, seed=0):
     topology = build(spec)
-    graph, routers = RouterGraph.of(topology), Graph.of(topology)
+    graph, routers = RouterGraph.of(topology), RouterArrays.of(topology)
     demands = achievable_throughput.worst_case_demands(graph, rng(seed))
     first = next_hops(routers, everything(routers), rng(seed))
     own = [found for (found,) in achievable_throughput.table_paths(graph, first[None], demands)]
@@ -67,7 +67,7 @@ def test_layers_hold_the_planned_paths_and_lead_everybody_else_without_a_loop():
 
 
 def test_planned_paths_that_do_not_go_together_are_in_different_layers_or_left_out():
-    routers = Graph.of(build("complete:n=5,p=1"))
+    routers = RouterArrays.of(build("complete:n=5,p=1"))
     first = next_hops(routers, everything(routers), rng())
     planned = [(0, 1, 4), (1, 2, 4), (2, 0, 4), (0, 3, 4)]
     found = construction.in_tree_layers(routers, 3, rng(), first=first, planned=planned)
@@ -79,7 +79,7 @@ def test_planned_paths_that_do_not_go_together_are_in_different_layers_or_left_o
 
 def test_demands_to_one_destination_share_its_trees():
     topology = build("slimfly:q=3")
-    graph, routers = RouterGraph.of(topology), Graph.of(topology)
+    graph, routers = RouterGraph.of(topology), RouterArrays.of(topology)
     demands = Demands(np.array([5, 9, 14]), np.array([0, 0, 0]), np.ones(3))
     tables = planned_layers(routers, graph, demands, 6, rng())
     paths = achievable_throughput.table_paths(graph, tables, demands)

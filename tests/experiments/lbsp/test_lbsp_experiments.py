@@ -63,10 +63,10 @@ def test_the_long_flows_are_those_of_figure_3():
     assert s1 // 4 == s2 // 4 == EIGHT.naming.layout.number_of((2, 3, 0)) // 4
     assert d1 // 4 == d2 // 4 == d3 // 4
     assert len({host // 16 for host in (s1, s3, d1)}) == 3
-    edge = lbsp.Place(lbsp.EDGE, 2, 3)
+    edge = lbsp.SwitchPosition(lbsp.EDGE, 2, 3)
     assert uplinks(edge, d1, []) != uplinks(edge, d2, [])
     dead = lbsp_link(EIGHT, EIGHT.link(lbsp_tcp.damaged(EIGHT)))
-    assert dead == lbsp.Link(edge, 3)
+    assert dead == lbsp.Uplink(edge, 3)
     assert uplinks(edge, d1, [dead]) == uplinks(edge, d2, [dead])
 
 

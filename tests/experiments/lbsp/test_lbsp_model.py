@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from weft.experiments.lbsp.lbsp_model import Conditions, Seen, empty, many_slots, one_slot, paced, simulate, traffic
+from weft.experiments.lbsp.lbsp_model import (
+    Conditions,
+    QueueSums,
+    empty,
+    many_slots,
+    one_slot,
+    paced,
+    simulate,
+    traffic,
+)
 
 PAPER = Conditions(4, 1, 0, 5, 150, 20, 200)
 SMALL = PAPER._replace(d=2, edge_packets=2, above_packets=3)
@@ -11,7 +20,7 @@ EDGES, HOSTS = 32, 128
 
 
 def nothing():
-    return Seen(np.zeros(3, np.int64), np.zeros(2), np.zeros(2, np.int64))
+    return QueueSums(np.zeros(3, np.int64), np.zeros(2), np.zeros(2, np.int64))
 
 
 def slots(on, to, bursts, count):

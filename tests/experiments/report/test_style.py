@@ -10,7 +10,7 @@ import pytest
 
 from weft.daemons.core import registry
 from weft.experiments.report import figures, style
-from weft.experiments.report.style import Look
+from weft.experiments.report.style import SeriesStyle
 
 FAMILIES = [style.SERVER_SCHEMES, style.SWITCH_SCHEMES]
 
@@ -25,7 +25,7 @@ def lab(colour: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=["servers", "switches"])
-def test_schemes_of_one_figure_differ_in_colour_marker_and_print(family: Mapping[str, Look]) -> None:
+def test_schemes_of_one_figure_differ_in_colour_marker_and_print(family: Mapping[str, SeriesStyle]) -> None:
     for one, other in combinations(family.values(), 2):
         difference = lab(one.colour) - lab(other.colour)
         assert np.linalg.norm(difference) > 20, (one, other)

@@ -18,8 +18,8 @@ from pathlib import Path
 from weft.experiments.runner.definition import Run, find
 from weft.testbed.linux import netns
 from weft.testbed.network import bring_up
-from weft.testbed.network.network import Network
-from weft.testbed.runs.run import Run as NetworkRun
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.runs.run import RunRecord as NetworkRun
 
 COMMON = Path("/run/uml")
 ETH_P_ALL, SO_RCVBUFFORCE, SO_TIMESTAMPNS, PACKET_OUTGOING = 3, 33, 35, 4
@@ -31,7 +31,7 @@ told: dict[str, list[object]] = {"captures": [], "logs": []}
 class Capture:
     """A process that takes down every packet that arrives in the namespaces of a network."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: RunningNetwork) -> None:
         self.sockets = []
         for space in network.spaces:
             with netns.inside(space.fd):
@@ -76,23 +76,23 @@ class Capture:
 
 def record() -> None:
     """Let every network that comes up from now on be captured, until it goes down."""
-    stages, down = bring_up.program_stages, Network.down
+    stages, down = bring_up.program_stages, RunningNetwork.down
     captures: dict[NetworkRun, Capture] = {}
 
-    def with_capture(network: Network, *args: object) -> list[bring_up.Stage]:
+    def with_capture(network: RunningNetwork, *args: object) -> list[bring_up.Stage]:
         def begin() -> None:
             captures[network.run] = Capture(network)
 
         return [("capture", begin), *stages(network, *args)]
 
-    def with_logs(network: Network) -> None:
+    def with_logs(network: RunningNetwork) -> None:
         captures.pop(network.run).stop()
         logs = sorted((network.run.directory / "log").glob("*.log"))
         told["logs"].append({log.name: log.read_text() for log in logs})
         down(network)
 
     bring_up.program_stages = with_capture
-    Network.down = with_logs
+    RunningNetwork.down = with_logs
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from quick import EXPERIMENT
 from weft.experiments.runner import cluster, definition, virtual_runs
 from weft.experiments.runner.cluster import on_cluster
 from weft.experiments.runner.definition import Result, find
-from weft.experiments.runner.failures import Failure
+from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.results import Store
 from weft.experiments.runner.sweep import sweep
 from weft.testbed.linux.clock import wait_until
@@ -140,7 +140,7 @@ def test_runs_on_the_kernel_stay_here(tmp_path, address, monkeypatch):
 def test_a_virtual_clock_is_one_on_a_worker_too(monkeypatch):
     """A kernel of its own measures the run, not the worker's."""
     (run, *_) = find("link_loss").plan(clock="virtual").runs
-    given = virtual_runs.Answer(Result(figures={"lost_pairs": 1}), {"kernel": "weft"})
+    given = virtual_runs.VirtualRunResult(Result(figures={"lost_pairs": 1}), {"kernel": "weft"})
     monkeypatch.setattr(virtual_runs, "measure", lambda asked: given if asked == run else None)
     told = cluster.answer(run)
     assert told.given == given.given
@@ -160,7 +160,7 @@ def test_another_version_of_the_experiment_is_refused(address):
     run = EXPERIMENT.runs(seeds=1)[0]
     newer = definition.Run(**{**run.content, "version": 2})
     (answer,) = on_cluster(address, [newer])
-    assert answer.given == Failure("ValueError: quick is version 1 on the worker, 2 here", "")
+    assert answer.given == RunFailure("ValueError: quick is version 1 on the worker, 2 here", "")
 
 
 def test_no_scheduler_no_workers_and_no_dask_are_said_in_one_line(tmp_path, monkeypatch):

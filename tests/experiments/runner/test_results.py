@@ -13,9 +13,9 @@ from quick import EXPERIMENT, measure
 
 from weft.experiments.runner import processes
 from weft.experiments.runner.definition import Result
-from weft.experiments.runner.failures import Failure
+from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.parameters import Integer
-from weft.experiments.runner.results import NAME, Claim, Store
+from weft.experiments.runner.results import NAME, RunClaim, Store
 from weft.experiments.runner.rows import row_of
 
 ABOUT = {"commit": "abc", "dirty": False}
@@ -99,12 +99,12 @@ def test_rows_come_in_the_order_in_which_they_are_asked_for(store):
 
 def test_a_failure_is_kept_until_there_is_a_row_and_takes_none_away(store):
     run = EXPERIMENT.runs()[0]
-    store.fail(run, Failure("why", "where"), 1.0)
-    assert store.failures("quick") == {run.id: Failure("why", "where")}
+    store.fail(run, RunFailure("why", "where"), 1.0)
+    assert store.failures("quick") == {run.id: RunFailure("why", "where")}
     assert run not in store
     put(store, run)
     assert (store.failures("quick"), run in store) == ({}, True)
-    store.fail(run, Failure("why", "where"), 1.0)
+    store.fail(run, RunFailure("why", "where"), 1.0)
     assert (store.failures("quick"), len(store.rows([run]))) == ({}, 1)
 
 
@@ -152,19 +152,19 @@ def test_a_run_that_another_process_measures_is_taken_until_that_is_stored_given
     run, other = EXPERIMENT.runs()[:2]
     process = elsewhere(store, run, "print(claim, flush=True); input()")
     assert process.stdout.readline() == "ours\n"
-    assert store.claim(run) is Claim.TAKEN
-    assert store.claim(run, again=True) is Claim.TAKEN
-    assert store.claim(other) is Claim.OURS
+    assert store.claim(run) is RunClaim.TAKEN
+    assert store.claim(run, again=True) is RunClaim.TAKEN
+    assert store.claim(other) is RunClaim.OURS
     process.kill()
     process.communicate()
-    assert store.claim(run) is Claim.OURS
+    assert store.claim(run) is RunClaim.OURS
     assert elsewhere(store, run).communicate()[0] == "taken\n"
     store.give_up()
     assert elsewhere(store, run).communicate()[0] == "ours\n"
     put(store, run)
-    assert store.claim(run) is Claim.STORED
+    assert store.claim(run) is RunClaim.STORED
     assert elsewhere(store, run).communicate()[0] == "stored\n"
-    assert store.claim(run, again=True) is Claim.OURS
+    assert store.claim(run, again=True) is RunClaim.OURS
 
 
 def test_a_process_is_known_by_more_than_its_number():
@@ -342,7 +342,7 @@ def test_results_of_the_old_form_are_read_in_once_and_left_where_they_are(store,
 def test_they_are_there_for_a_sweep_as_well(store):
     run = EXPERIMENT.runs()[0]
     old_form(store.root, run, 7)
-    assert store.claim(run) is Claim.STORED
+    assert store.claim(run) is RunClaim.STORED
 
 
 def test_without_pyarrow_they_are_told_of_and_nothing_is_made(store, monkeypatch):

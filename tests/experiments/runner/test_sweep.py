@@ -18,7 +18,7 @@ from quick import EXPERIMENT
 from weft.experiments.runner import virtual_runs
 from weft.experiments.runner.definition import Result, Run
 from weft.experiments.runner.determinism import differences
-from weft.experiments.runner.results import Claim, Store
+from weft.experiments.runner.results import RunClaim, Store
 from weft.experiments.runner.sweep import remaining, sweep
 from weft.testbed.uml import uml
 
@@ -304,7 +304,7 @@ def test_a_sweep_ends_where_its_results_cannot_be_stored(store, monkeypatch, job
     with pytest.raises(OSError, match="disk is full"):
         carry_out(runs, store, jobs=jobs)
     assert 2 <= len(store.rows(runs)) <= 4
-    assert store.claim(runs[3]) is Claim.OURS  # nothing of the sweep is claimed any more
+    assert store.claim(runs[3]) is RunClaim.OURS  # nothing of the sweep is claimed any more
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

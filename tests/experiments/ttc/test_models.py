@@ -9,22 +9,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft.daemons.load_balancing.scheme import Rule
+from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.experiments.engines.compiled import compiled
 from weft.experiments.engines.workloads import k_permutation, transpose
 from weft.experiments.ttc import packet_model, ttc_flow, ttc_packet
-from weft.experiments.ttc.fat_tree_links import DRAWS, Choices, Rules, Shape, links, no_choices, rules
+from weft.experiments.ttc.fat_tree_links import (
+    DRAWS,
+    LayeredTreeShape,
+    SchemeRules,
+    UpwardChoices,
+    links,
+    no_choices,
+    rules,
+)
 from weft.experiments.ttc.flow_model import assign
 from weft.topologies import build
 
 SCHEMES = ["dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=0,tie=redirect", "ttc:delta=2", "jsq"]
-SHAPES = [Shape(2, 3), Shape(3, 2), Shape(4, 2)]
+SHAPES = [LayeredTreeShape(2, 3), LayeredTreeShape(3, 2), LayeredTreeShape(4, 2)]
 
 
 class Walker:
     """FT(n,d) as its topology: who is behind which port, and how to go down."""
 
-    def __init__(self, ft: Shape) -> None:
+    def __init__(self, ft: LayeredTreeShape) -> None:
         topology = build(f"fattree:n={ft.n},d={ft.d}")
         self.ft, self.hosts = ft, topology.servers
         self.beside = [{port: peer for port, peer, _, _ in topology.ports(node)} for node in range(topology.nodes)]
@@ -39,7 +47,7 @@ class Walker:
         lower = [peer for peer in self.beside[node].values() if self.layer_of[peer] < self.layer_of[node]]
         return set().union(*(self.hosts_below(peer) for peer in lower))
 
-    def next(self, node: int, dst: int, loads: list[int], draws: list[int], rule: Rules) -> int:
+    def next(self, node: int, dst: int, loads: list[int], draws: list[int], rule: SchemeRules) -> int:
         """The node after switch `node`; `loads` are those of its up-ports."""
         d, layer = self.ft.d, self.layer_of[node]
         if dst in self.below[node]:
@@ -47,16 +55,16 @@ class Walker:
                 peer for peer in self.beside[node].values() if self.layer_of[peer] < layer and dst in self.below[peer]
             )
         default = dst // d ** (layer - 1) % d
-        match Rule(rule.rule):
-            case Rule.D_MOD_K:
+        match ChoiceRule(rule.rule):
+            case ChoiceRule.D_MOD_K:
                 up = default
-            case Rule.RANDOM:
+            case ChoiceRule.RANDOM:
                 up = draws[0] * d >> 32
-            case Rule.DRILL:
+            case ChoiceRule.DRILL:
                 first = draws[0] * d >> 32
                 other = (first + 1 + (draws[1] * (d - 1) >> 32)) % d
                 up = other if loads[other] < loads[first] else first
-            case Rule.TTC:
+            case ChoiceRule.TTC:
                 other = (default + 1 + (draws[0] * (d - 1) >> 32)) % d
                 over = loads[default] - loads[other]
                 up = other if over > rule.delta or (rule.ties_redirect and over == rule.delta) else default
@@ -102,11 +110,13 @@ class Counted:
             self.choices.kept[0] += not strayed
 
 
-def same(one: Choices, other: Choices) -> bool:
+def same(one: UpwardChoices, other: UpwardChoices) -> bool:
     return all((a == b).all() for a, b in zip(one, other, strict=True))
 
 
-def assigned(ft: Shape, pairs: np.ndarray, draws: np.ndarray, rule: Rules) -> tuple[np.ndarray, Choices]:
+def assigned(
+    ft: LayeredTreeShape, pairs: np.ndarray, draws: np.ndarray, rule: SchemeRules
+) -> tuple[np.ndarray, UpwardChoices]:
     load, choices = np.zeros(ft.links, np.int64), no_choices(ft)
     assign(links(ft), load, pairs[:, 0], pairs[:, 1], draws, rule, choices)
     return load, choices
@@ -118,7 +128,7 @@ def words(seed: int, *shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize("ft", SHAPES, ids=str)
 @pytest.mark.parametrize("spec", SCHEMES)
-def test_flows_are_assigned_as_on_the_graph(ft: Shape, spec: str) -> None:
+def test_flows_are_assigned_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> None:
     walker, rule = Walker(ft), rules(spec)
     pairs = np.array(k_permutation(np.random.default_rng(3), ft.hosts, 3))
     draws = words(4, len(pairs), ft.n - 1)
@@ -142,8 +152,8 @@ def test_flows_are_assigned_as_on_the_graph(ft: Shape, spec: str) -> None:
     assert choices.over_top[0] > 0
 
 
-@pytest.mark.parametrize("ft", [*SHAPES, Shape(3, 4)], ids=str)
-def test_d_mod_k_shares_no_link_downwards(ft: Shape) -> None:
+@pytest.mark.parametrize("ft", [*SHAPES, LayeredTreeShape(3, 4)], ids=str)
+def test_d_mod_k_shares_no_link_downwards(ft: LayeredTreeShape) -> None:
     """Theorem 2.1: flows to different destinations never meet on the way down."""
     pairs = np.array(k_permutation(np.random.default_rng(5), ft.hosts, 1))
     load, choices = assigned(ft, pairs, words(0, len(pairs), ft.n - 1), rules("dmodk"))
@@ -153,8 +163,8 @@ def test_d_mod_k_shares_no_link_downwards(ft: Shape) -> None:
 
 
 def slow_slots(
-    walker: Walker, sent: list[list[int]], starts: list[int], draws: list[list[list[int]]], rule: Rules
-) -> tuple[list[tuple[int, int]], list[list[int]], Choices]:
+    walker: Walker, sent: list[list[int]], starts: list[int], draws: list[list[list[int]]], rule: SchemeRules
+) -> tuple[list[tuple[int, int]], list[list[int]], UpwardChoices]:
     """(slot sent, latency) of every packet in order of arrival, all queue lengths after each slot, and choices."""
     counted, strayed = Counted(walker), set[tuple[int, int, int]]()
     queues: list[deque[tuple[int, int, int]]] = [deque() for _ in range((2 * walker.ft.n - 1) * walker.hosts)]
@@ -193,9 +203,9 @@ def slow_slots(
     return arrived, lengths, counted.choices
 
 
-@pytest.mark.parametrize("ft", [Shape(2, 2), Shape(3, 2)], ids=str)
+@pytest.mark.parametrize("ft", [LayeredTreeShape(2, 2), LayeredTreeShape(3, 2)], ids=str)
 @pytest.mark.parametrize("spec", SCHEMES)
-def test_packets_move_as_on_the_graph(ft: Shape, spec: str) -> None:
+def test_packets_move_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> None:
     walker, rule, slots = Walker(ft), rules(spec), 60
     rng = np.random.default_rng(6)
     sent = np.array([rng.permutation(ft.hosts) for _ in range(slots)])
@@ -217,7 +227,7 @@ def test_packets_move_as_on_the_graph(ft: Shape, spec: str) -> None:
 
 
 def test_a_lonely_packet_takes_a_slot_on_each_link() -> None:
-    ft, rule = Shape(3, 2), rules("vlb")
+    ft, rule = LayeredTreeShape(3, 2), rules("vlb")
     for dst, hops in [(1, 2), (2, 4), (3, 4), (4, 6), (15, 6)]:
         state = packet_model.empty(ft, slots=8, packets=4)
         for slot in range(8):
@@ -230,7 +240,7 @@ def test_a_lonely_packet_takes_a_slot_on_each_link() -> None:
 
 @pytest.mark.slow
 def test_machine_code_gives_what_python_gives() -> None:
-    ft, rule, rng = Shape(2, 3), rules("ttc:delta=1"), np.random.default_rng(8)
+    ft, rule, rng = LayeredTreeShape(2, 3), rules("ttc:delta=1"), np.random.default_rng(8)
     sent = np.array([rng.permutation(ft.hosts) for _ in range(40)])
     starts, draws = rng.integers(54, size=40), words(9, 40, 54 + ft.hosts)
     found = []
@@ -247,7 +257,7 @@ def test_a_threshold_of_two_gives_the_least_latency_at_a_high_load() -> None:
     latency = {}
     for spec in ["dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=2"]:
         of, rng = rules(spec), np.random.default_rng(8)
-        _, found = packet_model.simulate(Shape(3, 4), of, 0.95, slots=1000, watched=300, lengths=8, rng=rng)
+        _, found = packet_model.simulate(LayeredTreeShape(3, 4), of, 0.95, slots=1000, watched=300, lengths=8, rng=rng)
         latency[spec] = found.mean.mean()
     assert latency["ttc:delta=2"] < latency["ttc:delta=0"] < latency["dmodk"] < latency["vlb"]
     assert latency["ttc:delta=0"] < latency["micro"] < latency["vlb"]
@@ -276,11 +286,13 @@ def test_what_the_models_lack_is_refused(spec: str, said: str) -> None:
     "spec", ["ttc:delta=0,tie=redirect", "ttc:load=packets,ecn=0", "vlb:per=packet", "micro", "ecmp"]
 )
 def test_what_the_models_have_is_taken(spec: str) -> None:
-    assert rules(spec).rule == {"ttc": Rule.TTC, "mic": Rule.DRILL}.get(spec[:3], Rule.RANDOM)
+    assert rules(spec).rule == {"ttc": ChoiceRule.TTC, "mic": ChoiceRule.DRILL}.get(spec[:3], ChoiceRule.RANDOM)
 
 
-@pytest.mark.parametrize("ft", [Shape(2, 4), Shape(3, 4), Shape(3, 8), Shape(4, 3)], ids=str)
-def test_the_adversarial_permutation_collides_under_d_mod_k_and_not_under_ttc(ft: Shape) -> None:
+@pytest.mark.parametrize(
+    "ft", [LayeredTreeShape(2, 4), LayeredTreeShape(3, 4), LayeredTreeShape(3, 8), LayeredTreeShape(4, 3)], ids=str
+)
+def test_the_adversarial_permutation_collides_under_d_mod_k_and_not_under_ttc(ft: LayeredTreeShape) -> None:
     """At layer l, d^l hosts are below a switch and 2 d^(n-l) hosts have the digits to which one of its uplinks leads;
     those of them that are below the switch as well do not take it."""
     layer = -(-ft.n // 2)

@@ -11,7 +11,7 @@ import pytest
 
 from weft.experiments.view.page_data import drawing, results, schemes
 from weft.experiments.view.web_server import HISTORY, Hub
-from weft.testbed.plan.network_plan import Plan
+from weft.testbed.plan.network_plan import NetworkPlan
 from weft.testbed.runs.run import UNNAMED
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -41,7 +41,7 @@ def test_a_fat_tree_has_its_core_above_its_hosts() -> None:
 
 
 def offered(spec: str, scheme: str, link: LinkSpec | None = LINK) -> list[str]:
-    return schemes(Plan(UNNAMED, build(spec), link), {"scheme": scheme})
+    return schemes(NetworkPlan(UNNAMED, build(spec), link), {"scheme": scheme})
 
 
 def test_schemes_are_offered_that_the_run_can_change_to() -> None:

@@ -19,7 +19,7 @@ import pytest
 from tests.experiments.view import browser
 from weft.experiments.view.web_server import NOBODY
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -33,7 +33,7 @@ Answer = tuple[int, dict[str, str], bytes]
 class View:
     """`weft view` of a network."""
 
-    def __init__(self, network: Network, folder: Path, weft: Sequence[str] = WEFT) -> None:
+    def __init__(self, network: RunningNetwork, folder: Path, weft: Sequence[str] = WEFT) -> None:
         self.network = network
         command = [*weft, "view", "--run", network.run.id, "--results", str(folder)]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -88,7 +88,7 @@ def children(pid: int) -> list[int]:
 @contextmanager
 def viewed(spec: str, folder: Path) -> Iterator[View]:
     """A network that is up, and its view."""
-    network = Network.create(build(spec), LINK, scheme="dr" if spec.startswith("dcell") else "ecmp")
+    network = RunningNetwork.create(build(spec), LINK, scheme="dr" if spec.startswith("dcell") else "ecmp")
     try:
         shown = View(network, folder)
         try:

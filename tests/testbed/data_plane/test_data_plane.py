@@ -20,21 +20,21 @@ from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.load_balancing.scheme import balancing
 from weft.daemons.routing import selection
 from weft.testbed.data_plane import plane_program
-from weft.testbed.data_plane.data_plane import Counted, DataPlane
+from weft.testbed.data_plane.data_plane import DataPlane, PortCounts
 from weft.testbed.data_plane.plane_program import READERS
 from weft.testbed.data_plane.plane_records import CANDIDATES, FLOWLET, GROUP
 from weft.testbed.linux import libbpf, netlink, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
-from weft.testbed.measure.port_counters import Counters
+from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.measure.traceroute import trace
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.plan.network_plan import IFINFO, mac
 from weft.testbed.runs.network_handle import all_pairs
 from weft.testbed.traffic import flows
 from weft.testbed.traffic.flows import Flow
 from weft.topologies.core.failures import fail_links
-from weft.topologies.core.family import Parameter
+from weft.topologies.core.family import IntegerParameter
 from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
@@ -64,7 +64,7 @@ class RunOptions(ctypes.Structure):
 class Fabric:
     """A Clos network and its data plane, with packets that are put in at e0, at port 0 if nothing else is said."""
 
-    def __init__(self, network: Network, plane: DataPlane, program: int) -> None:
+    def __init__(self, network: RunningNetwork, plane: DataPlane, program: int) -> None:
         self.network, self.plane, self.program = network, plane, program
 
     def put_in(self, packet: bytes, port: int = 0) -> tuple[int, bytes]:
@@ -83,7 +83,7 @@ class Fabric:
         netns.in_thread(work)
         return options.retval, out.raw[: options.data_size_out]
 
-    def uplinks(self, since: dict[tuple[int, int], Counted]) -> list[int]:
+    def uplinks(self, since: dict[tuple[int, int], PortCounts]) -> list[int]:
         """Packets over each of e0's uplinks."""
         now = self.plane.counters()
         return [now[LEAF, port].packets - since[LEAF, port].packets for port in UPLINKS]
@@ -113,7 +113,7 @@ def fast() -> Iterator[Fabric]:
 def fabric(link: LinkSpec) -> Iterator[Fabric]:
     from weft.topologies import build
 
-    network = Network.create(build(CLOS), link, scheme="static")
+    network = RunningNetwork.create(build(CLOS), link, scheme="static")
     try:
         with DataPlane.load(network, "rps", seed=1) as plane:
             plane.attach()
@@ -123,11 +123,11 @@ def fabric(link: LinkSpec) -> Iterator[Fabric]:
         network.down()
 
 
-def set_mtu(network: Network, node: int, port: int, mtu: int) -> None:
+def set_mtu(network: RunningNetwork, node: int, port: int, mtu: int) -> None:
     """As `ip link set mtu` does, at one end of a link."""
     body = IFINFO.pack(0, 0, network.ifindex(node, port), 0, 0) + netlink.u32(IFLA_MTU, mtu)
     with network.at(node) as at:
-        at.request([netlink.Message(netlink.RTM_NEWLINK, 0, body, f"ip link set mtu {mtu}")])
+        at.request([netlink.NetlinkMessage(netlink.RTM_NEWLINK, 0, body, f"ip link set mtu {mtu}")])
 
 
 def checksum(header: bytes) -> int:
@@ -291,7 +291,7 @@ def test_queues_are_seen_by_the_schemes_that_ask(slow: Fabric) -> None:
     default = UPLINKS[3]
 
     def waits(port: int) -> int:
-        with Counters(network) as counters:
+        with PortCounterReader(network) as counters:
             return counters.snapshot().ports[network.ifindex(LEAF, port)].waiting_packets
 
     def over(spec: str, count: int = 40) -> list[int]:
@@ -361,12 +361,14 @@ def test_packets_spread_as_each_scheme_says(fast: Fabric) -> None:
     assert fast.uplinks(before) == [0] * 4  # the kernel's own
 
 
-def test_the_kernels_own_choices_at_two_tiers_do_not_depend_on_each_other(network: Callable[..., Network]) -> None:
+def test_the_kernels_own_choices_at_two_tiers_do_not_depend_on_each_other(
+    network: Callable[..., RunningNetwork],
+) -> None:
     """A packet's hash, which it brings along from its sender, would have each aggregation switch use one uplink."""
     net = network("fattree:k=4", FAST)
     naming = net.topology.naming
     ups = [net.ifindex(naming.node(name), port) for name in ("a0.0", "a0.1") for port in (2, 3)]
-    with DataPlane.load(net, "ecmp", seed=1) as plane, Counters(net) as counters:
+    with DataPlane.load(net, "ecmp", seed=1) as plane, PortCounterReader(net) as counters:
         plane.attach()
         plane.follow(net.topology)
         before = counters.snapshot()
@@ -427,7 +429,7 @@ def test_a_running_fabric_changes_its_scheme_from_another_process_without_loss(f
         assert fast.uplinks(before) == [2] * 4
 
 
-def test_tcp_fills_a_queue_that_is_not_its_own(network: Callable[..., Network]) -> None:
+def test_tcp_fills_a_queue_that_is_not_its_own(network: Callable[..., RunningNetwork]) -> None:
     """A packet keeps its sender's socket across namespaces; unless it is let go of, TCP holds back at some 100 packets
     of its own and nothing is ever lost."""
     net = network(CLOS, LinkSpec(rate_bps=20 * Mbps, queue_packets=300))
@@ -444,7 +446,7 @@ def test_tcp_fills_a_queue_that_is_not_its_own(network: Callable[..., Network]) 
         for end in (end for pair in pairs for end in pair):
             end.setblocking(False)
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
-        counters = stack.enter_context(Counters(net))
+        counters = stack.enter_context(PortCounterReader(net))
 
         def dropped() -> int:
             for near, far in pairs:
@@ -459,7 +461,7 @@ def test_tcp_fills_a_queue_that_is_not_its_own(network: Callable[..., Network]) 
 
 @pytest.mark.parametrize("reader", [reader for reader in READERS if reader != "kfunc"])
 def test_the_variants_for_older_kernels_load_and_forward(
-    reader: str, network: Callable[..., Network], monkeypatch: pytest.MonkeyPatch
+    reader: str, network: Callable[..., RunningNetwork], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net = network(CLOS, SLOW)  # on which what waits at a port stays there
     monkeypatch.setattr(plane_program, "READERS", {"kfunc": "no such file", reader: READERS[reader]})
@@ -482,7 +484,9 @@ def test_the_variants_for_older_kernels_load_and_forward(
 
 
 @pytest.mark.uml("sch_netem")
-def test_a_full_kernel_whichever_it_is_forwards_by_every_scheme_that_it_can(network: Callable[..., Network]) -> None:
+def test_a_full_kernel_whichever_it_is_forwards_by_every_scheme_that_it_can(
+    network: Callable[..., RunningNetwork],
+) -> None:
     """Debian's User-Mode Linux has no BTF, cannot seed its multipath hash, and wants packets aligned."""
     net = network("clos:n=1,r=2,m=2", FAST)
     with DataPlane.load(net, "rr") as plane:
@@ -493,7 +497,7 @@ def test_a_full_kernel_whichever_it_is_forwards_by_every_scheme_that_it_can(netw
             assert not ping(net, [(0, 1), (1, 0)], count=4, retries=1).lost
 
 
-def test_a_link_whose_mtu_was_reduced_by_hand_loses_nothing_silently(network: Callable[..., Network]) -> None:
+def test_a_link_whose_mtu_was_reduced_by_hand_loses_nothing_silently(network: Callable[..., RunningNetwork]) -> None:
     """What is too long is sent on in fragments, or its sender told of the MTU."""
     net = network(CLOS, FAST)
     with DataPlane.load(net, "dmodk") as plane, ExitStack() as stack:
@@ -536,7 +540,10 @@ NEW_RULE = """	case 99: /* the candidate with this number */
 
 
 def test_a_new_rule_is_a_case_with_its_parameters_and_a_kind(
-    network: Callable[..., Network], compiled: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    network: Callable[..., RunningNetwork],
+    compiled: Callable[[Path], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """Two files: select.bpf.c, and daemons/load_balancing/scheme.py, whose table has one entry more here."""
     for source in [*libbpf.DIRECTORY.glob("select*.[ch]"), *libbpf.DIRECTORY.glob("*.h")]:
@@ -550,7 +557,7 @@ def test_a_new_rule_is_a_case_with_its_parameters_and_a_kind(
     program.write_text(text.replace("\t__u32 gap_us;", "\t__u32 number;\n\t__u32 gap_us;"))
     for name in ("select.bpf.c", "select_blind.bpf.c"):
         compiled(tmp_path / name)
-    number = Parameter(meaning="which", least=0, default=0)
+    number = IntegerParameter(meaning="which", least=0, default=0)
     nth = balancing("nth", "the uplink with a number", "nowhere", SelectionRule(99), {"number": number})
     known = {**registry.schemes(), "nth": nth}
     monkeypatch.setattr(registry, "schemes", lambda: known)
@@ -568,7 +575,7 @@ def test_a_new_rule_is_a_case_with_its_parameters_and_a_kind(
 
 @pytest.mark.parametrize("spec", ["ttc", "drill", "micro", "jsq", "rr:ecn=20"])
 def test_a_scheme_that_compares_queues_is_refused_where_there_are_none(
-    network: Callable[..., Network], spec: str
+    network: Callable[..., RunningNetwork], spec: str
 ) -> None:
     net = network("star:n=2", None)
     with pytest.raises(ValueError, match="links without a rate have none; give them a rate"):
@@ -584,13 +591,13 @@ def test_a_scheme_that_compares_queues_is_refused_where_there_are_none(
     ("fattree:k=4", "lbsp:groups=4", "groups must be a power of two from 2 to k/2 = 2, got 4"),
 ])  # fmt: skip
 def test_lbsp_is_refused_where_it_cannot_part_the_paths(
-    network: Callable[..., Network], topology: str, spec: str, said: str
+    network: Callable[..., RunningNetwork], topology: str, spec: str, said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):
         DataPlane.load(network(topology, None), spec)
 
 
-def test_what_cannot_be_is_refused_in_one_line(network: Callable[..., Network]) -> None:
+def test_what_cannot_be_is_refused_in_one_line(network: Callable[..., RunningNetwork]) -> None:
     net = network("dcell:n=3,k=1", None)
     with pytest.raises(ValueError, match="is no switch fabric"):
         DataPlane.load(net, "ttc")

@@ -13,7 +13,7 @@ from weft.daemons.routing import updown
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.traceroute import trace
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs.network_handle import all_pairs
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -31,7 +31,7 @@ def spec(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("spec", ["slimfly:q=5,p=1", "hyperx:l=2,s=3,p=1", "dragonfly:p=1", "own"], indirect=True)
-def test_every_scheme_carries_packets_along_shortest_paths(network: Callable[..., Network], spec: str) -> None:
+def test_every_scheme_carries_packets_along_shortest_paths(network: Callable[..., RunningNetwork], spec: str) -> None:
     net = network(spec, FAST)
     topology, last = net.topology, net.topology.servers - 1
     at_hop = [set(nodes) for nodes in zip(*updown.paths(topology, 0, last), strict=True)]

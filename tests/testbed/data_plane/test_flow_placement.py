@@ -10,16 +10,16 @@ import pytest
 
 from tests.testbed.data_plane.test_data_plane import LEAF, SLOW, STOLEN, UPLINKS, Fabric, checksum, fabric
 from weft.daemons.core import registry
-from weft.daemons.core.actions import Flow, SetFlowPort
+from weft.daemons.core.actions import FiveTuple, SetFlowPort
 from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.routing import selection
 from weft.testbed.data_plane import plane_program
-from weft.testbed.data_plane.flow_placement import FlowPlacements
-from weft.testbed.data_plane.plane_tables import SwitchFlows, Tables, to_destination
+from weft.testbed.data_plane.flow_placement import LinuxFlowPlacements
+from weft.testbed.data_plane.plane_tables import PlaneTables, SwitchFlows, to_destination
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import scheme_change
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.status import wait_until_converged
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.traffic import flows
@@ -40,7 +40,7 @@ def slow() -> Iterator[Fabric]:
 def table(slow: Fabric) -> Iterator[SwitchFlows]:
     """The flows of e0, none at first; flows enter with their first data."""
     slow.plane.set_scheme("dar:elephant_kb=0", seed=1)
-    found = Tables(slow.plane._source).flows(0)
+    found = PlaneTables(slow.plane._source).flows(0)
     yield found
     for flow in found.read_all():
         found.forget(flow)
@@ -59,8 +59,8 @@ def frame(
     return mac(LEAF, arrives) + mac(0, 0) + b"\x08\x00" + ip + struct.pack(">HH", *ports) + more + bytes(data)
 
 
-def flow_of(ports: tuple[int, int], *, src: int = H0, dst: int = H3, protocol: int = UDP) -> Flow:
-    return Flow(src, dst, protocol, ports[0] << 16 | ports[1])
+def flow_of(ports: tuple[int, int], *, src: int = H0, dst: int = H3, protocol: int = UDP) -> FiveTuple:
+    return FiveTuple(src, dst, protocol, ports[0] << 16 | ports[1])
 
 
 def leaves_by(on: Fabric, given: bytes, arrives: int = 0) -> int:
@@ -195,7 +195,7 @@ def test_of_two_flows_that_share_a_slot_the_one_that_sends_most_enters(slow: Fab
 
 def test_a_packet_that_finds_a_long_queue_is_noted_where_queues_are_looked_at() -> None:
     for on in fabric(SLOW):
-        found = Tables(on.plane._source).flows(0)
+        found = PlaneTables(on.plane._source).flows(0)
         for spec, wanted in (("dar:elephant_kb=0", []), ("dar:elephant_kb=0,detect=queue,queue=4", [1])):
             on.plane.set_scheme(spec, seed=1)
             for at in range(2):
@@ -212,7 +212,7 @@ def test_a_daemon_is_told_once_a_period_and_flows_that_are_silent_are_forgotten(
 ) -> None:
     ports = {port: slow.network.ifindex(LEAF, port) for port in UPLINKS}
     need = FlowPlacement(0.010, 0.25, IDLE_S)
-    placements = FlowPlacements(need, table, ports)
+    placements = LinuxFlowPlacements(need, table, ports)
     leaves_by(slow, frame(ports=(1, 1)))
     noted = table.read()[flow_of((1, 1))]
     began_s = need.next_s(noted.last_ns / 1e9)
@@ -234,7 +234,7 @@ def test_by_destination_a_new_flow_goes_where_others_to_its_host_go(slow: Fabric
     slow.plane.set_scheme("dar:elephant_kb=2,key=dest", seed=1)
     ports = {port: slow.network.ifindex(LEAF, port) for port in UPLINKS}
     idle_s = 60.0  # longer than all of this takes
-    placements = FlowPlacements(FlowPlacement(0.010, 0.25, idle_s, by_destination=True), table, ports)
+    placements = LinuxFlowPlacements(FlowPlacement(0.010, 0.25, idle_s, by_destination=True), table, ports)
 
     def grown(at: int, **ends: int) -> int:
         """Where the second packet of a new flow leaves, with which it enters the table."""
@@ -265,7 +265,7 @@ def test_by_destination_a_new_flow_goes_where_others_to_its_host_go(slow: Fabric
 
 def test_the_way_to_a_destination_is_known_as_long_as_flows_go_there(slow: Fabric, table: SwitchFlows) -> None:
     slow.plane.set_scheme("dar:elephant_kb=0,key=dest", seed=1)
-    placements = FlowPlacements(FlowPlacement(0.010, 0.25, IDLE_S, by_destination=True), table, {})
+    placements = LinuxFlowPlacements(FlowPlacement(0.010, 0.25, IDLE_S, by_destination=True), table, {})
     leaves_by(slow, frame(src=H1))
     shared_s = table.read_all()[to_destination(H3)].last_ns / 1e9
     clock.sleep(0.001)
@@ -283,7 +283,7 @@ def test_a_table_is_read_in_batches(slow: Fabric, table: SwitchFlows) -> None:
 
 
 def test_the_tables_of_all_switches_are_read_at_once(slow: Fabric, table: SwitchFlows) -> None:
-    tables = Tables(slow.plane._source)
+    tables = PlaneTables(slow.plane._source)
     for at, held in enumerate((table, tables.flows(7), tables.flows(7))):
         held.place(flow_of((at, 4)), 1, at)
     tables.flows(7).place(to_destination(H3), 1, 7)
@@ -301,7 +301,7 @@ def test_dars_rule_is_refused_over_routes_that_are_not_its_own() -> None:
     scheme_change.check("dar:p=1", "dar:elephant_kb=5")
     scheme_change.check("dar", "ttc")
     with pytest.raises(ValueError, match="links without a rate"):
-        Network.create(*_unshaped(), scheme="dar:detect=queue")
+        RunningNetwork.create(*_unshaped(), scheme="dar:detect=queue")
     assert registry.rule("dar:detect=queue").asks_queues
     assert not registry.rule("dar").asks_queues
 
@@ -317,7 +317,7 @@ LINK, HOST = (LinkSpec(rate_bps=rate, queue_packets=100) for rate in (10 * Mbps,
 
 @pytest.mark.parametrize("spec", ["dar", "dar:detect=queue"])
 def test_tcp_flows_at_048_of_the_rate_settle_and_leave_a_spine_that_dies(
-    network: Callable[..., Network], spec: str
+    network: Callable[..., RunningNetwork], spec: str
 ) -> None:
     """By figure 9's start all flows for a leaf come by the spine of its number, three by one; then a spine dies."""
     net = network("clos:n=4,r=4,m=4", LINK, spec, HOST)

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 
-from weft.daemons.core.actions import Flow, SetFlowRewrite
+from weft.daemons.core.actions import FiveTuple, SetFlowRewrite
 from weft.daemons.routing import dr, first_octets
 from weft.daemons.routing.scope import dead_channels
 from weft.daemons.tar import routing as tar
@@ -136,7 +136,7 @@ def route(net, server, prefix, port, node):
 def let(net, tables, path, protocol, ports):
     """Let that flow from the first to the last of `path` take it."""
     address = net.topology.naming.address
-    flow = Flow(address(path[0]), address(path[-1]), protocol, ports)
+    flow = FiveTuple(address(path[0]), address(path[-1]), protocol, ports)
     for server, onward in pairwise(path):
         tables[server].set([SetFlowRewrite(flow, 65 + onward)])
     return flow
@@ -168,8 +168,8 @@ def test_flows_in_use_are_told_once_with_their_ports_if_they_have_any(tables):
             client.sendto(b"x", (dotted(address(5)), 50000))
     ping(net, [(0, 5)], count=3)
     assert sorted(made[0].in_use()) == [
-        Flow(address(0), address(5), socket.IPPROTO_ICMP, 0),
-        Flow(address(0), address(5), UDP, 40000 << 16 | 50000),
+        FiveTuple(address(0), address(5), socket.IPPROTO_ICMP, 0),
+        FiveTuple(address(0), address(5), UDP, 40000 << 16 | 50000),
     ]
     assert list(made[4].in_use()) == []  # it passes them on
 

@@ -15,12 +15,12 @@ from weft.daemons.core import registry
 from weft.daemons.fatpaths.forwarding import in_layer, tagged
 from weft.daemons.fatpaths.layer_choice import Choice, Start, Trigger
 from weft.testbed.data_plane.data_plane import DataPlane
-from weft.testbed.data_plane.layer_program import Counted, LayerProgram
+from weft.testbed.data_plane.layer_program import LayerCounts, LayerProgram
 from weft.testbed.linux import clock, fib, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.traceroute import trace
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.traffic import flows, mptcp, tcp_settings
 from weft.testbed.traffic.flows import Flow
@@ -39,8 +39,8 @@ OFF = {"layers": LAYERS, "gap_us": 1, "ecn_percent": 1, "ecn_rounds": 1}
 
 
 @contextmanager
-def brought_up(scheme: str, link: LinkSpec) -> Iterator[Network]:
-    made = Network.create(TOPOLOGY, link, scheme=scheme, packed=1)
+def brought_up(scheme: str, link: LinkSpec) -> Iterator[RunningNetwork]:
+    made = RunningNetwork.create(TOPOLOGY, link, scheme=scheme, packed=1)
     try:
         yield made
     finally:
@@ -48,13 +48,13 @@ def brought_up(scheme: str, link: LinkSpec) -> Iterator[Network]:
 
 
 @pytest.fixture(scope="module")
-def fast() -> Iterator[Network]:
+def fast() -> Iterator[RunningNetwork]:
     with brought_up(SPEC, FAST) as net:
         yield net
 
 
 @pytest.fixture(scope="module")
-def slow() -> Iterator[Network]:
+def slow() -> Iterator[RunningNetwork]:
     with brought_up(f"{SPEC},ecn=5", SLOW) as net:
         yield net
 
@@ -64,7 +64,7 @@ def change() -> Iterator[Callable[..., LayerProgram]]:
     """Let the hosts of a network choose as is said, until the test ends."""
     opened: list[LayerProgram] = []
 
-    def to(net: Network, **settings: int) -> LayerProgram:
+    def to(net: RunningNetwork, **settings: int) -> LayerProgram:
         opened.append(LayerProgram.open(net))
         opened[-1].set(OFF | settings)
         return opened[-1]
@@ -76,20 +76,20 @@ def change() -> Iterator[Callable[..., LayerProgram]]:
 
 
 @contextmanager
-def udp(net: Network, host: int) -> Iterator[socket.socket]:
+def udp(net: RunningNetwork, host: int) -> Iterator[socket.socket]:
     with netns.inside(net.netns(host)):
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with made:
         yield made
 
 
-def since(program: LayerProgram, before: Counted) -> Counted:
+def since(program: LayerProgram, before: LayerCounts) -> LayerCounts:
     now = program.counters()
     packets = tuple(a - b for a, b in zip(now.packets, before.packets, strict=True))
-    return Counted(packets, *(a - b for a, b in zip(now[1:], before[1:], strict=True)))
+    return LayerCounts(packets, *(a - b for a, b in zip(now[1:], before[1:], strict=True)))
 
 
-def sent_by(net: Network) -> dict[tuple[int, int], int]:
+def sent_by(net: RunningNetwork) -> dict[tuple[int, int], int]:
     """Packets that switches put into the queue of each port."""
     with DataPlane.open(net) as plane:
         return {where: counted.packets for where, counted in plane.counters().items()}
@@ -99,7 +99,7 @@ def port_to(node: int, after: int) -> int:
     return next(port for port, peer, *_ in TOPOLOGY.ports(node) if peer == after)
 
 
-def test_maps_and_kernels_hold_one_route_for_each_layer_and_router(fast: Network) -> None:
+def test_maps_and_kernels_hold_one_route_for_each_layer_and_router(fast: RunningNetwork) -> None:
     paths, options = registry.checked(TOPOLOGY, SPEC)
     with DataPlane.open(fast) as plane:
         maps = {node: groups.table() for node, groups in plane.groups.items()}
@@ -116,7 +116,7 @@ def test_maps_and_kernels_hold_one_route_for_each_layer_and_router(fast: Network
     assert {way.layer for way in paths.path(TOPOLOGY, options, SRC, DST)} == set(range(LAYERS))
 
 
-def test_a_packet_takes_the_path_of_its_layer(fast: Network) -> None:
+def test_a_packet_takes_the_path_of_its_layer(fast: RunningNetwork) -> None:
     scheme, options = registry.checked(TOPOLOGY, SPEC)
     ways = scheme.path(TOPOLOGY, options, SRC, DST)
     assert len({way.nodes for way in ways}) > 1
@@ -140,7 +140,7 @@ def test_a_packet_takes_the_path_of_its_layer(fast: Network) -> None:
     {"layers": 0},
 ])  # fmt: skip
 def test_applications_see_plain_addresses(
-    fast: Network, change: Callable[..., LayerProgram], settings: dict[str, int]
+    fast: RunningNetwork, change: Callable[..., LayerProgram], settings: dict[str, int]
 ) -> None:
     """ping, long packets in fragments, traceroute, and TCP, from wherever to wherever."""
     program = change(fast, **settings)
@@ -163,7 +163,7 @@ def test_applications_see_plain_addresses(
 
 
 def test_an_error_quotes_the_address_that_was_sent_to_and_draws_another_layer(
-    fast: Network, change: Callable[..., LayerProgram]
+    fast: RunningNetwork, change: Callable[..., LayerProgram]
 ) -> None:
     program = change(fast, start=Start.RANDOM)
     with udp(fast, SRC) as sender:
@@ -186,7 +186,7 @@ def test_an_error_quotes_the_address_that_was_sent_to_and_draws_another_layer(
     assert program.counters().errors >= 1
 
 
-def test_a_gap_draws_another_layer(fast: Network, change: Callable[..., LayerProgram]) -> None:
+def test_a_gap_draws_another_layer(fast: RunningNetwork, change: Callable[..., LayerProgram]) -> None:
     program = change(fast, trigger=Trigger.GAP, gap_us=1)
     before = program.counters()
     with udp(fast, SRC) as sender:
@@ -206,7 +206,7 @@ def test_a_gap_draws_another_layer(fast: Network, change: Callable[..., LayerPro
     assert found.packets[0] >= 200
 
 
-def test_flows_between_two_hosts_take_layers_in_turn(fast: Network, change: Callable[..., LayerProgram]) -> None:
+def test_flows_between_two_hosts_take_layers_in_turn(fast: RunningNetwork, change: Callable[..., LayerProgram]) -> None:
     program = change(fast, start=Start.TURN)
     taken = []
     with udp(fast, DST) as receiver:
@@ -222,7 +222,9 @@ def test_flows_between_two_hosts_take_layers_in_turn(fast: Network, change: Call
     assert all((layer + 1) % LAYERS == after for layer, after in pairwise(taken))
 
 
-def test_subflows_of_multipath_tcp_take_layers_in_turn(fast: Network, change: Callable[..., LayerProgram]) -> None:
+def test_subflows_of_multipath_tcp_take_layers_in_turn(
+    fast: RunningNetwork, change: Callable[..., LayerProgram]
+) -> None:
     """As many layers as there are subflows.  How many join is the kernel's affair: now and then it refuses one."""
     try:
         mptcp.check()
@@ -247,7 +249,7 @@ def test_subflows_of_multipath_tcp_take_layers_in_turn(fast: Network, change: Ca
 
 @pytest.mark.parametrize(("trigger", "counter"), [(Trigger.CUT, "cuts"), (Trigger.ECN, "echoes")])
 def test_congestion_draws_another_layer(
-    slow: Network, change: Callable[..., LayerProgram], trigger: Trigger, counter: str
+    slow: RunningNetwork, change: Callable[..., LayerProgram], trigger: Trigger, counter: str
 ) -> None:
     """Two flows to one host: queues of 20 packets overflow, or are marked from 5 on."""
     program = change(slow, trigger=trigger, choice=Choice.LEAST if trigger == Trigger.ECN else Choice.RANDOM)
@@ -265,7 +267,7 @@ def test_congestion_draws_another_layer(
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_layers_go_on_when_a_link_dies(fast: Network, change: Callable[..., LayerProgram], silent: bool) -> None:
+def test_layers_go_on_when_a_link_dies(fast: RunningNetwork, change: Callable[..., LayerProgram], silent: bool) -> None:
     change(fast, start=Start.RANDOM)
     scheme, options = registry.checked(TOPOLOGY, SPEC)
     way = scheme.path(TOPOLOGY, options, SRC, DST)[1].nodes
@@ -296,7 +298,7 @@ def test_the_kernels_own_table_forwards_layers_too() -> None:
         assert flows.run(net, wanted, deadline_s=20.0, congestion_control="reno").unfinished == 0
 
 
-def test_hosts_and_switches_change_to_another_scheme_while_it_runs(fast: Network) -> None:
+def test_hosts_and_switches_change_to_another_scheme_while_it_runs(fast: RunningNetwork) -> None:
     with closing(LayerProgram.open(fast)) as program:
         for spec, layers in (("fatpaths:layers=2,trigger=cut,start=turn", 2), ("letflow", 0), (SPEC.split(",")[0], 4)):
             fast.change_scheme(spec)
@@ -310,7 +312,7 @@ def test_hosts_and_switches_change_to_another_scheme_while_it_runs(fast: Network
         fast.change_scheme("fatpaths:layers=5")
 
 
-def test_fatpaths_is_refused_where_others_route(network: Callable[..., Network]) -> None:
+def test_fatpaths_is_refused_where_others_route(network: Callable[..., RunningNetwork]) -> None:
     net = network("slimfly:q=3,p=1", FAST, "ecmp")
     with pytest.raises(ValueError, match="fatpaths needs the routes of its own daemons, and those of ecmp route here"):
         net.change_scheme("fatpaths")

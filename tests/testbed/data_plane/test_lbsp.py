@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from weft.daemons.lbsp.routing import Shape, table
+from weft.daemons.lbsp.routing import LbspShape, table
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
 from weft.testbed.network import degrade, scheme_change
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.runs.network_handle import all_pairs
 from weft.testbed.traffic.flows import Flow, run
@@ -26,29 +26,29 @@ SMALL = "fattree:k=4"
 
 
 @pytest.fixture
-def fabric(network: Callable[..., Network]) -> Network:
+def fabric(network: Callable[..., RunningNetwork]) -> RunningNetwork:
     return network(SMALL, LINK, "lbsp")
 
 
-def known(net: Network, name: str) -> list[tuple[str, bool]]:
+def known(net: RunningNetwork, name: str) -> list[tuple[str, bool]]:
     """The links that a switch knows to be failed or degraded (True)."""
     told = control.status(net.identity.directory, name)["protocol"]["failures"]
     return [(each["link"], each["degraded"]) for each in told]
 
 
-def sent(net: Network) -> dict[tuple[str, int], int]:
+def sent(net: RunningNetwork) -> dict[tuple[str, int], int]:
     """Packets that the program put into each port, by switch and port."""
     name = net.topology.naming.name
     with DataPlane.open(net) as plane:
         return {(name(node), port): one.packets for (node, port), one in plane.counters().items()}
 
 
-def between(net: Network, before: dict[tuple[str, int], int], name: str) -> dict[int, int]:
+def between(net: RunningNetwork, before: dict[tuple[str, int], int], name: str) -> dict[int, int]:
     """What each port of a switch has sent since."""
     return {port: now - before[at, port] for (at, port), now in sent(net).items() if at == name}
 
 
-def held(net: Network, name: str) -> dict[Prefix, tuple[int, ...]]:
+def held(net: RunningNetwork, name: str) -> dict[Prefix, tuple[int, ...]]:
     """The routes of a switch as the maps hold them, by port; those of its own hosts left out."""
     node = net.topology.naming.node(name)
     of = {net.ifindex(node, port): port for port, *_ in net.topology.ports(node)}
@@ -57,7 +57,7 @@ def held(net: Network, name: str) -> dict[Prefix, tuple[int, ...]]:
     return {prefix: tuple(of[index] for index in ports) for prefix, ports in found.items() if prefix.length < 32}
 
 
-def test_each_destination_keeps_to_its_link_groups_in_turns(network: Callable[..., Network]) -> None:
+def test_each_destination_keeps_to_its_link_groups_in_turns(network: Callable[..., RunningNetwork]) -> None:
     """At k = 8: e0.0 sends what is for hosts with an odd number by uplinks 1 and 3, half each; a0.1 and a0.3 send what
     is for those whose second bit is 1 likewise."""
     net = network("fattree:k=8", None)
@@ -76,8 +76,8 @@ def test_each_destination_keeps_to_its_link_groups_in_turns(network: Callable[..
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_failed_link_is_left_for_its_range_only_and_taken_again(fabric: Network, silent: bool) -> None:
-    shape = Shape(4, 2, 2)
+def test_a_failed_link_is_left_for_its_range_only_and_taken_again(fabric: RunningNetwork, silent: bool) -> None:
+    shape = LbspShape(4, 2, 2)
     topology = fabric.topology
     failed = shape.link(*topology.links[topology.link("e3.1-a3.1")][[0, 2]].tolist())
     sound = held(fabric, "e0.0")
@@ -94,7 +94,7 @@ def test_a_failed_link_is_left_for_its_range_only_and_taken_again(fabric: Networ
     assert ping(fabric, all_pairs(fabric)).lost_fraction == 0
 
 
-def test_a_link_that_is_said_to_be_degraded_carries_nothing_more(fabric: Network) -> None:
+def test_a_link_that_is_said_to_be_degraded_carries_nothing_more(fabric: RunningNetwork) -> None:
     degrade.set_rate(fabric, "a1.0-c0", 5 * Mbps)
     degrade.report(fabric, "a1.0-c0")
     for name in ("a0.0", "a2.0", "e0.1", "e1.0"):
@@ -111,7 +111,7 @@ def test_a_link_that_is_said_to_be_degraded_carries_nothing_more(fabric: Network
 
 
 def test_only_links_between_lbsps_switches_can_be_told_degraded(
-    fabric: Network, network: Callable[..., Network]
+    fabric: RunningNetwork, network: Callable[..., RunningNetwork]
 ) -> None:
     with pytest.raises(ValueError, match="leads to a host"):
         degrade.report(fabric, "h0-e0.0")
@@ -119,7 +119,7 @@ def test_only_links_between_lbsps_switches_can_be_told_degraded(
         degrade.report(network("star:n=2", LINK, "none"), "h0-e0")
 
 
-def test_a_degraded_link_is_found_from_what_it_sends(network: Callable[..., Network]) -> None:
+def test_a_degraded_link_is_found_from_what_it_sends(network: Callable[..., RunningNetwork]) -> None:
     net = network(SMALL, LINK, "lbsp:rate_kbps=50000")
     far = net.topology.naming.node("s3.1.1")  # group 1 at edge and aggregation
     degrade.set_rate(net, "e0.0-a0.1", 5 * Mbps)
@@ -129,7 +129,7 @@ def test_a_degraded_link_is_found_from_what_it_sends(network: Callable[..., Netw
     assert all(slow == ("e0.0-a0.1", True) for slow in known(net, "e2.0"))
 
 
-def test_crowded_link_groups_give_packets_away(network: Callable[..., Network]) -> None:
+def test_crowded_link_groups_give_packets_away(network: Callable[..., RunningNetwork]) -> None:
     """At k = 4 a link group is one port; both hosts of e0.0 send to hosts of group 0, twice what its uplink carries."""
     flows = [Flow(0.0, 0, 8, None), Flow(0.0, 1, 12, None)]
     shares = {}
@@ -144,7 +144,7 @@ def test_crowded_link_groups_give_packets_away(network: Callable[..., Network]) 
     assert shares[1] > 0.1
 
 
-def test_states_that_are_turned_on_later_reach_every_switch(network: Callable[..., Network]) -> None:
+def test_states_that_are_turned_on_later_reach_every_switch(network: Callable[..., RunningNetwork]) -> None:
     """The daemons came up without them, and take what the queues call for all the same; and they can be turned off."""
     net = network(SMALL, LINK, "lbsp:hello_ms=10")
     net.change_scheme("lbsp:states=1")
@@ -175,7 +175,7 @@ def test_lbsp_is_refused_over_routes_that_are_not_its_own(came_up_with: str, spe
         scheme_change.check(came_up_with, spec)
 
 
-def test_a_run_goes_back_to_the_scheme_that_its_daemons_route_by(fabric: Network) -> None:
+def test_a_run_goes_back_to_the_scheme_that_its_daemons_route_by(fabric: RunningNetwork) -> None:
     fabric.change_scheme("rr")
     assert scheme_change.routing(fabric.run.journal) == "lbsp"
     degrade.report(fabric, "a1.0-c0")  # LBSP's daemons still know what that is
@@ -184,7 +184,7 @@ def test_a_run_goes_back_to_the_scheme_that_its_daemons_route_by(fabric: Network
         fabric.change_scheme("lbsp:groups=4")
 
 
-def test_packets_that_bypass_the_scheme_are_told_by_the_status(fabric: Network) -> None:
+def test_packets_that_bypass_the_scheme_are_told_by_the_status(fabric: RunningNetwork) -> None:
     assert fabric.status()["bypassed_packets"] == 0
     with netns.inside(fabric.netns(0)):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -193,7 +193,7 @@ def test_packets_that_bypass_the_scheme_are_told_by_the_status(fabric: Network) 
     wait_until("fragments are counted", lambda: fabric.status()["bypassed_packets"] == 10)
 
 
-def test_a_hash_of_the_flow_may_choose_instead(network: Callable[..., Network]) -> None:
+def test_a_hash_of_the_flow_may_choose_instead(network: Callable[..., RunningNetwork]) -> None:
     """Section 3.4: many flows to one destination take both link groups."""
     net = network(SMALL, LINK, "lbsp:hash=1")
     before = sent(net)
@@ -203,7 +203,7 @@ def test_a_hash_of_the_flow_may_choose_instead(network: Callable[..., Network]) 
     assert min(ups[2], ups[3]) > 20
 
 
-def test_a_daemon_that_died_is_left_alone_and_its_successor_takes_over(fabric: Network) -> None:
+def test_a_daemon_that_died_is_left_alone_and_its_successor_takes_over(fabric: RunningNetwork) -> None:
     control.kill(fabric.run.directory, "a0.1")
     wait_until("e0.0 leaves a0.1", lambda: held(fabric, "e0.0")[Prefix(10 << 24, 8)] == (2, 2))
     assert ping(fabric, all_pairs(fabric)).lost_fraction == 0

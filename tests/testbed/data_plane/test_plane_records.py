@@ -19,7 +19,7 @@ from weft.testbed.linux import btf, libbpf
 BPF = libbpf.DIRECTORY
 
 
-def differences(record: Record, layout: btf.Layout) -> list[str]:
+def differences(record: Record, layout: btf.StructLayout) -> list[str]:
     """The fields that lie elsewhere in C, or have another name or size, and those that only one of the two has."""
     ours = record.places
     theirs = {name: (field.offset, field.size) for name, field in layout.fields.items()}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 from weft.testbed.data_plane.transit_rewrite import By, TransitRewriting
 from weft.testbed.linux import libbpf
 from weft.topologies.core.address import Prefix
 
 ALL, PART = Prefix(80 << 24, 8), Prefix(80 << 24 | 1 << 16, 16)
-FLOW = Flow(10 << 24 | 1, 64 << 24 | 2, 17, 7 << 16 | 9)
+FLOW = FiveTuple(10 << 24 | 1, 64 << 24 | 2, 17, 7 << 16 | 9)
 
 
 class Seen(dict):

@@ -19,9 +19,9 @@ from weft.daemons.simulator.trimming_queue import LinkModel, TrimmingQueue
 from weft.daemons.transport import packets
 from weft.testbed.data_plane.data_plane import DataPlane, check_trims
 from weft.testbed.linux import libbpf, netns, tc
-from weft.testbed.measure.port_counters import Counters, PortCounters
+from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
 from weft.testbed.network import degrade
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -88,8 +88,8 @@ def test_a_kernel_that_hides_its_queues_cannot_trim() -> None:
 
 
 @pytest.fixture(scope="module")
-def star() -> Iterator[Network]:
-    network = Network.create(build("star:n=3"), LINK, scheme="vlb")
+def star() -> Iterator[RunningNetwork]:
+    network = RunningNetwork.create(build("star:n=3"), LINK, scheme="vlb")
     try:
         yield network
     finally:
@@ -97,7 +97,7 @@ def star() -> Iterator[Network]:
 
 
 @pytest.fixture
-def udp(star: Network) -> Iterator[Callable[..., socket.socket]]:
+def udp(star: RunningNetwork) -> Iterator[Callable[..., socket.socket]]:
     """Sockets at hosts, with a code point and a priority."""
     with ExitStack() as stack:
 
@@ -116,7 +116,7 @@ def udp(star: Network) -> Iterator[Callable[..., socket.socket]]:
         yield make
 
 
-def address(host: int, network: Network) -> tuple[str, int]:
+def address(host: int, network: RunningNetwork) -> tuple[str, int]:
     return dotted(network.topology.naming.address(host)), PORT
 
 
@@ -129,8 +129,8 @@ def received(receiver: socket.socket, count: int) -> list[tuple[int, int, int, i
     return found
 
 
-def ports(network: Network) -> dict[tuple[int, int], PortCounters]:
-    with Counters(network) as counters:
+def ports(network: RunningNetwork) -> dict[tuple[int, int], PortCounters]:
+    with PortCounterReader(network) as counters:
         found = counters.snapshot().ports
     return {
         (node, port): found[network.ifindex(node, port)]
@@ -140,7 +140,7 @@ def ports(network: Network) -> dict[tuple[int, int], PortCounters]:
 
 
 @pytest.mark.kernel
-def test_two_senders_lose_payload_but_no_header(star: Network, udp: Callable[..., socket.socket]) -> None:
+def test_two_senders_lose_payload_but_no_header(star: RunningNetwork, udp: Callable[..., socket.socket]) -> None:
     receiver = udp(0)
     receiver.bind(address(0, star))
     senders = [udp(host, packets.TRIMMABLE) for host in (1, 2)]
@@ -162,7 +162,9 @@ def test_two_senders_lose_payload_but_no_header(star: Network, udp: Callable[...
 
 
 @pytest.mark.kernel
-def test_the_status_of_a_network_tells_of_trimming(star: Network, network: Callable[..., Network]) -> None:
+def test_the_status_of_a_network_tells_of_trimming(
+    star: RunningNetwork, network: Callable[..., RunningNetwork]
+) -> None:
     with DataPlane.open(star) as plane:
         trimmed = sum(port.trimmed for port in plane.counters().values())
     assert star.status()["trimming"] == {"trimmed_packets": trimmed, "header_drops": 0}
@@ -170,7 +172,7 @@ def test_the_status_of_a_network_tells_of_trimming(star: Network, network: Calla
 
 
 @pytest.mark.kernel
-def test_headers_have_ten_times_the_share(star: Network, udp: Callable[..., socket.socket]) -> None:
+def test_headers_have_ten_times_the_share(star: RunningNetwork, udp: Callable[..., socket.socket]) -> None:
     receiver = udp(0)
     receiver.bind(address(0, star))
     data, control = udp(1, packets.TRIMMABLE), udp(1, packets.CONTROL, tc.HEADER_PRIORITY)
@@ -184,7 +186,7 @@ def test_headers_have_ten_times_the_share(star: Network, udp: Callable[..., sock
 
 
 @pytest.mark.kernel
-def test_other_packets_are_as_ever(star: Network, udp: Callable[..., socket.socket]) -> None:
+def test_other_packets_are_as_ever(star: RunningNetwork, udp: Callable[..., socket.socket]) -> None:
     """Of another code point, or so short that nothing would be cut off."""
     receiver = udp(0)
     receiver.bind(address(0, star))
@@ -197,7 +199,7 @@ def test_other_packets_are_as_ever(star: Network, udp: Callable[..., socket.sock
 
 
 @pytest.mark.kernel
-def test_a_full_queue_of_headers_is_counted_apart(network: Callable[..., Network]) -> None:
+def test_a_full_queue_of_headers_is_counted_apart(network: Callable[..., RunningNetwork]) -> None:
     one = network("star:n=3", LinkSpec(rate_bps=Mbps, queue_packets=250, trim_packets=2, header_packets=3), "rps")
     assert ports(one)[3, 0].header_drops == 0
     with netns.inside(one.netns(1)):
@@ -214,16 +216,16 @@ def test_a_full_queue_of_headers_is_counted_apart(network: Callable[..., Network
 
 
 @pytest.mark.kernel
-def test_what_the_kernel_holds_is_what_was_planned(star: Network) -> None:
+def test_what_the_kernel_holds_is_what_was_planned(star: RunningNetwork) -> None:
     star.check()
     with star.at(3) as at:
-        assert tc.shapes(at)[star.ifindex(3, 0)] == tc.Shape(Mbps, 250, None, 200)
-    found = Network.open(star.run.id)
+        assert tc.shapes(at)[star.ifindex(3, 0)] == tc.DeviceDisciplines(Mbps, 250, None, 200)
+    found = RunningNetwork.open(star.run.id)
     try:
         assert found.plan.link == LINK
         degrade.set_rate(found, "h2-r0", 500_000)
         with star.at(3) as at:
-            assert tc.shapes(at)[star.ifindex(3, 2)] == tc.Shape(500_000, 250, None, 200)
+            assert tc.shapes(at)[star.ifindex(3, 2)] == tc.DeviceDisciplines(500_000, 250, None, 200)
         degrade.set_rate(found, "h2-r0", Mbps)
         with pytest.raises(ValueError, match="ecmp leaves packets to the kernel, which trims none"):
             found.change_scheme("ecmp")
@@ -235,7 +237,7 @@ def test_what_the_kernel_holds_is_what_was_planned(star: Network) -> None:
 
 
 @pytest.mark.kernel
-def test_a_trimmed_packet_is_a_whole_one(star: Network, udp: Callable[..., socket.socket]) -> None:
+def test_a_trimmed_packet_is_a_whole_one(star: RunningNetwork, udp: Callable[..., socket.socket]) -> None:
     """Its lengths and checksum are right, its addresses, ports and first bytes those that were sent."""
     with netns.inside(star.netns(0)):
         watcher = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))

@@ -19,9 +19,9 @@ from weft.testbed.frr.frr_config import Bgp, Ospf, as_numbers
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
 from weft.testbed.network import clean
-from weft.testbed.plan.network_plan import Plan
+from weft.testbed.plan.network_plan import NetworkPlan
 from weft.testbed.runs import run
-from weft.testbed.runs.run import Run
+from weft.testbed.runs.run import RunRecord
 from weft.topologies import build
 from weft.topologies.core.address import dotted
 
@@ -30,7 +30,7 @@ FIXED = ("/var/tmp/frr", "/run/frr")  # where FRR writes if it is not contained
 
 
 def plan(spec):
-    return Plan(Run("test", 1, Path("/nowhere")), build(spec), None)
+    return NetworkPlan(RunRecord("test", 1, Path("/nowhere")), build(spec), None)
 
 
 def bgp_sessions(routing, node):
@@ -190,9 +190,9 @@ UP = """
 import sys, time
 from weft.testbed.frr.frr import frr
 from weft.testbed.frr.frr_config import Bgp
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
-net = Network.create(build("clos:n=1,r=2,m=1"), None, name=sys.argv[1])
+net = RunningNetwork.create(build("clos:n=1,r=2,m=1"), None, name=sys.argv[1])
 with frr(net, Bgp(net.plan)) as routed:
     print(len(routed.pids()), flush=True)
     time.sleep(1000)

@@ -10,7 +10,7 @@ from weft.testbed.labs.running_lab import begin, lab_of
 from weft.testbed.linux import live_port, tc
 from weft.testbed.network import impair
 from weft.testbed.network.impair import Impairment
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs import run
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -45,7 +45,7 @@ def test_a_lab_comes_up_is_impaired_and_saved(tmp_path, run_name):
     file.write_text(LAB)
     done = weft("up", str(file), "--detach", run_name)
     assert done.returncode == 0, done.stderr
-    network = Network.open(run_name)
+    network = RunningNetwork.open(run_name)
     try:
         asked = parse(LAB, name="lab")
         assert written(lab_of(network)) == written(asked)
@@ -80,7 +80,7 @@ def test_a_command_that_fails_takes_the_lab_down(tmp_path, run_name):
 @pytest.mark.kernel
 def test_a_link_loses_what_it_is_asked_to_lose():
     lab = parse("nodes: {zur: {hosts: 1}, gen: {hosts: 1}}\nlinks: [{ends: zur-gen}]\n", name="lab")
-    network = Network.create(lab.topology, None, scheme="static")
+    network = RunningNetwork.create(lab.topology, None, scheme="static")
     try:
         impair.impair(network, "zur-gen", Impairment(loss_ppb=200_000_000))
         text = pinged(network, "-c400", "-i0.002", "-W1")
@@ -105,7 +105,7 @@ def test_a_link_loses_what_it_is_asked_to_lose():
 
 @pytest.mark.uml("sch_netem", "ifb")
 def test_a_delay_can_be_changed_while_packets_flow():
-    network = Network.create(build("star:n=2"), LinkSpec(rate_bps=20 * Mbps, queue_packets=50), scheme="static")
+    network = RunningNetwork.create(build("star:n=2"), LinkSpec(rate_bps=20 * Mbps, queue_packets=50), scheme="static")
     try:
         name = network.topology.link_name(0)
         for delay_us, least_ms in ((4000, 8), (9000, 18)):

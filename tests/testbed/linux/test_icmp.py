@@ -53,7 +53,7 @@ def test_every_echo_request_has_a_valid_checksum_and_comes_back_as_what_it_was(i
     assert len(request) == 8 + 2 * words
     reply = b"\0" + request[1:]
     answer = icmp.parse(ip(socket.IPPROTO_ICMP, BY, OWN, reply))
-    assert answer == icmp.Answer(
+    assert answer == icmp.IcmpReply(
         icmp.ECHO_REPLY, 0, 0x0A000102, socket.IPPROTO_ICMP, identifier << 16 | sequence, token
     )
 
@@ -64,7 +64,7 @@ def test_an_error_names_the_packet_that_it_is_about(options):
     quoted = ip(socket.IPPROTO_UDP, OWN, BY, udp, identification=77, options=options)
     packet = ip(socket.IPPROTO_ICMP, BY, OWN, icmp.HEADER.pack(icmp.TIME_EXCEEDED, 0, 0, 0, 0) + quoted)
     answer = icmp.parse(packet)
-    assert answer == icmp.Answer(icmp.TIME_EXCEEDED, 0, 0x0A000102, socket.IPPROTO_UDP, 33433 << 16 | 77, 0xABCD1234)
+    assert answer == icmp.IcmpReply(icmp.TIME_EXCEEDED, 0, 0x0A000102, socket.IPPROTO_UDP, 33433 << 16 | 77, 0xABCD1234)
     assert icmp.words(answer) == "time to live exceeded"
     echo = ip(socket.IPPROTO_ICMP, OWN, BY, icmp.Echo(5, 6, 56).request(7))
     answer = icmp.parse(ip(socket.IPPROTO_ICMP, BY, OWN, icmp.HEADER.pack(icmp.UNREACHABLE, 1, 0, 0, 0) + echo))

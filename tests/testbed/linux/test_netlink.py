@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.testbed.linux import netlink, netns
-from weft.testbed.linux.netlink import Message
+from weft.testbed.linux.netlink import NetlinkMessage
 
 KINDS = st.integers(1, 0x3FFF)
 
@@ -36,9 +36,11 @@ def test_a_message_shorter_than_its_header_is_refused():
         list(netlink.split(bytes(16)))
 
 
-def dummy_route(ifindex: int) -> Message:
+def dummy_route(ifindex: int) -> NetlinkMessage:
     body = struct.pack("=BBBBBBBBI", 2, 32, 0, 0, 254, 177, 0, 1, 0) + netlink.attribute(1, bytes([10, 0, 0, 9]))
-    return Message(netlink.RTM_NEWROUTE, netlink.REPLACE, body + netlink.u32(4, ifindex), f"ip route add dev {ifindex}")
+    return NetlinkMessage(
+        netlink.RTM_NEWROUTE, netlink.REPLACE, body + netlink.u32(4, ifindex), f"ip route add dev {ifindex}"
+    )
 
 
 @pytest.mark.kernel
@@ -50,7 +52,7 @@ def test_an_error_says_what_was_asked_and_what_the_kernel_answered(spare_netns):
 
 @pytest.mark.kernel
 def test_the_first_of_several_errors_in_a_batch_is_the_one_that_is_raised(spare_netns):
-    lo_up = Message(netlink.RTM_NEWLINK, 0, struct.pack("=BxHiII", 0, 0, 1, 1, 1), "ip link set lo up")
+    lo_up = NetlinkMessage(netlink.RTM_NEWLINK, 0, struct.pack("=BxHiII", 0, 0, 1, 1, 1), "ip link set lo up")
     with pytest.raises(netlink.NetlinkError, match="4711"):
         spare_netns.netlink.request([lo_up, dummy_route(4711), dummy_route(4712), lo_up])
     spare_netns.netlink.request([lo_up])  # and the socket is in step again
@@ -76,7 +78,9 @@ def test_a_namespace_is_gone_when_we_are_told_so(tmp_path):
         home = made.pop()
         link = struct.pack("=BxHiII", 0, 0, 77, 0, 0) + netlink.u32(28, home.fd)
         info = netlink.nested(18, netlink.text(1, "veth"), netlink.nested(2, netlink.attribute(1, link)))
-        message = Message(netlink.RTM_NEWLINK, netlink.CREATE, struct.pack("=BxHiII", 0, 0, 78, 0, 0) + info, "veth")
+        message = NetlinkMessage(
+            netlink.RTM_NEWLINK, netlink.CREATE, struct.pack("=BxHiII", 0, 0, 78, 0, 0) + info, "veth"
+        )
         made[0].netlink.request([message])
         assert 77 in indexes(home.netlink)
         for space in made:

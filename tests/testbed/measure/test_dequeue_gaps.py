@@ -8,7 +8,7 @@ from weft.testbed.linux import netns
 from weft.testbed.measure import dequeue_gaps
 from weft.testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, GapMonitor, Gaps, together
 from weft.testbed.measure.ping import ping
-from weft.testbed.measure.port_counters import Counters
+from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.runs.network_handle import all_pairs
 from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -61,7 +61,7 @@ def busy(net, seconds: int = 1) -> None:
 @pytest.mark.parametrize("mtu_bytes", [1500, 9000])
 def test_a_busy_link_keeps_its_time_and_every_packet_is_counted_once(network, mtu_bytes):
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=RATE * mtu_bytes // 1500, queue_packets=50, mtu_bytes=mtu_bytes))
-    with Counters(net) as counters, GapMonitor(net) as monitor:
+    with PortCounterReader(net) as counters, GapMonitor(net) as monitor:
         before = counters.snapshot()
         busy(net)
         sent = counters.snapshot().since(before).ports

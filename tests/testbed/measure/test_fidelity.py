@@ -12,7 +12,17 @@ from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.measure import dequeue_gaps, fidelity
 from weft.testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, Gaps
-from weft.testbed.measure.fidelity import FAIL, PASS, WARN, Component, Fidelity, Report, at_most, gap_verdict, tell
+from weft.testbed.measure.fidelity import (
+    FAIL,
+    PASS,
+    WARN,
+    Component,
+    Fidelity,
+    FidelityReport,
+    at_most,
+    gap_verdict,
+    tell,
+)
 from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -31,8 +41,8 @@ def test_limits():
     assert at_most("x", 1e9, "%", 1, None).verdict == WARN
 
 
-def report(*components: Component, decisive: bool = True) -> Report:
-    return Report(1.0, components, {}, decisive)
+def report(*components: Component, decisive: bool = True) -> FidelityReport:
+    return FidelityReport(1.0, components, {}, decisive)
 
 
 def test_a_run_is_as_good_as_its_worst_component():
@@ -45,7 +55,7 @@ def test_a_run_is_as_good_as_its_worst_component():
 
 def test_what_is_decisive_and_not_measured_makes_warn_at_best():
     good, bad = at_most("a", 0.5, "%", 1, 5), at_most("c", 1, "", 0, 0)
-    unknown = Report(1.0, (good,), {"dequeue gaps": "no BTF"}, decisive=False)
+    unknown = FidelityReport(1.0, (good,), {"dequeue gaps": "no BTF"}, decisive=False)
     assert (unknown.verdict, unknown.offender) == (WARN, "dequeue gaps: not measured")
     assert report(bad, decisive=False).verdict == FAIL
     assert report(good).offender == "a 0.5 %"
@@ -82,7 +92,7 @@ def _program(compiled):
     compiled(dequeue_gaps.OBJECT.with_suffix(".c"))
 
 
-def part(one: Report, name: str) -> Component:
+def part(one: FidelityReport, name: str) -> Component:
     return next(component for component in one.components if component.name.startswith(name))
 
 

@@ -11,7 +11,7 @@ from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.flow_gaps import CLASSES, FlowGaps, GapTable
 from weft.testbed.measure.reordering import bounds_us
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 
 
 def table(**counts: int) -> GapTable:
@@ -33,7 +33,7 @@ def test_the_fraction_beyond_a_time_counts_whole_classes() -> None:
 
 
 @pytest.mark.kernel
-def test_silences_are_those_between_packets_of_a_flow(network: Callable[..., Network]) -> None:
+def test_silences_are_those_between_packets_of_a_flow(network: Callable[..., RunningNetwork]) -> None:
     """Two flows by turns: one of 40 packets without pauses, one of 5 with 20 ms between them."""
     net = network("star:n=2")
     with FlowGaps(net) as watched:

@@ -10,8 +10,8 @@ import pytest
 from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.occupancy import Occupancies, Occupancy, together
-from weft.testbed.measure.port_counters import Counters
-from weft.testbed.network.network import Network
+from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.traffic import slotted_udp
 from weft.topologies.core.link import Gbps, LinkSpec, Mbps
@@ -25,9 +25,9 @@ def test_a_mean_weighs_lengths_by_their_time() -> None:
 
 
 @pytest.mark.kernel
-def test_what_waits_is_what_was_seen_to_wait(network: Callable[..., Network]) -> None:
+def test_what_waits_is_what_was_seen_to_wait(network: Callable[..., RunningNetwork]) -> None:
     net = network("star:n=2", LinkSpec(rate_bps=8_000, queue_packets=50))
-    with Occupancies(net) as watched, Counters(net) as counters:
+    with Occupancies(net) as watched, PortCounterReader(net) as counters:
         with netns.inside(net.netns(2)):
             sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
         sender.bind(("r0-eth1", 0))
@@ -43,7 +43,7 @@ def test_what_waits_is_what_was_seen_to_wait(network: Callable[..., Network]) ->
 
 
 @pytest.mark.kernel
-def test_what_was_before_the_beginning_does_not_count(network: Callable[..., Network]) -> None:
+def test_what_was_before_the_beginning_does_not_count(network: Callable[..., RunningNetwork]) -> None:
     net = network("star:n=2", LinkSpec(rate_bps=10 * Mbps, queue_packets=50))
     began_ns = []
 
@@ -51,7 +51,7 @@ def test_what_was_before_the_beginning_does_not_count(network: Callable[..., Net
         began_ns.append(clock.monotonic_ns())
         watched.begin()
 
-    with Occupancies(net) as watched, Counters(net) as counters:
+    with Occupancies(net) as watched, PortCounterReader(net) as counters:
         slotted_udp.run(net, [[1, 0]] * 20, rate_bps=Gbps)
         wait_until("nothing waits", lambda: not any(one.waiting_packets for one in counters.snapshot().ports.values()))
         before = watched.read()
@@ -63,9 +63,9 @@ def test_what_was_before_the_beginning_does_not_count(network: Callable[..., Net
 
 
 @pytest.mark.kernel
-def test_slots_bring_what_they_say(network: Callable[..., Network]) -> None:
+def test_slots_bring_what_they_say(network: Callable[..., RunningNetwork]) -> None:
     net = network("star:n=4", LinkSpec(rate_bps=20 * Mbps, queue_packets=100))
-    with Counters(net) as counters:
+    with PortCounterReader(net) as counters:
         before = counters.snapshot()
         sent = slotted_udp.run(net, [[1, 2, 3, 0], [-1, 0, -1, -1]] * 20, rate_bps=20 * Mbps)
         assert sent.packets == 100

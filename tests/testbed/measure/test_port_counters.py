@@ -8,7 +8,7 @@ import pytest
 from weft.testbed.linux import netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
-from weft.testbed.measure.port_counters import Counters, PortCounters
+from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
 from weft.testbed.runs.network_handle import all_pairs, device
 from weft.topologies.core.link import LinkSpec, kbps
 
@@ -30,7 +30,7 @@ def test_counts_are_differences_and_what_waits_is_not():
 def test_counters_are_those_of_tc(network):
     net = network("dcell:n=3,k=1")
     ping(net, all_pairs(net), count=2, interval_ms=1)
-    with Counters(net) as counters:
+    with PortCounterReader(net) as counters:
         found = counters.snapshot().ports
     assert len(found) == 2 * len(net.topology.links)
     for node in range(net.topology.nodes):
@@ -46,7 +46,7 @@ def test_counters_are_those_of_tc(network):
 def test_every_packet_is_where_the_counters_say(network):
     """200 datagrams into a queue of 20: sent, waiting or dropped; and the blackhole's, and those ahead of the queue."""
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=80 * kbps, queue_packets=20))
-    with Counters(net) as counters:
+    with PortCounterReader(net) as counters:
         before = counters.snapshot()
         with netns.inside(net.netns(0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -72,7 +72,7 @@ def test_every_packet_is_where_the_counters_say(network):
 @pytest.mark.kernel
 def test_what_nobody_understands_is_an_unexplained_drop_and_a_failed_carrier_is_noticed(network):
     net = network("dcell:n=3,k=1")
-    with Counters(net) as counters:
+    with PortCounterReader(net) as counters:
         before, carrier = counters.snapshot(), counters.carrier_changes()
         with netns.inside(net.netns(0)):
             raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)

@@ -8,7 +8,7 @@ from weft.testbed.linux import clock, netns, tc
 from weft.testbed.measure import dequeue_gaps, reference_packets
 from weft.testbed.measure.fidelity import FAIL, PASS, Fidelity
 from weft.testbed.measure.ping import ping
-from weft.testbed.measure.reference_packets import SO_SNDBUFFORCE, Deviation, Kind, deviations
+from weft.testbed.measure.reference_packets import SO_SNDBUFFORCE, Deviation, PortConfiguration, deviations
 from weft.testbed.network.bring_up import HOP_NS
 from weft.testbed.network.degrade import one_at_a_time, set_rate
 from weft.testbed.runs.network_handle import ports
@@ -29,7 +29,7 @@ def _program(compiled):
 def test_two_frames_leave_at_once_and_a_third_where_the_bucket_is_just_empty(rate_bps, frames, monkeypatch):
     """2 * 1514 bytes take 2,422,400 ns at 10 Mbit/s, which is a whole number of 64 ns; 24,224 and 2,422 ns are not."""
     monkeypatch.setattr("weft.testbed.linux.clock.is_virtual", lambda: True)
-    assert Kind(rate_bps, 1514, 20, tc.burst_ns(rate_bps, 1514), 0).at_once == frames
+    assert PortConfiguration(rate_bps, 1514, 20, tc.burst_ns(rate_bps, 1514), 0).at_once == frames
 
 
 def test_a_bucket_holds_two_of_the_longest_frames_or_a_millisecond(monkeypatch):

@@ -14,7 +14,7 @@ from weft.testbed.linux import netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure import reordering
 from weft.testbed.measure.reordering import Reordering, quantile
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.traffic import flows
 from weft.testbed.traffic.flows import Flow
@@ -56,7 +56,7 @@ def frame(identification: int) -> bytes:
 
 
 @pytest.mark.kernel
-def test_late_packets_and_their_extents_are_those_of_the_definition(network: Callable[..., Network]) -> None:
+def test_late_packets_and_their_extents_are_those_of_the_definition(network: Callable[..., RunningNetwork]) -> None:
     """The first packet is real and makes the flow known; its followers are put in behind the first switch, shuffled."""
     net = network("clos:n=1,r=2,m=2", None)
     drawn = random.Random(4)
@@ -87,7 +87,7 @@ def test_late_packets_and_their_extents_are_those_of_the_definition(network: Cal
 
 
 @pytest.mark.kernel
-def test_tcp_in_order_has_no_late_packet_and_random_spraying_has_many(network: Callable[..., Network]) -> None:
+def test_tcp_in_order_has_no_late_packet_and_random_spraying_has_many(network: Callable[..., RunningNetwork]) -> None:
     # Four hosts a leaf for three spines: packets meet at an uplink often, so that one path is longer than another.
     net = network("clos:n=4,r=2,m=3", LinkSpec(rate_bps=20 * Mbps, queue_packets=100))
     pairs = [(src, (src + 4) % 8) for src in range(8)]

@@ -10,7 +10,7 @@ import pytest
 
 from weft.testbed.linux import cgroup, live_port, netns, tc
 from weft.testbed.network import clean, outside
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs import hosts_file, run
 
 pytest.importorskip("mininet", reason="Debian's mininet is not installed")
@@ -110,7 +110,7 @@ def test_iperf_is_iperf3_and_gives_what_mininets_gives(net):
 
 def test_other_commands_say_that_the_run_is_a_scripts(net):
     with pytest.raises(ValueError, match=rf"run {net.identity.id} is a Mininet script's, and ends with it"):
-        Network.open(net.identity.id)
+        RunningNetwork.open(net.identity.id)
 
 
 def held(port):

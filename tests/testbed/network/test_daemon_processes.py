@@ -12,9 +12,9 @@ from weft.testbed.network import bring_up
 SPEC, SCHEME = "slimfly:q=5,p=1", "fatpaths:layers=3"
 SCRIPT = f"""
 import sys
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
-network = Network.create(build("{SPEC}"), None, scheme="{SCHEME}", packed=eval(sys.argv[1]))
+network = RunningNetwork.create(build("{SPEC}"), None, scheme="{SCHEME}", packed=eval(sys.argv[1]))
 rows = network.rows()
 network.down()
 print(len(rows), len({{row.pid for row in rows.values()}}), network.processes)
@@ -45,7 +45,7 @@ def test_daemons_share_processes_where_they_are_many_for_the_processors(
 @pytest.mark.parametrize("packed", [None, 0])
 def test_a_network_comes_up_with_a_tenth_of_the_machine(packed):
     try:
-        group = cgroup.Group(f"weft-slow-{os.getpid()}")
+        group = cgroup.ControlGroup(f"weft-slow-{os.getpid()}")
     except (ValueError, OSError) as error:
         pytest.skip(str(error))
     try:

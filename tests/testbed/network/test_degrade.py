@@ -8,15 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from weft.testbed.linux import netns, tc
-from weft.testbed.measure.port_counters import Counters
+from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.network.degrade import one_at_a_time, set_rate
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.plan.network_plan import mac
 from weft.topologies.core.link import LinkSpec, Mbps
 
 
 @pytest.mark.kernel
-def test_a_link_carries_less_in_both_directions_and_others_do_not(network: Callable[..., Network]) -> None:
+def test_a_link_carries_less_in_both_directions_and_others_do_not(network: Callable[..., RunningNetwork]) -> None:
     net = network("clos:n=1,r=2,m=2", LinkSpec(rate_bps=20 * Mbps, queue_packets=100))
     set_rate(net, "e0-c1", 4 * Mbps)
     for node, port, expected in [(2, 2, 4), (5, 0, 4), (2, 1, 20), (5, 1, 20)]:
@@ -29,7 +29,7 @@ def test_a_link_carries_less_in_both_directions_and_others_do_not(network: Calla
 
 
 @pytest.mark.kernel
-def test_a_link_that_sends_one_at_a_time_makes_the_second_packet_wait(network: Callable[..., Network]) -> None:
+def test_a_link_that_sends_one_at_a_time_makes_the_second_packet_wait(network: Callable[..., RunningNetwork]) -> None:
     net = network("star:n=2", LinkSpec(rate_bps=8_000, queue_packets=100))
     one_at_a_time(net)
     with netns.inside(net.netns(2)):
@@ -38,5 +38,5 @@ def test_a_link_that_sends_one_at_a_time_makes_the_second_packet_wait(network: C
     for _ in range(5):
         sender.send(mac(1, 0) + mac(2, 1) + b"\x88\xb5" + bytes(1400))
     sender.close()
-    with Counters(net) as counters:
+    with PortCounterReader(net) as counters:
         assert counters.snapshot().ports[net.ifindex(2, 1)].waiting_packets == 4

@@ -9,7 +9,7 @@ from weft.testbed.data_plane.transit_rewrite import By
 from weft.testbed.linux import clock
 from weft.testbed.machine import doctor
 from weft.testbed.measure.ping import ping
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -51,7 +51,7 @@ def test_a_delay_that_the_kernel_cannot_give_is_refused_with_that_reason(monkeyp
     monkeypatch.setattr(doctor, "_remembered", list)
     monkeypatch.setattr(doctor, "examine", lambda tries: missing)
     with pytest.raises(ValueError, match="netem") as caught:
-        Network.create(build(SPEC), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=1_000))
+        RunningNetwork.create(build(SPEC), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=1_000))
     assert "\n" not in str(caught.value)
 
 
@@ -60,9 +60,9 @@ def test_a_delay_and_the_data_plane_exclude_each_other_in_real_time():
     topology, link = build("clos:n=1,r=2,m=2"), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=700)
     if not clock.is_virtual():
         with pytest.raises(ValueError, match="ttc and a delay exclude each other"):
-            Network.create(topology, link, scheme="ttc")
+            RunningNetwork.create(topology, link, scheme="ttc")
         return
-    network = Network.create(topology, link, scheme="ttc")
+    network = RunningNetwork.create(topology, link, scheme="ttc")
     try:
         with DataPlane.open(network) as plane:
             before = sum(port.packets for port in plane.counters().values())

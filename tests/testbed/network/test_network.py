@@ -12,9 +12,9 @@ import pytest
 from weft.testbed.linux import netlink, netns, tc
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import bring_up, clean, degrade
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.read_back import Mismatch
-from weft.testbed.plan.network_plan import Plan, mac
+from weft.testbed.plan.network_plan import NetworkPlan, mac
 from weft.testbed.runs import run
 from weft.testbed.runs.network_handle import smallest_queue
 from weft.topologies import build
@@ -53,8 +53,8 @@ def test_the_dry_run_makes_the_same_network_as_netlink(network, spec):
     """Two ways to one state: our packed messages, and the commands that a dry run prints, run by iproute2."""
     ours = network(spec)
     kept = run.reserve(None)
-    own = run.Run(kept.run.id, ours.run.slot, kept.run.directory)
-    plan = Plan(own, build(spec), LINK, static=True, **bring_up.kernel_properties())
+    own = run.RunRecord(kept.run.id, ours.run.slot, kept.run.directory)
+    plan = NetworkPlan(own, build(spec), LINK, static=True, **bring_up.kernel_properties())
     names = [plan.namespace(node) for node in range(plan.topology.nodes)]
     run.write_journal(kept.run, {"id": kept.run.id, "slot": kept.run.slot, "namespaces": names})
     try:
@@ -129,15 +129,17 @@ def test_a_failed_network_leaves_nothing(monkeypatch):
     kept = []
     reserve = run.reserve
     monkeypatch.setattr(run, "reserve", lambda name: kept.append(reserve(name)) or kept[-1])
-    monkeypatch.setattr(Plan, "addresses", lambda plan, node: [*plan.neighbours(node, 0), BAD] if node == 3 else [])
+    monkeypatch.setattr(
+        NetworkPlan, "addresses", lambda plan, node: [*plan.neighbours(node, 0), BAD] if node == 3 else []
+    )
     with pytest.raises(netlink.NetlinkError, match="ip nonsense"):
-        Network.create(build("dcell:n=3,k=1"), LINK)
+        RunningNetwork.create(build("dcell:n=3,k=1"), LINK)
     (one,) = kept
     assert not one.run.directory.exists()
     assert not [name for name in os.listdir(netns.NAMES) if name.startswith(f"weft.{one.run.id}.")]
 
 
-BAD = netlink.Message(netlink.RTM_NEWADDR, netlink.CREATE, bytes(8), "ip nonsense")
+BAD = netlink.NetlinkMessage(netlink.RTM_NEWADDR, netlink.CREATE, bytes(8), "ip nonsense")
 
 
 @pytest.mark.kernel
@@ -153,9 +155,9 @@ def test_fail_and_restore(network):
     for silent in (False, True):
         one.fail("h0-h3", silent=silent)
         assert not reached()
-        with Network.open(one.run.id).at(0) as socket:  # as another process would
+        with RunningNetwork.open(one.run.id).at(0) as socket:  # as another process would
             assert one.is_up(0, 1, socket) == silent
-        Network.open(one.run.id).restore("h0-h3")
+        RunningNetwork.open(one.run.id).restore("h0-h3")
         assert reached()
     one.fail("h0-h3", silent=True, only_to="h3")
     assert not reached()
@@ -227,10 +229,10 @@ def test_the_queue_holds_its_limit_to_the_packet(network):
 
 SCENARIO = """
 import sys
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec
-network = Network.create(build("dcell:n=3,k=1"), LinkSpec(rate_bps=20_000_000, queue_packets=250), scheme="static")
+network = RunningNetwork.create(build("dcell:n=3,k=1"), LinkSpec(rate_bps=20_000_000, queue_packets=250), scheme="static")
 print("up", flush=True)
 network.down()
 """
@@ -268,12 +270,12 @@ def test_host_links_have_a_rate_of_their_own_in_the_kernel_and_in_what_is_told(n
             held = tc.shapes(socket)
         for port, _, _, link in one.topology.ports(node):
             wanted = LINK if one.topology.level[link] else host_link
-            assert held[one.ifindex(node, port)] == tc.Shape(wanted.rate_bps, wanted.queue_packets, None)
+            assert held[one.ifindex(node, port)] == tc.DeviceDisciplines(wanted.rate_bps, wanted.queue_packets, None)
     status = one.status()
     assert status["link"] == asdict(LINK)
     assert status["host_link"] == asdict(host_link)
     assert smallest_queue(one) == 50
-    found = Network.open(one.run.id)
+    found = RunningNetwork.open(one.run.id)
     found.check()
     assert found.plan.host_link == host_link
     degrade.set_rate(found, "h0-e0.0", Mbps)

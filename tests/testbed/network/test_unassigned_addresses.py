@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from weft.testbed.linux import netns
-from weft.testbed.measure.port_counters import Counters
-from weft.testbed.network.network import Network
+from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.network.network import RunningNetwork
 from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
@@ -28,10 +28,10 @@ ADDRESSES = ("10.0.0.7", "10.0.9.1", "10.0.1.99", "10.9.0.0", "10.200.0.1", "10.
         ("ficonn:n=4,k=1", "tar"),
     ],
 )  # fmt: skip
-def test_packets_for_nobody_do_not_go_round(network: Callable[..., Network], topology: str, scheme: str) -> None:
+def test_packets_for_nobody_do_not_go_round(network: Callable[..., RunningNetwork], topology: str, scheme: str) -> None:
     spec = scheme if scheme == "static" else f"{scheme}:hello_ms={HELLO_MS}"
     net = network(topology, LinkSpec(rate_bps=100 * Mbps, queue_packets=1000), spec)
-    with Counters(net) as counters:
+    with PortCounterReader(net) as counters:
         before = counters.snapshot()
         with netns.inside(net.netns(0)):
             sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -6,7 +6,7 @@ import multiprocessing
 
 import pytest
 
-from weft.testbed.node_daemon.counters import COLUMNS, LATENESS_US, WORDS, DaemonCounters, Row
+from weft.testbed.node_daemon.counters import COLUMNS, LATENESS_US, WORDS, CounterRow, DaemonCounters
 
 
 def write(file, node):
@@ -28,7 +28,7 @@ def test_a_row_is_what_another_process_wrote_and_its_neighbours_are_untouched(tm
     assert [getattr(row, name) for name in COLUMNS if name != "lateness"] == [100 + i for i in range(WORDS - 8)]
     assert row.lateness == tuple(100 + i for i in range(WORDS - 8, WORDS))
     assert len(row.lateness) == len(LATENESS_US) + 1
-    nothing = Row(*[0] * (len(COLUMNS) - 1), lateness=(0,) * 8)
+    nothing = CounterRow(*[0] * (len(COLUMNS) - 1), lateness=(0,) * 8)
     assert counters.row(0) == counters.row(2) == nothing
     counters.close()
 

@@ -11,7 +11,7 @@ import pytest
 from weft.daemons.routing import dr
 from weft.testbed.linux import fib, netns
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control, daemon_set
 from weft.testbed.node_daemon.counters import FILE, DaemonCounters
 from weft.testbed.node_daemon.rehearsal import rehearse
@@ -27,17 +27,17 @@ SPEC = "dcell:n=3,k=1"
 
 
 @pytest.fixture
-def routed(network: Callable[..., Network]) -> Network:
+def routed(network: Callable[..., RunningNetwork]) -> RunningNetwork:
     return network(SPEC, LINK, "dr")
 
 
-def pid(network: Network, node: int) -> int:
+def pid(network: RunningNetwork, node: int) -> int:
     return network.rows()[node].pid
 
 
 @pytest.mark.parametrize("packed", [0, 1, 3])
 def test_the_kernels_routes_are_those_of_the_arithmetic(packed):
-    network = Network.create(build("ficonn:n=4,k=2"), LINK, scheme="dr", packed=packed)
+    network = RunningNetwork.create(build("ficonn:n=4,k=2"), LINK, scheme="dr", packed=packed)
     try:
         rows = network.rows()
         assert len({row.pid for row in rows.values()}) == (packed or len(rows))
@@ -117,7 +117,7 @@ def test_a_rehearsal_leaves_nothing_and_takes_nothing(routed):
         rehearse(rehearsal, daemons)
         assert [fib.routes(one) for one in there] == before
         for node, one in zip(first, there, strict=True):
-            fib.Fib(one, daemons.interfaces[node]).reconcile()
+            fib.KernelFib(one, daemons.interfaces[node]).reconcile()
         rehearse(rehearsal, daemons)
         assert [fib.routes(one) for one in there] == [{}] * len(there)
     assert not rehearsal.exists()

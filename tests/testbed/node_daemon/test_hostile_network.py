@@ -13,10 +13,10 @@ import pytest
 from weft.daemons.core import wire
 from weft.testbed.linux import clock, netns, tc
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control, daemon_set, keys
 from weft.testbed.node_daemon.sealed_channel import AHEAD_NS, FORGED, FUTURE, REPLAYED, Sealed
-from weft.testbed.node_daemon.sequence_file import Row, words
+from weft.testbed.node_daemon.sequence_file import SequenceRow, words
 from weft.testbed.node_daemon.sockets import FRAME_BYTES, ROUTINE, URGENT
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -29,21 +29,21 @@ PORT_UNREACHABLE = (3, 3)
 
 
 @pytest.fixture
-def routed(network: Callable[..., Network]) -> Network:
+def routed(network: Callable[..., RunningNetwork]) -> RunningNetwork:
     return network(SPEC, LINK, "dr")
 
 
-def losses(network: Network) -> int:
+def losses(network: RunningNetwork) -> int:
     return sum(row.losses for row in network.rows().values())
 
 
-def told(network: Network, node: str) -> dict[str, object]:
+def told(network: RunningNetwork, node: str) -> dict[str, object]:
     return control.status(network.run.directory, node)
 
 
 @contextmanager
 def at(
-    network: Network, node: int, port: int, kind: int = socket.SOCK_DGRAM, protocol: int = 0
+    network: RunningNetwork, node: int, port: int, kind: int = socket.SOCK_DGRAM, protocol: int = 0
 ) -> Iterator[socket.socket]:
     """A socket of no daemon that sends by a node's port, as a neighbour does."""
     with netns.inside(network.netns(node)), socket.socket(socket.AF_INET, kind, protocol) as sender:
@@ -52,7 +52,7 @@ def at(
         yield sender
 
 
-def overheard(network: Network, node: int, port: int) -> bytes:
+def overheard(network: RunningNetwork, node: int, port: int) -> bytes:
     """A routine message that comes in at a node's port."""
     with (
         netns.inside(network.netns(node)),
@@ -74,7 +74,7 @@ def pace(seconds: float, per_s: int) -> Iterator[None]:
         yield
 
 
-def wait_for_hellos(network: Network, count: int = 10) -> None:
+def wait_for_hellos(network: RunningNetwork, count: int = 10) -> None:
     """Return when every daemon has ticked that often: what is dead after three hellos has been noticed."""
     before = {node: row.ticks for node, row in network.rows().items()}
     wait_until(
@@ -82,7 +82,7 @@ def wait_for_hellos(network: Network, count: int = 10) -> None:
     )
 
 
-def test_forged_and_repeated_messages_change_nothing_and_floods_pass(routed: Network) -> None:
+def test_forged_and_repeated_messages_change_nothing_and_floods_pass(routed: RunningNetwork) -> None:
     incarnation = 2**62
     hello = wire.hello_body(0, incarnation, 30, 0, ((3, 1),)) + wire.SEQUENCE.pack(2**32 - 1)
     heard = int(str(told(routed, "h3")["received"]))
@@ -95,7 +95,7 @@ def test_forged_and_repeated_messages_change_nothing_and_floods_pass(routed: Net
     assert int(str(told(routed, "h3")["received"])) < heard + 1000  # its filter lets none of them to the daemon
 
 
-def test_what_a_neighbour_said_is_believed_once(routed: Network) -> None:
+def test_what_a_neighbour_said_is_believed_once(routed: RunningNetwork) -> None:
     frame = overheard(routed, 3, 1)
     with at(routed, 0, 1) as sender:
         for _ in range(20):
@@ -107,17 +107,17 @@ def test_what_a_neighbour_said_is_believed_once(routed: Network) -> None:
     assert losses(routed) == 0
 
 
-def forged(network: Network, node: int, port: int, number: int) -> bytes:
+def forged(network: RunningNetwork, node: int, port: int, number: int) -> bytes:
     """Return a message in the name of `node` that carries `number`, of a process that has the run's key."""
     interface = daemon_set.read(network.run.directory).interfaces[node].ports[port]
-    own = Row(memoryview(bytearray(8 * words([1]))).cast("Q"), {port: [node]})
+    own = SequenceRow(memoryview(bytearray(8 * words([1]))).cast("Q"), {port: [node]})
     memory, sent, _ = own.at(port)
     memory[sent] = number - 1
     with clock.using(replace(clock.current(), monotonic_ns=lambda: 0)):
         return Sealed(node, port, interface.link, keys.read(network.run.directory), own).seal(bytes(4))
 
 
-def test_one_message_of_a_process_that_has_the_key_ends_no_adjacency(routed: Network) -> None:
+def test_one_message_of_a_process_that_has_the_key_ends_no_adjacency(routed: RunningNetwork) -> None:
     """Neither at once, nor after a new key, nor after both daemons were started again; and replays are refused."""
     recorded = overheard(routed, 3, 1)
     with at(routed, 0, 1) as sender:
@@ -145,7 +145,7 @@ def test_one_message_of_a_process_that_has_the_key_ends_no_adjacency(routed: Net
         assert FORGED not in told(routed, "h3")["refused"], "the filter drops what the old key sealed"  # type: ignore[operator]
 
 
-def test_errors_that_anybody_may_send_about_its_hellos_cost_a_daemon_none(routed: Network) -> None:
+def test_errors_that_anybody_may_send_about_its_hellos_cost_a_daemon_none(routed: RunningNetwork) -> None:
     source, dev = routed.plan.address(3).to_bytes(4, "big"), routed.plan.ends[3][1].dev
     with netns.inside(routed.netns(3)), open("/proc/thread-self/net/udp") as file:
         ends = [line.split()[1:3] for line in file.readlines()[1:]]
@@ -172,7 +172,7 @@ def test_errors_that_anybody_may_send_about_its_hellos_cost_a_daemon_none(routed
     assert losses(routed) == 0
 
 
-def test_a_key_is_replaced_under_way_and_a_daemon_that_starts_has_the_new_one(routed: Network) -> None:
+def test_a_key_is_replaced_under_way_and_a_daemon_that_starts_has_the_new_one(routed: RunningNetwork) -> None:
     before = (routed.run.directory / "key").read_text()
     for _ in range(2):
         routed.rekey()
@@ -187,7 +187,7 @@ def test_a_key_is_replaced_under_way_and_a_daemon_that_starts_has_the_new_one(ro
 
 
 def test_an_experiment_may_do_without() -> None:
-    with closing(Network.create(build(SPEC), LINK, scheme="dr", authenticated=False)) as network:
+    with closing(RunningNetwork.create(build(SPEC), LINK, scheme="dr", authenticated=False)) as network:
         try:
             with pytest.raises(ValueError, match="no key to replace"):
                 network.rekey()

@@ -15,7 +15,7 @@ import pytest
 
 from weft.testbed.linux.privileges import CAP_NET_ADMIN
 from weft.testbed.network import foreground
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control, control_socket
 from weft.testbed.node_daemon.request_line import REQUEST_BYTES
 from weft.testbed.node_daemon.supervisor import SOCKET
@@ -35,7 +35,7 @@ NONSENSE = [
 
 
 @pytest.fixture
-def routed(network: Callable[..., Network], tmp_path, monkeypatch) -> Network:
+def routed(network: Callable[..., RunningNetwork], tmp_path, monkeypatch) -> RunningNetwork:
     """A network brought up with nothing masked, in a folder with modules of somebody else's."""
     for module in ("pickle", "struct", "testbed", "weft"):
         (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'taken')!r}, 'w').close(); raise SystemExit")
@@ -48,7 +48,7 @@ def routed(network: Callable[..., Network], tmp_path, monkeypatch) -> Network:
         os.umask(before)
 
 
-def ask(network: Network, line: bytes) -> dict:
+def ask(network: RunningNetwork, line: bytes) -> dict:
     """What the supervisor answers."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(10)
@@ -116,12 +116,12 @@ LOW = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 from weft.testbed.node_daemon import control
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs.run import runs
 from weft.testbed.linux.privileges import CAP_NET_ADMIN
 from weft.topologies import build
 try:
-    network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=0, name=sys.argv[1])
+    network = RunningNetwork.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=0, name=sys.argv[1])
 except ValueError as error:
     print(error)
 else:

@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon.control_socket import Log
 from weft.topologies import build
 
@@ -34,7 +34,7 @@ def test_lines_that_cannot_be_written_are_counted_in_the_next_one(tmp_path, monk
 @pytest.mark.kernel
 def test_daemons_whose_disk_is_full_go_on():
     """They may write no byte to a file, as where /run is full, while a link fails and comes back."""
-    network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr")
+    network = RunningNetwork.create(build("dcell:n=3,k=1"), None, scheme="dr")
     try:
         before = {node: row.pid for node, row in network.rows().items()}
         for pid in before.values():

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Note
-from weft.daemons.core.events import DestinationInUse, Event
-from weft.daemons.core.wire import Garbage
+from weft.daemons.core.events import DaemonEvent, DestinationInUse
+from weft.daemons.core.wire import MalformedMessage
 from weft.testbed.linux import clock
 from weft.testbed.node_daemon.counters import COLUMNS, WORDS
 from weft.testbed.node_daemon.daemon import Daemon
@@ -38,7 +38,7 @@ class Machine:
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
         self.heard.append(payload)
         if payload == b"garbage":
-            raise Garbage("no message")
+            raise MalformedMessage("no message")
         if payload.startswith(b"in "):
             self.deadline = float(payload.removeprefix(b"in "))
         if payload == b"index":
@@ -144,7 +144,7 @@ def test_a_wall_clock_that_is_set_moves_no_arrival_out_of_its_turn(steps_s: list
 class Eventful(Machine):
     """Raises over an event what its destination says."""
 
-    def event(self, event: Event, now: float) -> Sequence[Action]:
+    def event(self, event: DaemonEvent, now: float) -> Sequence[Action]:
         assert isinstance(event, DestinationInUse)
         if event.destination == 1:
             raise KeyError("no such server")

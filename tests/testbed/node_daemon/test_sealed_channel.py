@@ -27,17 +27,17 @@ from weft.testbed.node_daemon.sealed_channel import (
     Bare,
     Sealed,
 )
-from weft.testbed.node_daemon.sequence_file import Row, words
+from weft.testbed.node_daemon.sequence_file import SequenceRow, words
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 
 
-def row(near: tuple[int, ...]) -> Row:
-    return Row(memoryview(bytearray(8 * words([len(near)]))).cast("Q"), {0: near})
+def row(near: tuple[int, ...]) -> SequenceRow:
+    return SequenceRow(memoryview(bytearray(8 * words([len(near)]))).cast("Q"), {0: near})
 
 
 def end(
-    node: int, near: tuple[int, ...], *, link: int = 7, keys: tuple[bytes, ...] = (KEY,), at: Row | None = None
+    node: int, near: tuple[int, ...], *, link: int = 7, keys: tuple[bytes, ...] = (KEY,), at: SequenceRow | None = None
 ) -> Sealed:
     return Sealed(node, 0, link, keys, at or row(near))
 

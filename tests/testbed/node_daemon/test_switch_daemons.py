@@ -12,7 +12,7 @@ from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import fib
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.runs.network_handle import all_pairs
 from weft.testbed.traffic import flows
@@ -30,30 +30,30 @@ BEYOND_E0 = Prefix(10 << 24 | 1 << 8, 24)  # e1's hosts
 
 
 @pytest.fixture
-def fabric(network: Callable[..., Network]) -> Network:
+def fabric(network: Callable[..., RunningNetwork]) -> RunningNetwork:
     return network(CLOS, FAST, "ttc")
 
 
-def tables(net: Network) -> dict[int, dict[Prefix, tuple[int, ...]]]:
+def tables(net: RunningNetwork) -> dict[int, dict[Prefix, tuple[int, ...]]]:
     """What the maps hold, by switch."""
     with DataPlane.open(net) as plane:
         return {node: groups.table() for node, groups in plane.groups.items()}
 
 
-def ways(net: Network, node: int, prefix: Prefix) -> list[int]:
+def ways(net: RunningNetwork, node: int, prefix: Prefix) -> list[int]:
     """The ports through which the maps lead from a switch to `prefix`; none if there is no route."""
     of = {net.ifindex(node, port): port for port, *_ in net.topology.ports(node)}
     return [of[index] for index in tables(net)[node].get(prefix, ())]
 
 
-def uplinks(net: Network, since: list[int] | None = None) -> list[int]:
+def uplinks(net: RunningNetwork, since: list[int] | None = None) -> list[int]:
     """Packets that the program put into each of e0's uplinks."""
     with DataPlane.open(net) as plane:
         counted = plane.counters()
     return [counted[E0, port].packets - (since[port - 2] if since else 0) for port in (2, 3)]
 
 
-def test_maps_and_kernels_hold_what_the_daemons_set(fabric: Network) -> None:
+def test_maps_and_kernels_hold_what_the_daemons_set(fabric: RunningNetwork) -> None:
     up = [fabric.ifindex(E0, 2), fabric.ifindex(E0, 3)]
     mine = {Prefix(10 << 24 | host, 32): (fabric.ifindex(E0, host),) for host in (0, 1)}
     assert tables(fabric)[E0] == {**mine, BEYOND_E0: tuple(up)}
@@ -69,7 +69,7 @@ def test_maps_and_kernels_hold_what_the_daemons_set(fabric: Network) -> None:
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_dead_link_is_left_by_all_whom_it_concerns_and_taken_again(fabric: Network, silent: bool) -> None:
+def test_a_dead_link_is_left_by_all_whom_it_concerns_and_taken_again(fabric: RunningNetwork, silent: bool) -> None:
     """c0 loses e1: e1 leaves the port, and e0, whose links all live, sends nothing for e1 to c0 any more."""
     fabric.change_scheme("rr")
     fabric.fail("e1-c0", silent=silent)
@@ -88,7 +88,7 @@ def test_a_dead_link_is_left_by_all_whom_it_concerns_and_taken_again(fabric: Net
     assert min(uplinks(fabric, before)) > 0
 
 
-def test_a_host_that_is_cut_off_is_refused_and_the_others_are_not(fabric: Network) -> None:
+def test_a_host_that_is_cut_off_is_refused_and_the_others_are_not(fabric: RunningNetwork) -> None:
     fabric.fail("h2-e1")
     host = Prefix(10 << 24 | 1 << 8, 32)
     wait_until("e1 refuses h2", lambda: tables(fabric)[E1][host] == ())
@@ -101,7 +101,7 @@ def test_a_host_that_is_cut_off_is_refused_and_the_others_are_not(fabric: Networ
 
 @pytest.mark.parametrize("silent", [False, True])
 @pytest.mark.parametrize("spec", ["ttc", "drill", "ecmp"])
-def test_tcp_survives_a_dead_link(network: Callable[..., Network], spec: str, silent: bool) -> None:
+def test_tcp_survives_a_dead_link(network: Callable[..., RunningNetwork], spec: str, silent: bool) -> None:
     """Every flow of a permutation ends although one of the two spines loses a leaf in its middle."""
     net = network(CLOS, LINK, spec)
     wanted = [Flow(0.0, src, (src + 2) % 4, 1_500_000) for src in range(4)]
@@ -118,7 +118,7 @@ def test_tcp_survives_a_dead_link(network: Callable[..., Network], spec: str, si
     assert ways(net, E0, BEYOND_E0) == [3]
 
 
-def test_a_daemon_that_starts_again_takes_over_what_it_finds(fabric: Network) -> None:
+def test_a_daemon_that_starts_again_takes_over_what_it_finds(fabric: RunningNetwork) -> None:
     """While e0's daemon is dead its routes stay; the next one finds them and follows what happened meanwhile."""
     directory = fabric.run.directory
     control.kill(directory, "e0")
@@ -132,7 +132,7 @@ def test_a_daemon_that_starts_again_takes_over_what_it_finds(fabric: Network) ->
     fabric.wait_until_converged()
 
 
-def test_a_daemon_takes_away_what_only_the_maps_hold(fabric: Network) -> None:
+def test_a_daemon_takes_away_what_only_the_maps_hold(fabric: RunningNetwork) -> None:
     """The kernel has lost the routes of the daemon before it, as it does with a device that goes; the maps have not.
 
     The route that nobody wants is longer than those that the daemon sets, and would go before them.
@@ -151,14 +151,14 @@ def test_a_daemon_takes_away_what_only_the_maps_hold(fabric: Network) -> None:
 
 
 @pytest.fixture
-def without_daemons(network: Callable[..., Network]) -> Iterator[Network]:
+def without_daemons(network: Callable[..., RunningNetwork]) -> Iterator[RunningNetwork]:
     net = network(CLOS, FAST, "static")
     with DataPlane.load(net, "ecmp") as plane:
         plane.attach()
         yield net
 
 
-def test_ecmp_fails_over_by_the_kernel_alone(without_daemons: Network) -> None:
+def test_ecmp_fails_over_by_the_kernel_alone(without_daemons: RunningNetwork) -> None:
     """A switch that sees its carrier go takes the port from its multipath routes itself."""
     net = without_daemons
 
@@ -181,12 +181,12 @@ def test_ecmp_fails_over_by_the_kernel_alone(without_daemons: Network) -> None:
     assert (hops(), lost()) == (2, 0)
 
 
-def test_parameters_of_the_daemons_are_taken_with_those_of_the_scheme(network: Callable[..., Network]) -> None:
+def test_parameters_of_the_daemons_are_taken_with_those_of_the_scheme(network: Callable[..., RunningNetwork]) -> None:
     net = network(CLOS, FAST, "ttc:delta=4,hello_ms=50,dead=2")
     told = control.status(net.identity.directory, "e0")
     assert told["protocol"]["neighbours"][0]["state"] == "up"
     assert net.identity.journal["scheme"] == "ttc:delta=4,hello_ms=50,dead=2"
     with pytest.raises(ValueError, match="ttc: no parameter 'hello'"):
-        Network.create(build(CLOS), FAST, scheme="ttc:hello=3")
+        RunningNetwork.create(build(CLOS), FAST, scheme="ttc:hello=3")
     with pytest.raises(ValueError, match="runs on switch fabrics"):
-        Network.create(build("dcell:n=3,k=1"), FAST, scheme="ttc")
+        RunningNetwork.create(build("dcell:n=3,k=1"), FAST, scheme="ttc")

@@ -16,7 +16,7 @@ from weft.testbed.linux import fib
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.fidelity import FAIL, Fidelity
 from weft.testbed.network import clean
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control, control_socket
 from weft.testbed.node_daemon.successor import HANGS_AFTER as SUPERVISOR_HANGS_AFTER
 from weft.testbed.node_daemon.successor import Successor, watch
@@ -188,13 +188,13 @@ def test_a_supervisor_that_ends_is_succeeded_at_once(sleeper):
 
 
 @pytest.fixture(params=[0, 2], ids=["each", "packed"])
-def routed(request) -> Iterator[Network]:
-    network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=request.param)
+def routed(request) -> Iterator[RunningNetwork]:
+    network = RunningNetwork.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=request.param)
     yield network
     network.down()
 
 
-def routes(network: Network) -> list:
+def routes(network: RunningNetwork) -> list:
     found = []
     for node in range(network.topology.servers):
         with network.at(node) as there:
@@ -255,7 +255,7 @@ def test_what_dies_hangs_or_loses_its_supervisor_is_back_and_counted(routed):
 
 @pytest.mark.kernel
 def test_a_supervisor_that_hangs_is_ended_and_succeeded():
-    network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=1)
+    network = RunningNetwork.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=1)
     try:
         supervisor, before = control_socket.holder(network.run.directory, "supervisor"), routes(network)
         with Fidelity(network) as fidelity:
@@ -276,7 +276,7 @@ def test_a_supervisor_that_hangs_is_ended_and_succeeded():
 
 @pytest.mark.kernel
 def test_where_nobody_is_to_be_replaced_the_dead_stay_dead_and_are_told():
-    network = Network.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=0, restart=False)
+    network = RunningNetwork.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=0, restart=False)
     try:
         theirs = {row.pid for row in network.rows().values()}
         with Fidelity(network) as fidelity:

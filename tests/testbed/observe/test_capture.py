@@ -17,7 +17,7 @@ from weft.experiments.cli.cli import main
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.tc import CONTROL_PORT
 from weft.testbed.measure.ping import ping
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.observe.decode import control_payload, messages
 from weft.testbed.observe.pcapng import INBOUND, INTERFACE, OUTBOUND, PACKET, SECTION, Files, read
 
@@ -113,7 +113,7 @@ def test_a_capture_that_is_wrong_is_refused(
 
 @pytest.mark.kernel
 def test_links_and_nodes_are_captured_together_and_control_messages_decoded(
-    network: Callable[..., Network], tmp_path: Path
+    network: Callable[..., RunningNetwork], tmp_path: Path
 ) -> None:
     net = network("dcell:n=3,k=1", scheme="dr")
     process = subprocess.Popen(
@@ -153,7 +153,7 @@ def test_links_and_nodes_are_captured_together_and_control_messages_decoded(
 
 @pytest.mark.kernel
 def test_a_capture_ends_with_its_run_and_wrong_words_are_refused(
-    network: Callable[..., Network], tmp_path: Path
+    network: Callable[..., RunningNetwork], tmp_path: Path
 ) -> None:
     net = network("star:n=2", scheme="ecmp")
     of_run = ["-w", str(tmp_path), "--run", net.run.id]

@@ -9,7 +9,7 @@ import pytest
 from weft.testbed.node_daemon.control_socket import Log
 from weft.testbed.observe import daemon_changes
 from weft.testbed.observe.daemon_changes import LogLines, neighbour
-from weft.testbed.observe.live_outages import LOST, LiveOutages, Pair, spread
+from weft.testbed.observe.live_outages import LOST, LiveOutages, PingedPair, spread
 
 
 def test_lines_are_told_whole_once_and_in_order_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ class Naming:
 
 def test_an_outage_is_told_when_pings_in_a_row_are_lost_and_a_shorter_one_when_it_is_over() -> None:
     pings = object.__new__(LiveOutages)
-    pair = Pair(0, 9, None, answered_s=1.0)  # type: ignore[arg-type]
+    pair = PingedPair(0, 9, None, answered_s=1.0)  # type: ignore[arg-type]
     pings._net, pings._pairs = Naming, [pair]  # type: ignore[assignment]
     pair.sent = 1
     assert pings._answered(pair, 1, 1.01) == []

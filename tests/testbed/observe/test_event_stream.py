@@ -15,7 +15,7 @@ import pytest
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network.degrade import set_rate
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.observe.event_stream import EventStream, require
 from weft.topologies.core.link import Mbps
@@ -42,7 +42,7 @@ class Heard:
 
 
 @pytest.fixture
-def heard(network: Callable[..., Network]) -> Iterator[Heard]:
+def heard(network: Callable[..., RunningNetwork]) -> Iterator[Heard]:
     stream = EventStream(network("dcell:n=3,k=1", scheme="dr"))
     yield Heard(stream)
     stream.close()
@@ -91,7 +91,7 @@ def test_links_tell_how_they_failed_and_at_which_rate_they_run(heard: Heard) -> 
     assert late["h0-h3"]["rate_bps"] == 5 * Mbps
 
 
-def told_at_first(net: Network) -> list[Event]:
+def told_at_first(net: RunningNetwork) -> list[Event]:
     stream = EventStream(net, pairs=0)
     found = stream.first()
     stream.close()
@@ -117,7 +117,7 @@ def test_pairs_that_are_cut_off_are_told_and_so_is_the_death_of_a_daemon(heard: 
 
 
 @pytest.mark.kernel
-def test_the_program_prints_json_and_ends_with_the_run(network: Callable[..., Network]) -> None:
+def test_the_program_prints_json_and_ends_with_the_run(network: Callable[..., RunningNetwork]) -> None:
     net = network("star:n=2", scheme="ecmp")
     weft = [sys.executable, "-m", "weft.experiments.cli.cli"]
     process = subprocess.Popen([*weft, "events", "--run", net.run.id, "--pairs", "1"], cwd=ROOT, stdout=subprocess.PIPE)
@@ -137,7 +137,7 @@ def test_the_program_prints_json_and_ends_with_the_run(network: Callable[..., Ne
 
 
 @pytest.mark.kernel
-def test_ctrl_c_and_a_reader_that_goes_away_end_it_in_silence(network: Callable[..., Network]) -> None:
+def test_ctrl_c_and_a_reader_that_goes_away_end_it_in_silence(network: Callable[..., RunningNetwork]) -> None:
     net = network("star:n=2", scheme="ecmp")
     weft = [sys.executable, "-m", "weft.experiments.cli.cli", "events", "--run", net.run.id]
     for status, end in ((130, lambda p: p.send_signal(signal.SIGINT)), (141, lambda p: p.stdout.close())):

@@ -13,15 +13,17 @@ import pytest
 from weft.testbed.linux import netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
-from weft.testbed.measure.port_counters import Counters, PortCounters
-from weft.testbed.network.network import Network
-from weft.testbed.observe.port_reader import LEAST, SELDOM, PortReader, Reading
+from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.observe.port_reader import LEAST, SELDOM, PortReader, PortReading
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.runs.network_handle import all_pairs
 from weft.topologies.core.link import LinkSpec
 
 
-def same(net: Network, reader: PortReader, counters: Counters, fields: tuple[str, str, str]) -> Reading | None:
+def same(
+    net: RunningNetwork, reader: PortReader, counters: PortCounterReader, fields: tuple[str, str, str]
+) -> PortReading | None:
     """A reading, if nothing was counted meanwhile and the other way of reading tells the same."""
     before = reader.read(everything=True)
     snapshot, after = counters.snapshot().ports, reader.read(everything=True)
@@ -33,7 +35,7 @@ def same(net: Network, reader: PortReader, counters: Counters, fields: tuple[str
     return after
 
 
-def fill(net: Network) -> None:
+def fill(net: RunningNetwork) -> None:
     """Send 30 frames from h0 to h3, at a rate at which they stay in the queue."""
     with netns.inside(net.netns(0)):
         sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -45,12 +47,12 @@ def fill(net: Network) -> None:
 
 
 @pytest.mark.kernel
-def test_queues_drops_and_bytes_are_those_that_parsing_finds(network: Callable[..., Network]) -> None:
+def test_queues_drops_and_bytes_are_those_that_parsing_finds(network: Callable[..., RunningNetwork]) -> None:
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=8_000, queue_packets=20))
     reader, fields = PortReader(net, shaped=True), ("sent_bytes", "queue_drops", "waiting_packets")
     ping(net, [(0, 1), (3, 4)], count=1)
     fill(net)
-    with Counters(net) as counters:
+    with PortCounterReader(net) as counters:
         found = wait_until("a quiet moment", lambda: same(net, reader, counters, fields))
         row = reader.ports.index((0, 1))
         assert found.waiting[row] > 10
@@ -63,12 +65,12 @@ def test_queues_drops_and_bytes_are_those_that_parsing_finds(network: Callable[.
 
 
 @pytest.mark.kernel
-def test_links_without_a_rate_tell_what_their_devices_have_sent(network: Callable[..., Network]) -> None:
+def test_links_without_a_rate_tell_what_their_devices_have_sent(network: Callable[..., RunningNetwork]) -> None:
     net = network("dcell:n=3,k=1", None)
     reader = PortReader(net, shaped=False)
     before = reader.read()
     ping(net, all_pairs(net), count=2, interval_ms=1)
-    with Counters(net) as counters:
+    with PortCounterReader(net) as counters:
         after = wait_until(
             "a quiet moment", lambda: same(net, reader, counters, ("sent_bytes", "link_drops", "waiting_bytes"))
         )
@@ -78,7 +80,7 @@ def test_links_without_a_rate_tell_what_their_devices_have_sent(network: Callabl
 
 
 @pytest.mark.kernel
-def test_quiet_nodes_are_asked_less_often_and_busy_ones_each_time(network: Callable[..., Network]) -> None:
+def test_quiet_nodes_are_asked_less_often_and_busy_ones_each_time(network: Callable[..., RunningNetwork]) -> None:
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=8_000, queue_packets=20))
     reader = PortReader(net, shaped=True)
     fill(net)
@@ -95,7 +97,7 @@ def test_quiet_nodes_are_asked_less_often_and_busy_ones_each_time(network: Calla
 @pytest.mark.kernel
 @pytest.mark.real_clock("computing takes no time there, and so nothing takes too long")
 def test_where_all_would_take_too_long_those_that_were_asked_longest_ago_are_asked(
-    network: Callable[..., Network],
+    network: Callable[..., RunningNetwork],
 ) -> None:
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=8_000, queue_packets=20))
     reader = PortReader(net, shaped=True, most_cpu_s=1e-9)

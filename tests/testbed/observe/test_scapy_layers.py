@@ -13,7 +13,7 @@ from scapy.utils import rdpcap
 
 from tests.daemons.core import drawn_messages as drawn
 from weft.daemons.core import wire
-from weft.daemons.core.actions import Flow
+from weft.daemons.core.actions import FiveTuple
 from weft.daemons.core.message_registry import FORMATS, SEAL_BYTES, dissect
 from weft.daemons.dar import messages as dar
 from weft.testbed.observe.pcapng import OUTBOUND, Files
@@ -47,7 +47,9 @@ def made_anew(packet: Any) -> Any:
     return type(packet)(**kept)
 
 
-EAR = dar.encode(dar.Ear(1, 2, 3, 4, 5, Flow(6, 7, 8, 9), 10, 11, 12, 0xABC))  # bits, of which hypothesis draws few
+EAR = dar.encode(
+    dar.Ear(1, 2, 3, 4, 5, FiveTuple(6, 7, 8, 9), 10, 11, 12, 0xABC)
+)  # bits, of which hypothesis draws few
 
 
 @example(payload=EAR, sealed=True)

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from weft.testbed.plan.network_plan import Plan
-from weft.testbed.runs.run import Run
+from weft.testbed.plan.network_plan import NetworkPlan
+from weft.testbed.runs.run import RunRecord
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250, delay_us=1000)
 
 
-def planned(spec: str, link: LinkSpec | None = LINK) -> Plan:
-    return Plan(Run("demo", 1, Path("/run/weft/demo")), build(spec), link, static=True)
+def planned(spec: str, link: LinkSpec | None = LINK) -> NetworkPlan:
+    return NetworkPlan(RunRecord("demo", 1, Path("/run/weft/demo")), build(spec), link, static=True)
 
 
 def test_links_of_a_network_have_one_mtu():
@@ -22,10 +22,10 @@ def test_links_of_a_network_have_one_mtu():
     made = [line for line in planned("star:n=2", jumbo).text() if " type veth " in line]
     assert all(line.count(" mtu 9000") == 2 for line in made)
     assert not [line for line in planned("star:n=2").text() if " mtu " in line]
-    run, topology = Run("demo", 1, Path("/run/weft/demo")), build("fattree:k=4")
+    run, topology = RunRecord("demo", 1, Path("/run/weft/demo")), build("fattree:k=4")
     for others in ({"host_link": LINK}, {"own_links": {3: LINK}}):
         with pytest.raises(ValueError, match="links of one network have one MTU"):
-            Plan(run, topology, jumbo, **others)
+            NetworkPlan(run, topology, jumbo, **others)
 
 
 @pytest.mark.parametrize("spec", ["dcell:n=3,k=1", "fattree:k=4"])
@@ -49,7 +49,9 @@ def test_a_port_is_shaped_before_it_is_set_up(spec, link):
 
 @pytest.mark.parametrize("bridge_filter", [True, False])
 def test_what_passes_a_crossbar_passes_no_packet_filter(bridge_filter):
-    plan = Plan(Run("demo", 1, Path("/run/weft/demo")), build("dcell:n=3,k=1"), None, bridge_filter=bridge_filter)
+    plan = NetworkPlan(
+        RunRecord("demo", 1, Path("/run/weft/demo")), build("dcell:n=3,k=1"), None, bridge_filter=bridge_filter
+    )
     lines = [line for line in plan.text() if "bridge-nf" in line]
     named = [plan.namespace(node) for node in range(plan.topology.nodes) if plan.topology.is_crossbar(node)]
     setting = "sysctl -w net.bridge.bridge-nf-call-iptables=0"

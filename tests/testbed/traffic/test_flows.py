@@ -13,7 +13,7 @@ import pytest
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import clock, netns
 from weft.testbed.measure.occupancy import Occupancies
-from weft.testbed.network.network import Network
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import flows, mptcp, tcp_settings
 from weft.testbed.traffic.flows import Flow
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -33,7 +33,9 @@ def kernel_release() -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("open_before", [False, True])
-def test_every_flow_of_many_arrives_whole(network: Callable[..., Network], read_by: None, open_before: bool) -> None:
+def test_every_flow_of_many_arrives_whole(
+    network: Callable[..., RunningNetwork], read_by: None, open_before: bool
+) -> None:
     net = network("star:n=4", LINK)
     wanted = [Flow(i / 1000, i % 4, (i + 1 + i // 4 % 3) % 4, 1 + 977 * (i % 20)) for i in range(400)]
     table = flows.run(net, wanted, deadline_s=60, congestion_control="reno", open_before=open_before)
@@ -46,7 +48,7 @@ def test_every_flow_of_many_arrives_whole(network: Callable[..., Network], read_
     assert table.sysctls["tcp_sack"] == "1"
 
 
-def test_a_flow_takes_as_long_as_its_bytes_do(network: Callable[..., Network], read_by: None) -> None:
+def test_a_flow_takes_as_long_as_its_bytes_do(network: Callable[..., RunningNetwork], read_by: None) -> None:
     net = network("star:n=2", LINK)
     (one,) = flows.run(net, [Flow(0.0, 0, 1, 500_000)], deadline_s=30, congestion_control="reno").results
     least_s = 8 * 500_000 / LINK.rate_bps  # headers pay for the burst that may go ahead of the rate
@@ -54,7 +56,9 @@ def test_a_flow_takes_as_long_as_its_bytes_do(network: Callable[..., Network], r
     assert one.seconds >= least_s
 
 
-def test_endless_flows_end_and_are_counted_from_the_warm_up(network: Callable[..., Network], read_by: None) -> None:
+def test_endless_flows_end_and_are_counted_from_the_warm_up(
+    network: Callable[..., RunningNetwork], read_by: None
+) -> None:
     net, called = network("star:n=3", LINK), []
     wanted = [Flow(0.0, 0, 1, None), Flow(0.0, 1, 2, None)]
     table = flows.run(
@@ -69,7 +73,7 @@ def test_endless_flows_end_and_are_counted_from_the_warm_up(network: Callable[..
 
 @pytest.mark.virtual_clock
 def test_it_is_the_same_to_the_byte_and_nearly_to_the_nanosecond_who_reads(
-    network: Callable[..., Network], monkeypatch: pytest.MonkeyPatch
+    network: Callable[..., RunningNetwork], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two flows share a link, beside one with an end; whoever reads the clock takes a nanosecond."""
     told = []
@@ -87,7 +91,7 @@ def test_it_is_the_same_to_the_byte_and_nearly_to_the_nanosecond_who_reads(
 
 
 @pytest.mark.virtual_clock
-def test_flows_that_begin_at_one_instant_do_and_are_read_from_then_on(network: Callable[..., Network]) -> None:
+def test_flows_that_begin_at_one_instant_do_and_are_read_from_then_on(network: Callable[..., RunningNetwork]) -> None:
     """Whoever asks often what time it is has to wait, and so has whoever starts many threads."""
     net = network("star:n=4", LinkSpec(rate_bps=1000 * Mbps, queue_packets=1000, delay_us=5))
     wanted = [Flow(0.0, i % 4, (i + 1 + i // 4 % 3) % 4, 100) for i in range(120)]
@@ -97,7 +101,7 @@ def test_flows_that_begin_at_one_instant_do_and_are_read_from_then_on(network: C
     assert max(one.seconds for one in table.results if one.seconds) < 30 * 8 * 166 * 8 / 1e9
 
 
-def test_a_flow_may_follow_another(network: Callable[..., Network], read_by: None) -> None:
+def test_a_flow_may_follow_another(network: Callable[..., RunningNetwork], read_by: None) -> None:
     """Each host sends five messages, one after the other, to the two other hosts in turn."""
     net = network("star:n=3", LINK)
     done = dict.fromkeys(range(3), 1)
@@ -119,7 +123,7 @@ def test_a_flow_may_follow_another(network: Callable[..., Network], read_by: Non
         assert all(before.ended_s is not None and before.ended_s <= after.began_s for before, after in pairwise(own))
 
 
-def test_connections_are_open_before_if_asked(network: Callable[..., Network], read_by: None) -> None:
+def test_connections_are_open_before_if_asked(network: Callable[..., RunningNetwork], read_by: None) -> None:
     """Also that of a flow which would begin after the deadline, and is not counted."""
     net = network("star:n=2", LINK)
     wanted = [Flow(0.0, 0, 1, 1000), Flow(9.0, 0, 1, 1)]
@@ -130,7 +134,7 @@ def test_connections_are_open_before_if_asked(network: Callable[..., Network], r
         assert active_opens(net) - opened == more
 
 
-def active_opens(net: Network) -> int:
+def active_opens(net: RunningNetwork) -> int:
     """Connections that host 0 has begun."""
     with netns.inside(net.netns(0)):
         lines = Path("/proc/thread-self/net/snmp").read_text().splitlines()
@@ -138,7 +142,7 @@ def active_opens(net: Network) -> int:
     return int(values[names.index("ActiveOpens")])
 
 
-def test_a_deadline_ends_what_does_not_end(network: Callable[..., Network], read_by: None) -> None:
+def test_a_deadline_ends_what_does_not_end(network: Callable[..., RunningNetwork], read_by: None) -> None:
     net = network("star:n=2", LinkSpec(rate_bps=100_000, queue_packets=100))
     table = flows.run(net, [Flow(0.0, 0, 1, 10_000_000)], deadline_s=0.5, congestion_control="reno")
     assert table.unfinished == 1
@@ -146,7 +150,7 @@ def test_a_deadline_ends_what_does_not_end(network: Callable[..., Network], read
 
 
 @pytest.mark.skipif(kernel_release() < (6, 7), reason="TCP tells of its timeouts from Linux 6.7 on")
-def test_timeouts_of_a_sender_that_hears_nothing_are_told(network: Callable[..., Network]) -> None:
+def test_timeouts_of_a_sender_that_hears_nothing_are_told(network: Callable[..., RunningNetwork]) -> None:
     net = network("star:n=2", LINK)
     cut = net.topology.link_name(net.topology.link_between(0, 2))
     table = flows.run(
@@ -156,7 +160,7 @@ def test_timeouts_of_a_sender_that_hears_nothing_are_told(network: Callable[...,
     assert 1 <= table.total("timeouts") < 20
 
 
-def test_marks_of_the_data_plane_keep_queues_short(network: Callable[..., Network]) -> None:
+def test_marks_of_the_data_plane_keep_queues_short(network: Callable[..., RunningNetwork]) -> None:
     """Two senders to one receiver, whose link is marked from 20 packets on: nothing need be lost."""
     longest = {}
     for spec in ("dmodk", "dmodk:ecn=20"):
@@ -173,7 +177,7 @@ def test_marks_of_the_data_plane_keep_queues_short(network: Callable[..., Networ
     assert longest["dmodk:ecn=20"] < longest["dmodk"]
 
 
-def test_multipath_tcp_has_its_subflows_and_arrives_whole(network: Callable[..., Network]) -> None:
+def test_multipath_tcp_has_its_subflows_and_arrives_whole(network: Callable[..., RunningNetwork]) -> None:
     try:
         mptcp.check()
     except ValueError as why:
@@ -205,7 +209,7 @@ def test_transports_that_there_are_not_are_refused_in_one_line(transport: str) -
         mptcp.subflows(transport)
 
 
-def test_settings_reach_every_host(network: Callable[..., Network]) -> None:
+def test_settings_reach_every_host(network: Callable[..., RunningNetwork]) -> None:
     net = network("star:n=3", LINK)
     tcp_settings.tune(net, {"ipv4/tcp_min_rtt_wlen": "0", "ipv4/tcp_ecn": "1"})
     for host in range(3):
@@ -226,7 +230,7 @@ def test_settings_reach_every_host(network: Callable[..., Network]) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(
-    network: Callable[..., Network], flow: Flow, control: str, warm_up_s: float, said: str
+    network: Callable[..., RunningNetwork], flow: Flow, control: str, warm_up_s: float, said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):
         flows.run(network("star:n=2", None), [flow], deadline_s=1.0, congestion_control=control, warm_up_s=warm_up_s)

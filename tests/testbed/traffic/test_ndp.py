@@ -13,10 +13,10 @@ from weft.daemons.transport.packets import Ack, Data, encode
 from weft.daemons.transport.parameters import Parameters
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import netns
-from weft.testbed.measure.port_counters import Counters
-from weft.testbed.network.network import Network
+from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import ndp
-from weft.testbed.traffic.ndp import Message
+from weft.testbed.traffic.ndp import NdpMessage
 from weft.topologies import build
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -33,9 +33,15 @@ class Handle:
 
 @pytest.mark.parametrize(
     "message",
-    [Message(0, 1, 1, 5), Message(0, 3, 1, 5), Message(0, 0, 3, 5), Message(0, 0, 1, 0), Message(-1, 0, 1, 5)],
+    [
+        NdpMessage(0, 1, 1, 5),
+        NdpMessage(0, 3, 1, 5),
+        NdpMessage(0, 0, 3, 5),
+        NdpMessage(0, 0, 1, 0),
+        NdpMessage(-1, 0, 1, 5),
+    ],
 )
-def test_messages_that_cannot_be_are_refused(message: Message) -> None:
+def test_messages_that_cannot_be_are_refused(message: NdpMessage) -> None:
     with pytest.raises(ValueError, match="messages: Message"):
         ndp.check(Handle(), [message], PARAMETERS)  # type: ignore[arg-type]
 
@@ -46,7 +52,7 @@ def test_layers_are_first_octets() -> None:
 
 
 @pytest.mark.kernel
-def test_links_without_a_rate_cannot_pace(network: Callable[..., Network]) -> None:
+def test_links_without_a_rate_cannot_pace(network: Callable[..., RunningNetwork]) -> None:
     with pytest.raises(ValueError, match="paces packets by the rate of links"):
         ndp.parameters_of(network("star:n=2", None))
 
@@ -54,14 +60,14 @@ def test_links_without_a_rate_cannot_pace(network: Callable[..., Network]) -> No
 @pytest.mark.kernel
 @pytest.mark.parametrize(("mtu_bytes", "size_bytes", "frames"), [(1500, 40_000, 28), (8986, 120_000, 14)])
 def test_incast_fills_the_link_and_loses_nothing(
-    network: Callable[..., Network], mtu_bytes: int, size_bytes: int, frames: int
+    network: Callable[..., RunningNetwork], mtu_bytes: int, size_bytes: int, frames: int
 ) -> None:
     one = network("star:n=13", replace(LINK, mtu_bytes=mtu_bytes), "rps")
     parameters = ndp.parameters_of(one)
     assert (parameters.rate_bps, parameters.frame_bytes) == (50 * Mbps, mtu_bytes + 14)
-    with Counters(one) as counters, DataPlane.open(one) as plane:
+    with PortCounterReader(one) as counters, DataPlane.open(one) as plane:
         before = counters.snapshot()
-        found = ndp.run(one, [Message(0.0, src, 0, size_bytes) for src in range(1, 13)], parameters, deadline_s=10)
+        found = ndp.run(one, [NdpMessage(0.0, src, 0, size_bytes) for src in range(1, 13)], parameters, deadline_s=10)
         ports = counters.snapshot().since(before).ports.values()
         trimmed = sum(port.trimmed for port in plane.counters().values())
     assert found.undelivered == []
@@ -76,11 +82,11 @@ def test_incast_fills_the_link_and_loses_nothing(
 
 
 @pytest.mark.kernel
-def test_lost_headers_are_asked_after(network: Callable[..., Network]) -> None:
+def test_lost_headers_are_asked_after(network: Callable[..., RunningNetwork]) -> None:
     one = network("star:n=13", LinkSpec(rate_bps=50 * Mbps, queue_packets=250, trim_packets=8, header_packets=4), "rps")
-    with Counters(one) as counters:
+    with PortCounterReader(one) as counters:
         found = ndp.run(
-            one, [Message(0.0, src, 0, 20_000) for src in range(1, 13)], ndp.parameters_of(one), deadline_s=10
+            one, [NdpMessage(0.0, src, 0, 20_000) for src in range(1, 13)], ndp.parameters_of(one), deadline_s=10
         )
         lost = sum(port.header_drops for port in counters.snapshot().ports.values())
     assert found.undelivered == []
@@ -90,11 +96,11 @@ def test_lost_headers_are_asked_after(network: Callable[..., Network]) -> None:
 
 
 @pytest.mark.kernel
-def test_a_host_that_cannot_be_reached_is_given_up_with_the_reason(network: Callable[..., Network]) -> None:
+def test_a_host_that_cannot_be_reached_is_given_up_with_the_reason(network: Callable[..., RunningNetwork]) -> None:
     one = network("star:n=3", LINK, "rps")
     one.fail("h0-r0", silent=True)
     parameters = Parameters(rate_bps=50 * Mbps, timeout_ns=10_000_000, attempts=3)
-    found = ndp.run(one, [Message(0.0, 1, 0, 50_000), Message(0.0, 1, 2, 50_000)], parameters, deadline_s=10)
+    found = ndp.run(one, [NdpMessage(0.0, 1, 0, 50_000), NdpMessage(0.0, 1, 2, 50_000)], parameters, deadline_s=10)
     lost, arrived = found.results
     assert arrived.delivered_s is not None
     assert arrived.failed is None
@@ -106,7 +112,9 @@ def test_a_host_that_cannot_be_reached_is_given_up_with_the_reason(network: Call
 
 
 @pytest.mark.kernel
-def test_garbage_and_messages_that_the_run_does_not_have_are_counted_and_left(network: Callable[..., Network]) -> None:
+def test_garbage_and_messages_that_the_run_does_not_have_are_counted_and_left(
+    network: Callable[..., RunningNetwork],
+) -> None:
     one = network("star:n=3", LINK, "rps")
     with netns.inside(one.netns(2)):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -122,7 +130,7 @@ def test_garbage_and_messages_that_the_run_does_not_have_are_counted_and_left(ne
     thread = threading.Thread(target=send)
     thread.start()
     try:
-        found = ndp.run(one, [Message(0.0, 1, 0, 100_000)], ndp.parameters_of(one), deadline_s=10)
+        found = ndp.run(one, [NdpMessage(0.0, 1, 0, 100_000)], ndp.parameters_of(one), deadline_s=10)
     finally:
         stop.set()
         thread.join()
@@ -133,15 +141,15 @@ def test_garbage_and_messages_that_the_run_does_not_have_are_counted_and_left(ne
 
 
 @pytest.mark.kernel
-def test_messages_move_between_fatpaths_layers(network: Callable[..., Network]) -> None:
+def test_messages_move_between_fatpaths_layers(network: Callable[..., RunningNetwork]) -> None:
     """Four hosts of one router send to four of another, which one link joins; other layers have other paths.  Of 416
     packets seven layers leave some 60 to that link, and retransmissions."""
     one = network("complete:n=6,p=4", LINK, "fatpaths:layers=7,rho=0.4,trigger=none")
-    messages = [Message(0.0, host, 4 + host, 150_000) for host in range(4)]
+    messages = [NdpMessage(0.0, host, 4 + host, 150_000) for host in range(4)]
     direct = one.ifindex(24, next(port for port, peer, *_ in one.topology.ports(24) if peer == 25))
     carried = {}
     for layers in (1, 7):
-        with Counters(one) as counters:
+        with PortCounterReader(one) as counters:
             before = counters.snapshot()
             parameters = ndp.parameters_of(one, layers=layers)
             found = ndp.run(one, messages, parameters, deadline_s=10, first_flow=100 * layers)
@@ -153,10 +161,10 @@ def test_messages_move_between_fatpaths_layers(network: Callable[..., Network]) 
 
 
 @pytest.mark.kernel
-def test_the_loop_ends_at_its_deadline(network: Callable[..., Network]) -> None:
+def test_the_loop_ends_at_its_deadline(network: Callable[..., RunningNetwork]) -> None:
     one = network("star:n=2", LINK, "rps")
     found = ndp.run(
-        one, [Message(0.0, 1, 0, 50_000_000), Message(9.0, 0, 1, 1)], ndp.parameters_of(one), deadline_s=0.2
+        one, [NdpMessage(0.0, 1, 0, 50_000_000), NdpMessage(9.0, 0, 1, 1)], ndp.parameters_of(one), deadline_s=0.2
     )
     assert found.undelivered == ["the time was up", "the time was up"]
     assert found.results[0].began_s is not None

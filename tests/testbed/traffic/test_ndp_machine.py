@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from weft.daemons.simulator.transport_network import TransportNetwork, Trouble, sprayed
 from weft.daemons.simulator.trimming_queue import LinkModel
 from weft.daemons.transport.endpoint import Endpoint
-from weft.daemons.transport.packets import HEADER, Ack, Data, Garbage, Nack, Pull, decode, encode
+from weft.daemons.transport.packets import HEADER, Ack, Data, MalformedPacket, Nack, Pull, decode, encode
 from weft.daemons.transport.parameters import MOST_INCOMING_OF_PEER, Parameters, timeout_ns
 from weft.testbed.traffic import ndp_library
 from weft.testbed.traffic.ndp_library import (
@@ -247,7 +247,7 @@ def test_bytes_are_read_and_written_alike(compiled, payload):
     refused = lib.ndp_decode(payload, len(payload), PARAMETERS.layers, byref(packet), byref(whole)) != 0
     try:
         wanted, is_whole = decode(payload, PARAMETERS.layers)
-    except Garbage:
+    except MalformedPacket:
         assert refused
         return
     assert not refused

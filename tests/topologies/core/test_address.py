@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.topologies import build
-from weft.topologies.core.address import FabricNaming, Layout, Prefix, dotted
+from weft.topologies.core.address import AddressLayout, FabricNaming, Prefix, dotted
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, CcrdnNaming
 
 NETWORKS = [
@@ -20,7 +20,7 @@ LARGE = [(FICONN, 16, 3), (FICONN, 48, 2), (DCELL, 43, 2), (DCELL, 6, 3), (BETA_
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=6), st.data())
 def test_labels_numbers_and_addresses_say_the_same(radices, data):
-    layout = Layout(tuple(radices))
+    layout = AddressLayout(tuple(radices))
     if (len(radices) > 3 or max(radices) > 256) and sum(max(1, (radix - 1).bit_length()) for radix in radices) > 24:
         with pytest.raises(ValueError, match=r"bits of address; 10\.0\.0\.0/8 has 24$"):
             layout.address([0] * len(radices))

@@ -3,7 +3,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from weft.topologies import FAMILY_MODULES, build, families, family
-from weft.topologies.core.family import Parameter
+from weft.topologies.core.family import IntegerParameter
 from weft.topologies.core.grammar import decimal, integer, parse, unparse
 
 KEY = st.from_regex(r"[a-z][a-z0-9_]{0,5}", fullmatch=True).filter(lambda key: key != "of")
@@ -99,7 +99,7 @@ def test_only_plain_digits_are_an_integer(text):
 
 @pytest.mark.parametrize(("text", "value"), [("0.6", 600), ("0.65", 650), ("0.065", 65), ("1", 1000), ("1.000", 1000)])
 def test_a_parameter_with_decimals_is_an_integer_of_its_last_digit(text, value):
-    rho = Parameter(meaning="", least=65, most=1000, decimals=3)
+    rho = IntegerParameter(meaning="", least=65, most=1000, decimals=3)
     assert rho.value("x", "rho", text) == value
     assert rho.value("x", "rho", rho.written(value)) == value
 

@@ -16,7 +16,7 @@ from weft.topologies.recursive.ccrdn import (
     Ccrdn,
     bridge,
     common_level,
-    far_copy,
+    far_subnetwork,
     gateway,
 )
 
@@ -122,7 +122,7 @@ def test_a_bridge_is_both_gateways_and_far_copy_is_their_inverse(rule, n, k):
                         gateway(rule, network.t, level, i, j),
                         gateway(rule, network.t, level, j, i),
                     )
-                    assert far_copy(rule, network.t, level, i, here) == j
+                    assert far_subnetwork(rule, network.t, level, i, here) == j
 
 
 @pytest.mark.parametrize(("rule", "n", "k"), SMALL)

@@ -1,0 +1,12 @@
+"""Types of arrays for the engines and for the models of papers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Array = Any  # of integers: what the pure functions take as a sequence
